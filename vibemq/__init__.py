@@ -1,0 +1,1 @@
+"""VibeMQ: a durable queue service in one small process."""

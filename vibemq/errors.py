@@ -1,0 +1,270 @@
+"""The error family: every refusal a user can meet, with a stable code.
+
+    VibeMQError
+    ├── ProtocolError          LocalProtocolError (our misuse) · RemoteProtocolError (theirs)
+    ├── EngineError            QueueNotFound · QueueExists · QueueFull · InvalidOptions · GroupNotFound …
+    ├── StorageError           StorageFull · StorageDamaged · StorageFailed · StorageLocked · StoreVersionError
+    ├── AuthError              AuthRequired · AuthFailed · NotAuthorized
+    ├── LimitError             RateLimited · ConnectionLimit · Blocked
+    └── ClientError            ConnectionLost · RequestTimeout · NotConnected   (raised only by vibemq.client)
+
+A message says what happened, where, and how to mend it. `code` is what travels on every wire (each protocol maps
+it in its own `errors.py`); `closes_connection` tells the server to hang up after the reply.
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorCode(StrEnum):
+    """Stable names; never renamed, only added to."""
+
+    INVALID_MESSAGE = "INVALID_MESSAGE"
+    UNKNOWN_COMMAND = "UNKNOWN_COMMAND"
+    INVALID_QUEUE = "INVALID_QUEUE"
+    INVALID_OPTIONS = "INVALID_OPTIONS"
+    INVALID_PAYLOAD = "INVALID_PAYLOAD"
+    QUEUE_NOT_FOUND = "QUEUE_NOT_FOUND"
+    QUEUE_EXISTS = "QUEUE_EXISTS"
+    QUEUE_FULL = "QUEUE_FULL"
+    GROUP_NOT_FOUND = "GROUP_NOT_FOUND"
+    GROUP_FENCED = "GROUP_FENCED"
+    MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
+    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
+    AUTH_REQUIRED = "AUTH_REQUIRED"
+    AUTH_FAILED = "AUTH_FAILED"
+    NOT_AUTHORIZED = "NOT_AUTHORIZED"
+    RATE_LIMITED = "RATE_LIMITED"
+    CONNECTION_LIMIT = "CONNECTION_LIMIT"
+    BLOCKED = "BLOCKED"
+    STORAGE_FULL = "STORAGE_FULL"
+    STORAGE_DAMAGED = "STORAGE_DAMAGED"
+    STORAGE_FAILED = "STORAGE_FAILED"
+    STORAGE_LOCKED = "STORAGE_LOCKED"
+    STORE_VERSION = "STORE_VERSION"
+    CONFIG_INVALID = "CONFIG_INVALID"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    UNREACHABLE = "UNREACHABLE"
+    TIMEOUT = "TIMEOUT"
+    SERVER_ERROR = "SERVER_ERROR"
+
+
+class VibeMQError(Exception):
+    """Base of the family. `str(error)` is the sentence for a person."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.SERVER_ERROR
+    closes_connection: ClassVar[bool] = False
+
+
+class ConfigInvalid(VibeMQError):
+    """A setting, a file of settings or a command-line value that cannot be used."""
+
+    code = ErrorCode.CONFIG_INVALID
+
+
+# -- protocol ---------------------------------------------------------------------------------------------------
+
+
+class ProtocolError(VibeMQError):
+    """The bytes or their order break a protocol's rules."""
+
+    code = ErrorCode.INVALID_MESSAGE
+
+
+class LocalProtocolError(ProtocolError):
+    """Our side asked for something the protocol cannot express (a header over 65,535 bytes, say)."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent what cannot be read; nothing after it on this connection can be trusted."""
+
+    closes_connection = True
+
+
+class InvalidMessage(ProtocolError):
+    """A well-formed frame whose content is refused; the connection stays."""
+
+
+class UnknownCommand(ProtocolError):
+    code = ErrorCode.UNKNOWN_COMMAND
+
+
+class MessageTooLarge(ProtocolError):
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+# -- engine -----------------------------------------------------------------------------------------------------
+
+
+class EngineError(VibeMQError):
+    """The queue engine refused a command; nothing changed."""
+
+
+class InvalidQueueName(EngineError):
+    code = ErrorCode.INVALID_QUEUE
+
+
+class InvalidOptions(EngineError):
+    code = ErrorCode.INVALID_OPTIONS
+
+
+class QueueNotFound(EngineError):
+    code = ErrorCode.QUEUE_NOT_FOUND
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue!r} does not exist; create it first, or publish with auto-creation allowed")
+        self.queue = queue
+
+
+class QueueExists(EngineError):
+    code = ErrorCode.QUEUE_EXISTS
+
+    def __init__(self, queue: str, difference: str = "") -> None:
+        detail = f" with other options: {difference}" if difference else ""
+        super().__init__(f"queue {queue!r} already exists{detail}")
+        self.queue = queue
+
+
+class QueueFull(EngineError):
+    code = ErrorCode.QUEUE_FULL
+
+    def __init__(self, queue: str, limit: str) -> None:
+        super().__init__(f"queue {queue!r} is full ({limit}); the message was not accepted, publish it again later")
+        self.queue = queue
+
+
+class GroupNotFound(EngineError):
+    code = ErrorCode.GROUP_NOT_FOUND
+
+
+class GroupFenced(EngineError):
+    """A newer owner has taken the group over; this one must stop."""
+
+    code = ErrorCode.GROUP_FENCED
+
+
+class MessageNotFound(EngineError):
+    code = ErrorCode.MESSAGE_NOT_FOUND
+
+
+# -- storage ----------------------------------------------------------------------------------------------------
+
+
+class StorageError(VibeMQError):
+    """Something about the data directory."""
+
+    code = ErrorCode.SERVER_ERROR
+
+
+class StorageFull(StorageError):
+    """Nothing of the batch was written; the store works on."""
+
+    code = ErrorCode.STORAGE_FULL
+
+
+class StorageFailed(StorageError):
+    """The outcome of a write or flush is unknown: the process stops with exit code 70 and recovery decides."""
+
+    code = ErrorCode.STORAGE_FAILED
+
+
+class StorageDamaged(StorageError):
+    """Stored bytes do not match their checksum."""
+
+    code = ErrorCode.STORAGE_DAMAGED
+
+    def __init__(self, what: str, *, path: str, offset: int | None = None, hint: str = "") -> None:
+        place = path if offset is None else f"{path} at offset {offset}"
+        super().__init__(f"{what} in {place}{'; ' + hint if hint else ''}")
+        self.path = path
+        self.offset = offset
+
+
+class StorageLocked(StorageError):
+    """Another process owns the data directory."""
+
+    code = ErrorCode.STORAGE_LOCKED
+
+
+class StoreVersionError(StorageError):
+    """The store was written by a newer VibeMQ, or needs `vibemq-admin migrate` first."""
+
+    code = ErrorCode.STORE_VERSION
+
+
+# -- people and limits --------------------------------------------------------------------------------------------
+
+
+class AuthError(VibeMQError):
+    code = ErrorCode.AUTH_FAILED
+
+
+class AuthRequired(AuthError):
+    code = ErrorCode.AUTH_REQUIRED
+
+
+class AuthFailed(AuthError):
+    code = ErrorCode.AUTH_FAILED
+
+
+class NotAuthenticated(AuthError):
+    code = ErrorCode.NOT_AUTHENTICATED
+
+
+class NotAuthorized(AuthError):
+    code = ErrorCode.NOT_AUTHORIZED
+
+
+class LimitError(VibeMQError):
+    code = ErrorCode.RATE_LIMITED
+
+
+class RateLimited(LimitError):
+    code = ErrorCode.RATE_LIMITED
+
+
+class ConnectionLimit(LimitError):
+    code = ErrorCode.CONNECTION_LIMIT
+    closes_connection = True
+
+
+class Blocked(LimitError):
+    """The broker refuses publishes for now: memory or disk is above its watermark."""
+
+    code = ErrorCode.BLOCKED
+
+
+class ShuttingDown(VibeMQError):
+    code = ErrorCode.SHUTTING_DOWN
+
+
+# -- client -------------------------------------------------------------------------------------------------------
+
+
+class ClientError(VibeMQError):
+    """Raised only by `vibemq.client`."""
+
+    code = ErrorCode.UNREACHABLE
+
+
+class NotConnected(ClientError):
+    """No connection, and the reconnect policy has given up or was not asked to wait."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came; the request may or may not have happened."""
+
+
+class RequestTimeout(ClientError):
+    code = ErrorCode.TIMEOUT
+
+
+class ServerError(ClientError):
+    """The broker answered with an error code this client has no class for; `wire_code` holds it."""
+
+    code = ErrorCode.SERVER_ERROR
+
+    def __init__(self, message: str, *, wire_code: str = "") -> None:
+        super().__init__(message)
+        self.wire_code = wire_code

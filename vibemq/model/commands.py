@@ -1,0 +1,280 @@
+"""What sessions ask of the engine. Every protocol speaks these words; none of them mentions a wire.
+
+`session` names the connection (given by the server), `token` is the session's own note, returned untouched in the
+`Reply`; commands whose token is None are not answered. Consumers are numbered by their session.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import MessageExtra
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run
+
+
+class Settlement(IntEnum):
+    ACK = 0
+    RETRY = 1
+    """A failed delivery: counted, handed out again after a delay, dead-lettered after `max_attempts`."""
+    RELEASE = 2
+    """Given back unharmed: no attempt counted, back at its place at the head at once."""
+    REJECT = 3
+    """Straight to the DLQ (dropped and counted when the queue has none)."""
+
+
+class StartAt(IntEnum):
+    """Where a new group begins. An existing group always goes on where it was."""
+
+    DEFAULT = 0
+    """What waits for nobody else: all of it when this is the queue's first group, otherwise from now."""
+    BEGINNING = 1
+    SEQUENCE = 2
+    NOW = 3
+
+
+@dataclass(slots=True)
+class Publish:
+    """New messages for one queue, in order. The reply is `Published`."""
+
+    session: int
+    token: Any
+    queue: str
+    rows: Rows
+    extras: dict[int, MessageExtra] | None = None
+    create: bool = True
+    """Create a missing queue when the broker allows auto-creation."""
+
+
+@dataclass(slots=True)
+class Subscribe:
+    session: int
+    token: Any
+    consumer: int
+    queue: str
+    group: str | None = None
+    """A named, durable group; None = the shared default group, or an own passing group in a fan-out queue."""
+    capacity_messages: int = 0
+    """Most unsettled messages at a time; 0 = the engine's default."""
+    capacity_bytes: int = 0
+    """Most unsettled bytes; may be overshot by one message. 0 = no limit."""
+    credit: int | None = None
+    """Hand out no more than this many in all; None = no end."""
+    priority: int = 0
+    """Only the consumers of the highest priority in the group receive."""
+    ack_timeout_ms: int | None = None
+    start: StartAt = StartAt.DEFAULT
+    start_sequence: int = 0
+    create: bool = True
+
+
+@dataclass(slots=True)
+class Unsubscribe:
+    """No more hand-outs; what the consumer holds stays its own until settled or the session ends."""
+
+    session: int
+    token: Any
+    consumer: int
+
+
+@dataclass(slots=True)
+class SetCapacity:
+    session: int
+    token: Any
+    consumer: int
+    capacity_messages: int
+    capacity_bytes: int = 0
+    add_credit: int = 0
+
+
+@dataclass(slots=True)
+class SetFlow:
+    """The server says whether the session's outgoing buffer has room; closed sessions are skipped by dispatch."""
+
+    session: int
+    open: bool
+
+
+@dataclass(slots=True)
+class Settle:
+    """Only the holder settles; sequences that this consumer does not hold are counted, not answered."""
+
+    session: int
+    token: Any
+    consumer: int
+    verb: Settlement
+    runs: list[Run]
+    delay_ms: int | None = None
+    """RETRY only: None = the queue's backoff."""
+    reason: str = ""
+    """Error text, kept with the message and in its dead letter."""
+
+
+@dataclass(slots=True)
+class Extend:
+    """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout)."""
+
+    session: int
+    token: Any
+    consumer: int
+    runs: list[Run]
+    ack_timeout_ms: int | None = None
+
+
+@dataclass(slots=True)
+class CreateQueue:
+    session: int
+    token: Any
+    queue: str
+    options: QueueOptions | None = None
+    """None = the broker's defaults."""
+    must_match: bool = False
+    """An existing queue with other options is an error (QueueExists); otherwise it is left as it is."""
+
+
+@dataclass(slots=True)
+class ChangeQueue:
+    session: int
+    token: Any
+    queue: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DeleteQueue:
+    """Deleting a missing queue succeeds."""
+
+    session: int
+    token: Any
+    queue: str
+
+
+@dataclass(slots=True)
+class PurgeQueue:
+    """Drop what waits (not what is in flight). Reply: `Counted`."""
+
+    session: int
+    token: Any
+    queue: str
+
+
+@dataclass(slots=True)
+class RemoveMessages:
+    """Drop waiting messages by sequence. Reply: `Counted`."""
+
+    session: int
+    token: Any
+    queue: str
+    runs: list[Run]
+
+
+@dataclass(slots=True)
+class DescribeQueue:
+    """Reply: `QueueInfo`, or None for a missing queue."""
+
+    session: int
+    token: Any
+    queue: str
+
+
+@dataclass(slots=True)
+class ListQueues:
+    """Reply: list of `QueueInfo`, by name."""
+
+    session: int
+    token: Any
+
+
+@dataclass(slots=True)
+class DeleteGroup:
+    session: int
+    token: Any
+    queue: str
+    group: str
+
+
+@dataclass(slots=True)
+class SeekGroup:
+    """Create or move a durable group's cursor and take it over (its epoch goes up). Reply: `GroupInfo`."""
+
+    session: int
+    token: Any
+    queue: str
+    group: str
+    start: StartAt
+    start_sequence: int = 0
+
+
+@dataclass(slots=True)
+class ReplayDead:
+    """Put dead letters back. The server has read them from storage and prepared their rows.
+
+    One batch: all of `dead_ids` leave the DLQ and their rows enter `queue`, or nothing happens. Reply: `Counted`.
+    """
+
+    session: int
+    token: Any
+    queue: str
+    dead_ids: list[int]
+    rows: Rows
+    extras: dict[int, MessageExtra] | None = None
+
+
+@dataclass(slots=True)
+class PurgeDead:
+    """Reply: `Counted`."""
+
+    session: int
+    token: Any
+    dead_ids: list[int]
+
+
+@dataclass(slots=True)
+class CloseSession:
+    """The connection is gone. `clean`: it said goodbye (or the broker drains), so nothing counts as failed."""
+
+    session: int
+    clean: bool
+
+
+class Pressure(IntEnum):
+    """Memory or disk watermark, set by the server: 80, 90 and 95 percent."""
+
+    NONE = 0
+    HIGH = 1
+    """80 %: warned and reported, nothing refused."""
+    BLOCKING = 2
+    """90 %: publishes are refused with `Blocked`, except on queues that drop their oldest."""
+    OVERFLOWING = 3
+    """95 %: every publish is refused."""
+
+
+@dataclass(slots=True)
+class SetPressure:
+    level: Pressure
+    why: str = ""
+
+
+Command = (
+    Publish
+    | Subscribe
+    | Unsubscribe
+    | SetCapacity
+    | SetFlow
+    | Settle
+    | Extend
+    | CreateQueue
+    | ChangeQueue
+    | DeleteQueue
+    | PurgeQueue
+    | RemoveMessages
+    | DescribeQueue
+    | ListQueues
+    | DeleteGroup
+    | SeekGroup
+    | ReplayDead
+    | PurgeDead
+    | CloseSession
+    | SetPressure
+)

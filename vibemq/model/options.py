@@ -1,0 +1,186 @@
+"""What a queue can be told, with the defaults our own client uses.
+
+A .NET client's CreateQueue starts from its own defaults (10,000 messages, DropOldest, no DLQ); that translation
+belongs to the native protocol's folder.
+"""
+
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any
+
+from vibemq.errors import InvalidOptions, InvalidQueueName
+
+
+class DeliveryMode(IntEnum):
+    ROUND_ROBIN = 0
+    FAN_OUT_WITH_ACK = 1
+    FAN_OUT_WITHOUT_ACK = 2
+    PRIORITY_BASED = 3
+
+
+class Durability(IntEnum):
+    """Ordered by strength: the strongest policy of a batch decides when its effects are released."""
+
+    TRANSIENT = 0
+    ASYNC = 1
+    WEAK = 2
+    STRONG = 3
+
+
+class Overflow(IntEnum):
+    DROP_OLDEST = 0
+    DROP_NEWEST = 1
+    BLOCK_PUBLISHER = 2
+    REDIRECT_TO_DLQ = 3
+
+
+class Retention(IntEnum):
+    SETTLED = 0
+    LOG = 1
+
+
+class LostConnection(IntEnum):
+    """What the loss of a consumer's connection means for what it held."""
+
+    FAIL = 0
+    """A failed delivery: counts towards `max_attempts`, so a message that kills its consumers ends in the DLQ."""
+    RELEASE = 1
+
+
+class Priority(IntEnum):
+    """The four names of the protocol. Inside, 0 to 31 are allowed; above CRITICAL they still sort higher."""
+
+    LOW = 0
+    NORMAL = 1
+    HIGH = 2
+    CRITICAL = 3
+
+
+PRIORITY_MAX = 31
+QUEUE_NAME_UNITS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """Options of one queue; 0 or None switches a limit off. Times in ms."""
+
+    mode: DeliveryMode = DeliveryMode.ROUND_ROBIN
+    durability: Durability = Durability.STRONG
+    retention: Retention = Retention.SETTLED
+    overflow: Overflow = Overflow.DROP_NEWEST
+    max_messages: int = 0
+    max_bytes: int = 0
+    message_ttl_ms: int | None = None
+    dead_letter: bool = True
+    dead_letter_name: str | None = None
+    max_attempts: int = 3
+    ack_timeout_ms: int = 30_000
+    retry_base_ms: int = 2_000
+    retry_max_ms: int = 120_000
+    lost_connection: LostConnection = LostConnection.FAIL
+    dedup_window_ms: int = 120_000
+    retain_ms: int = 0
+    """Log retention: messages older than this may go. 0 = no limit of age."""
+    retain_messages: int = 0
+    retain_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 0:
+                raise InvalidOptions(f"queue option {name} is {value}; it must be 0 or more")
+        if self.max_attempts < 1:
+            object.__setattr__(self, "max_attempts", 1)
+        if self.overflow is Overflow.REDIRECT_TO_DLQ and not self.dead_letter:
+            raise InvalidOptions("overflow RedirectToDlq needs dead_letter on; switch it on or choose another overflow")
+
+    def with_changes(self, **changes: Any) -> "QueueOptions":
+        return replace(self, **changes)
+
+    @property
+    def consumers_settle(self) -> bool:
+        """False when a hand-out is itself the settlement."""
+        return self.mode is not DeliveryMode.FAN_OUT_WITHOUT_ACK
+
+    @property
+    def is_fan_out(self) -> bool:
+        return self.mode in (DeliveryMode.FAN_OUT_WITH_ACK, DeliveryMode.FAN_OUT_WITHOUT_ACK)
+
+
+def check_queue_name(name: str) -> str:
+    """Return `name`, or raise InvalidQueueName with the rule: 1..256 UTF-16 units of letters, digits, `-`, `_`, `.`."""
+    units = len(name.encode("utf-16-le", errors="surrogatepass")) // 2
+    if 1 <= units <= QUEUE_NAME_UNITS_MAX and all(c.isalpha() or c.isdigit() or c in "-_." for c in name):
+        return name
+    raise InvalidQueueName(
+        f"queue name {name[:64]!r} is not allowed; use 1 to {QUEUE_NAME_UNITS_MAX} letters, digits, '-', '_' or '.'"
+    )
+
+
+def options_to_dict(options: QueueOptions) -> dict[str, Any]:
+    """Plain JSON values, enums as their numbers; the stored form."""
+    values = {f.name: getattr(options, f.name) for f in fields(options)}
+    return {name: int(value) if isinstance(value, IntEnum) else value for name, value in values.items()}
+
+
+_ENUMS: dict[str, type[IntEnum]] = {
+    "mode": DeliveryMode,
+    "durability": Durability,
+    "retention": Retention,
+    "overflow": Overflow,
+    "lost_connection": LostConnection,
+}
+
+
+def options_from_dict(values: dict[str, Any], base: QueueOptions | None = None) -> QueueOptions:
+    """Read options from JSON-like values: enums by number or by name in any case (`"fan-out"` styles included).
+
+    Raises:
+        InvalidOptions: an unknown key, an unknown enum name or a value of the wrong type; the sentence names it.
+    """
+    base = base if base is not None else QueueOptions()
+    known = {f.name for f in fields(QueueOptions)}
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise InvalidOptions(f"unknown queue option {name!r}; known are {', '.join(sorted(known))}")
+        changes[name] = _option_value(name, value, getattr(base, name))
+    return base.with_changes(**changes)
+
+
+def _option_value(name: str, value: Any, default: Any) -> Any:
+    if name in _ENUMS:
+        return enum_of(_ENUMS[name], value, name)
+    if name == "dead_letter_name":
+        if value is None or isinstance(value, str):
+            return value
+        raise InvalidOptions(f"queue option {name} must be text, not {type(value).__name__}")
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        raise InvalidOptions(f"queue option {name} must be true or false, not {value!r}")
+    if value is None and name == "message_ttl_ms":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOptions(f"queue option {name} must be a whole number, not {value!r}")
+    return value
+
+
+def enum_of(enum: type[IntEnum], value: object, name: str) -> IntEnum:
+    """A member by number or by name, ignoring case, `-`, `_` and blanks. Raises InvalidOptions."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return enum(value)
+        except ValueError:
+            pass
+    elif isinstance(value, str):
+        wanted = _squash(value)
+        for member in enum:
+            if _squash(member.name) == wanted:
+                return member
+    names = ", ".join(m.name.lower() for m in enum)
+    raise InvalidOptions(f"{value!r} is no value for {name}; choose one of {names}")
+
+
+def _squash(text: str) -> str:
+    return text.replace("_", "").replace("-", "").replace(" ", "").lower()

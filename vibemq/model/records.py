@@ -1,0 +1,208 @@
+"""Facts that storage keeps. One batch of records is applied whole or not at all.
+
+The engine makes them; storage applies them in order to a `StoredState` (see `vibemq.storage.state`) and keeps the
+rows. Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from vibemq.model.options import QueueOptions
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run
+
+ALL_GROUPS = 0xFFFF_FFFF
+"""In place of a group id: the fact holds for every group of the queue."""
+
+DEFAULT_GROUP = 0
+"""The group that ordinary subscribers share; in a fan-out queue, the group that waits for the first subscriber."""
+
+
+class Reason(IntEnum):
+    """Why a message left its queue without being settled; the first four are the protocol's numbers."""
+
+    MAX_ATTEMPTS = 0
+    EXPIRED = 1
+    DESERIALIZATION = 2
+    REJECTED = 3
+    OVERFLOW = 4
+    PURGED = 5
+    RETENTION = 6
+    QUEUE_DELETED = 7
+
+
+class MessageExtra(NamedTuple):
+    """What sets one message of a batch apart; plain messages have none."""
+
+    priority: int = 1
+    expires_at: int = 0
+    """Instant; 0 = the queue's TTL alone decides."""
+    deliver_at: int = 0
+    """Instant; 0 = at once."""
+    dedup_id: bytes = b""
+
+
+class Attempts(NamedTuple):
+    """History of one message in one group; absent while it was handed out at most once and never failed."""
+
+    acquired: int = 1
+    """Hand-outs so far, whatever came of them."""
+    failed: int = 0
+    """Failed ones; only these lead to the DLQ."""
+    first_failed_at: int = 0
+    last_failed_at: int = 0
+    due_at: int = 0
+    """Not to be handed out again before this instant."""
+    error: str = ""
+
+
+class DeadFacts(NamedTuple):
+    dead_id: int
+    """Unique in the store, ascending, never reused."""
+    sequence: int
+    reason: Reason
+    error: str
+    acquired: int
+    failed: int
+    first_failed_at: int
+    dead_at: int
+
+
+@dataclass(slots=True)
+class QueueCreated:
+    queue_id: int
+    name: str
+    options: QueueOptions
+    created_at: int
+    incarnation: str
+    """Random hex: tells a queue from a later one of the same name."""
+
+
+@dataclass(slots=True)
+class QueueChanged:
+    queue_id: int
+    options: QueueOptions
+
+
+@dataclass(slots=True)
+class QueueDeleted:
+    """The queue, its groups and its waiting messages are gone; its dead letters stay until purged or replayed."""
+
+    queue_id: int
+
+
+@dataclass(slots=True)
+class GroupCreated:
+    queue_id: int
+    group_id: int
+    name: str
+    durable: bool
+    head: int
+    """First sequence this group has not seen."""
+
+
+@dataclass(slots=True)
+class GroupRenamed:
+    """The group keeps its progress under another name (a fan-out queue's waiting group finds its subscriber)."""
+
+    queue_id: int
+    group_id: int
+    name: str
+    durable: bool
+
+
+@dataclass(slots=True)
+class GroupDeleted:
+    queue_id: int
+    group_id: int
+
+
+@dataclass(slots=True)
+class GroupMoved:
+    """The group's cursor is set: everything below `head` is settled, nothing is pending, nothing above is taken."""
+
+    queue_id: int
+    group_id: int
+    head: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class MessagesAdded:
+    """Consecutive new messages; `extras` maps an index in `rows` to what is special about that message."""
+
+    queue_id: int
+    first_sequence: int
+    published_at: int
+    rows: Rows
+    extras: dict[int, MessageExtra] | None = None
+
+
+@dataclass(slots=True)
+class HandedOut:
+    """Given to a consumer: pending in the group until settled. A repeated hand-out adds one to `acquired`."""
+
+    queue_id: int
+    group_id: int
+    runs: list[Run]
+
+
+@dataclass(slots=True)
+class Returned:
+    """Pending messages that wait to be handed out again, each with its history as it now is."""
+
+    queue_id: int
+    group_id: int
+    attempts: dict[int, Attempts]
+
+
+@dataclass(slots=True)
+class Settled:
+    queue_id: int
+    group_id: int
+    runs: list[Run]
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Gone from every group and from the store, by policy or by an operator."""
+
+    queue_id: int
+    runs: list[Run]
+    reason: Reason
+
+
+@dataclass(slots=True)
+class DeadLettered:
+    """Left the group (or ALL_GROUPS) and entered the DLQ: one fact, so it is never in both or in neither."""
+
+    queue_id: int
+    group_id: int
+    letters: list[DeadFacts]
+
+
+@dataclass(slots=True)
+class DeadRemoved:
+    """Left the DLQ: purged, or replayed (then the MessagesAdded stands in the same batch)."""
+
+    dead_ids: list[int]
+    replayed: bool = False
+
+
+Record = (
+    QueueCreated
+    | QueueChanged
+    | QueueDeleted
+    | GroupCreated
+    | GroupRenamed
+    | GroupDeleted
+    | GroupMoved
+    | MessagesAdded
+    | HandedOut
+    | Returned
+    | Settled
+    | Dropped
+    | DeadLettered
+    | DeadRemoved
+)

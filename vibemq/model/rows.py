@@ -1,0 +1,166 @@
+"""Messages in bulk, as the bytes that travel and that are stored.
+
+A *row* is one message without its queue:
+
+    id       u16 BE length | UTF-8 bytes          1..65,535 bytes
+    payload  u32 BE length | bytes                0 = absent
+    headers  u16 BE count  | count x (u16 length | key | u16 length | value)
+
+It is the native protocol's Publish and Deliver body minus version, type and queue, so the broker moves rows from
+socket to disk to socket without decoding them. `Rows` is a run of consecutive rows: the lengths as packed
+big-endian u32 and the rows joined. The engine never looks inside: it counts rows and bytes.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+
+_U16 = struct.Struct("!H")
+_U32 = struct.Struct("!I")
+
+
+class Rows:
+    """An immutable run of rows.
+
+    Args:
+        count: how many rows.
+        lengths: `count` packed big-endian u32, the byte length of each row.
+        data: the rows, joined. Owned by this object (a real `bytes`, never a view into a buffer that is reused).
+    """
+
+    __slots__ = ("_offsets", "count", "data", "lengths")
+
+    def __init__(self, count: int, lengths: bytes, data: bytes) -> None:
+        self.count = count
+        self.lengths = lengths
+        self.data = data
+        self._offsets: list[int] | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[bytes]) -> "Rows":
+        return cls(len(rows), struct.pack(f"!{len(rows)}I", *map(len, rows)), b"".join(rows))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rows) and self.lengths == other.lengths and self.data == other.data
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Rows(count={self.count}, bytes={len(self.data)})"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all rows together."""
+        return len(self.data)
+
+    def row_lengths(self) -> tuple[int, ...]:
+        return struct.unpack(f"!{self.count}I", self.lengths)
+
+    def offsets(self) -> list[int]:
+        """`count + 1` positions in `data`; row i is data[offsets[i]:offsets[i + 1]]."""
+        if self._offsets is None:
+            self._offsets = list(accumulate(self.row_lengths(), initial=0))
+        return self._offsets
+
+    def __getitem__(self, index: int) -> bytes:
+        offsets = self.offsets()
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        return self.data[offsets[index] : offsets[index + 1]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        data = self.data
+        offsets = self.offsets()
+        return iter([data[a:b] for a, b in pairwise(offsets)])
+
+    def slice(self, start: int, stop: int) -> "Rows":
+        """Rows [start, stop), sharing nothing that could change."""
+        if start == 0 and stop >= self.count:
+            return self
+        offsets = self.offsets()
+        stop = min(stop, self.count)
+        return Rows(stop - start, self.lengths[4 * start : 4 * stop], self.data[offsets[start] : offsets[stop]])
+
+
+def join_rows(parts: Iterable[Rows]) -> Rows:
+    """One run out of several, in order."""
+    runs = list(parts)
+    if len(runs) == 1:
+        return runs[0]
+    return Rows(sum(r.count for r in runs), b"".join(r.lengths for r in runs), b"".join(r.data for r in runs))
+
+
+def pack_row(message_id: str | bytes, payload: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
+    """Build one row from its parts.
+
+    Raises:
+        ValueError: an id, key or value of more than 65,535 UTF-8 bytes, an empty id, or more than 65,535 headers.
+    """
+    raw_id = message_id.encode() if isinstance(message_id, str) else message_id
+    if not 0 < len(raw_id) <= 0xFFFF:
+        raise ValueError(f"a message id has 1 to 65,535 bytes, not {len(raw_id)}")
+    if len(headers) > 0xFFFF:
+        raise ValueError(f"at most 65,535 headers, not {len(headers)}")
+    parts = [_U16.pack(len(raw_id)), raw_id, _U32.pack(len(payload)), payload, _U16.pack(len(headers))]
+    for pair in headers:
+        for text in pair:
+            raw = text.encode()
+            if len(raw) > 0xFFFF:
+                raise ValueError(f"a header key or value has at most 65,535 bytes, not {len(raw)}")
+            parts += (_U16.pack(len(raw)), raw)
+    return b"".join(parts)
+
+
+class RowView:
+    """One row, decoded on demand.
+
+    Invalid UTF-8 reads as U+FFFD (as the .NET peer does); pairs with an empty key or value are left out; of
+    duplicate keys the last wins.
+    """
+
+    __slots__ = ("_payload_at", "row")
+
+    def __init__(self, row: bytes) -> None:
+        self.row = row
+        self._payload_at = 2 + _U16.unpack_from(row)[0]
+
+    @property
+    def message_id(self) -> str:
+        return self.row[2 : self._payload_at].decode(errors="replace")
+
+    @property
+    def payload(self) -> bytes:
+        start = self._payload_at + 4
+        return self.row[start : start + _U32.unpack_from(self.row, self._payload_at)[0]]
+
+    @property
+    def headers_at(self) -> int:
+        """Offset of the header count in `row`."""
+        return int(self._payload_at + 4 + _U32.unpack_from(self.row, self._payload_at)[0])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return dict(header_pairs(self.row, self.headers_at))
+
+
+def header_pairs(data: bytes, offset: int) -> list[tuple[str, str]]:
+    """Decode a header block at `offset`. Raises struct.error or IndexError when it is cut short."""
+    (count,) = _U16.unpack_from(data, offset)
+    offset += 2
+    pairs: list[tuple[str, str]] = []
+    for _ in range(count):
+        texts = []
+        for _ in range(2):
+            (size,) = _U16.unpack_from(data, offset)
+            offset += 2
+            raw = data[offset : offset + size]
+            if len(raw) != size:
+                raise IndexError("header block is cut short")
+            texts.append(raw.decode(errors="replace"))
+            offset += size
+        if texts[0] and texts[1]:
+            pairs.append((texts[0], texts[1]))
+    return pairs

@@ -1,0 +1,101 @@
+"""What a store knows without its messages: the state that `open()` returns and that records change.
+
+Membership of a message in a group, for sequences of its queue:
+
+    below `head`          settled, unless in `pending`
+    `head` and above      not yet handed out, unless in `taken` (then settled or, if in `pending`, handed out)
+
+`taken` holds only sequences above `head`; `head` moves up over it. A message is alive while some group has not
+settled it, while it is in `dead`, or, with log retention, until it is dropped.
+"""
+
+from dataclasses import dataclass, field
+
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import Attempts, DeadFacts
+from vibemq.model.rows import Rows
+from vibemq.model.runs import RunSet
+
+
+@dataclass(slots=True)
+class StoredGroup:
+    group_id: int
+    name: str
+    durable: bool
+    head: int = 1
+    epoch: int = 0
+    taken: RunSet = field(default_factory=RunSet)
+    pending: RunSet = field(default_factory=RunSet)
+    attempts: dict[int, Attempts] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A stretch of a queue's stored messages: sizes and age without the messages. Sequences may be missing in it."""
+
+    first: int
+    last: int
+    size: int
+    """Bytes of all rows first stored in the stretch."""
+    published_at: int
+
+
+@dataclass(slots=True)
+class StoredQueue:
+    queue_id: int
+    name: str
+    options: QueueOptions
+    created_at: int
+    incarnation: str
+    next_sequence: int = 1
+    next_group_id: int = 1
+    deleted: bool = False
+    """Only its dead letters are left."""
+    groups: dict[int, StoredGroup] = field(default_factory=dict)
+    chunks: list[Chunk] = field(default_factory=list)
+    """Ascending, not overlapping; chunks without a live message are dropped in time."""
+    dropped: RunSet = field(default_factory=RunSet)
+    """Log retention only: gone although no group need have settled them (trimmed or removed)."""
+    priorities: dict[int, RunSet] = field(default_factory=dict)
+    """Priority -> sequences, for priorities other than 1."""
+    expires: dict[int, int] = field(default_factory=dict)
+    delayed: dict[int, int] = field(default_factory=dict)
+    """Sequence -> deliver_at, for messages published with a delay and not yet handed out by every group."""
+    dead: RunSet = field(default_factory=RunSet)
+    dedup: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """dedup_id -> (sequence, published_at), within the window."""
+
+
+@dataclass(slots=True)
+class StoredState:
+    queues: dict[int, StoredQueue] = field(default_factory=dict)
+    """By queue_id, deleted ones with dead letters included."""
+    next_queue_id: int = 1
+    next_dead_id: int = 1
+    dead_count: int = 0
+    lsn: int = 0
+    """Of the last applied batch."""
+    instant: int = 0
+    """The latest instant any record carried; time never goes back behind it."""
+
+
+@dataclass(slots=True)
+class Slice:
+    """Consecutive messages read back: sequences first_sequence … first_sequence + rows.count - 1."""
+
+    first_sequence: int
+    published_at: int
+    rows: Rows
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    """A dead letter with its whole message."""
+
+    facts: DeadFacts
+    queue_id: int
+    queue: str
+    group: str
+    published_at: int
+    priority: int
+    row: bytes

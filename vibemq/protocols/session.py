@@ -1,0 +1,158 @@
+"""The contract between a protocol and the server: a session is one connection's state without a socket or a clock.
+
+The server drives it like this, once per socket read, never once per message:
+
+    session.receive_data(chunk)
+    requests = session.commands()              # engine commands, and the requests below
+    … the engine decides, storage keeps …
+    session.apply(effects)                     # replies, in order
+    session.deliver(deliver, slices)           # rows that the server read for a Deliver effect
+    transport.write(session.data_to_send())
+
+Verbs never overlap and never wait. A RemoteProtocolError may be raised by `commands()`: the requests before it have
+been returned by an earlier call (a session yields what it has, then raises on the next call).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Command
+from vibemq.model.effects import Deliver, Effect
+from vibemq.model.options import QueueOptions
+from vibemq.model.stored import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a session acts as. `anonymous` is the principal of a broker without authentication."""
+
+    name: str
+    superuser: bool = False
+
+
+@dataclass(slots=True)
+class Authenticate:
+    """Ask the server to check credentials; answered by `session.authenticated` or `session.refused`."""
+
+    token: Any
+    username: str = ""
+    password: str = ""
+    auth_token: str = ""
+
+
+@dataclass(slots=True)
+class Admin:
+    """An operator's request outside the queue engine (dead letters, peek, stats, backup …).
+
+    Answered by a `Reply` effect with the same token whose result is JSON-ready, or an error of the family. Verbs and
+    their arguments: docs/reference/admin.md. Needs a superuser when authentication is on.
+    """
+
+    token: Any
+    verb: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Goodbye:
+    """The peer said it leaves: the server closes the session as `clean` once everything before is answered."""
+
+
+Request = Command | Authenticate | Admin | Goodbye
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Plain values a session needs; each protocol may add its own through its settings."""
+
+    body_bytes_max: int = 1_048_576
+    handshake_bytes_max: int = 65_536
+    """Largest frame accepted before authentication."""
+    headers_max: int = 50
+    header_value_units_max: int = 4096
+    json_depth_max: int = 64
+    idle_timeout_ms: int = 120_000
+    """A peer that sends nothing for this long is closed; several ping intervals."""
+    handshake_timeout_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """Given to a session at its birth."""
+
+    session: int
+    """The number that its commands carry."""
+    connection_id: str
+    """Public name of the connection (32 hex)."""
+    server_version: str
+    authentication: bool
+    """Whether credentials are asked for."""
+    limits: SessionLimits
+    queue_defaults: QueueOptions
+    now: int
+    """Instant of the accept, ms."""
+    new_id: Callable[[], str]
+    """Source of fresh ids (32 hex), injected so that sessions stay deterministic in tests."""
+
+
+class Session(Protocol):
+    """One connection of one protocol."""
+
+    def receive_data(self, data: bytes) -> None:
+        """Keep bytes from the peer; b"" means its end of stream."""
+
+    def commands(self) -> Sequence[Request]:
+        """Everything that is complete by now, in order. Ping answers and refusals go straight to `data_to_send`.
+
+        After an `Authenticate` nothing more is returned until it has been answered.
+
+        Raises:
+            RemoteProtocolError: the stream cannot be read on; the server writes what is left and hangs up.
+        """
+
+    def authenticated(self, token: Any, principal: Principal) -> None: ...
+
+    def refused(self, token: Any, error: VibeMQError) -> None:
+        """Authentication failed, or `authorize` refused the command with this token (None: nothing to answer)."""
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Encode replies and ended consumers. `Deliver` effects come through `deliver` instead."""
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        """Encode rows for a consumer. Called in the order of the Deliver effects, possibly in several pieces; sequences
+        of `deliver.runs` that no slice holds have vanished meanwhile and are skipped."""
+
+    def data_to_send(self) -> bytes:
+        """Take the bytes to write now; b"" when there are none."""
+
+    def tick(self, now: int) -> None:
+        """Do what is due: keep-alive, deadlines. May queue bytes, may set `closing`."""
+
+    def next_deadline(self) -> int | None:
+        """When to call tick() again; may be early, is never late."""
+
+    def shutdown(self, reason: str) -> None:
+        """Queue the protocol's goodbye; the server flushes and closes."""
+
+    @property
+    def closing(self) -> bool:
+        """The server should flush `data_to_send()` and close."""
+
+    @property
+    def principal(self) -> Principal | None:
+        """None until authenticated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """What `vibemq.protocols.<name>` exports as PLUGIN."""
+
+    name: str
+    settings: type[Any]
+    """A pydantic model of the protocol's own options (`extra="forbid"`, frozen); all with defaults."""
+    create: Callable[[SessionContext, Any], Session]
+    """(context, settings) -> session."""
+    port: int
+    """Default port."""
