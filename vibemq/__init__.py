@@ -1,1 +1,74 @@
-"""VibeMQ: a durable queue service in one small process."""
+"""VibeMQ: a durable queue service in one small process.
+
+    async with vibemq.connect("vibemq://localhost") as mq: ...        the client; `vibemq.sync` is its blocking face
+
+    async with vibemq.Broker(data_dir="data") as broker: ...           a broker inside this program
+
+The names below are loaded when first used, so that `import vibemq` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vibemq._version import __version__
+
+if TYPE_CHECKING:
+    from vibemq import sync
+    from vibemq.client import (
+        Client,
+        Message,
+        MessageBatch,
+        Outgoing,
+        Publisher,
+        PublishReport,
+        Receipt,
+        ReconnectPolicy,
+        Subscription,
+        connect,
+    )
+    from vibemq.server.broker import Broker
+
+_HOMES = {
+    "Broker": "vibemq.server.broker",
+    "Client": "vibemq.client",
+    "Message": "vibemq.client",
+    "MessageBatch": "vibemq.client",
+    "Outgoing": "vibemq.client",
+    "PublishReport": "vibemq.client",
+    "Publisher": "vibemq.client",
+    "Receipt": "vibemq.client",
+    "ReconnectPolicy": "vibemq.client",
+    "Subscription": "vibemq.client",
+    "connect": "vibemq.client",
+}
+
+__all__ = [
+    "Broker",
+    "Client",
+    "Message",
+    "MessageBatch",
+    "Outgoing",
+    "PublishReport",
+    "Publisher",
+    "Receipt",
+    "ReconnectPolicy",
+    "Subscription",
+    "__version__",
+    "connect",
+    "sync",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("vibemq.sync")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'vibemq' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

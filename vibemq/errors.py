@@ -6,12 +6,13 @@
     ├── StorageError           StorageFull · StorageDamaged · StorageFailed · StorageLocked · StoreVersionError
     ├── AuthError              AuthRequired · AuthFailed · NotAuthorized
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
-    └── ClientError            ConnectionLost · RequestTimeout · NotConnected   (raised only by vibemq.client)
+    └── ClientError            ConnectionLost · RequestTimeout · NotConnected · PublishRefused (only from vibemq.client)
 
 A message says what happened, where, and how to mend it. `code` is what travels on every wire (each protocol maps
 it in its own `errors.py`); `closes_connection` tells the server to hang up after the reply.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar
 
@@ -84,6 +85,12 @@ class RemoteProtocolError(ProtocolError):
 
 class InvalidMessage(ProtocolError):
     """A well-formed frame whose content is refused; the connection stays."""
+
+
+class InvalidPayload(ProtocolError):
+    """The content of a request's payload is refused; the connection stays."""
+
+    code = ErrorCode.INVALID_PAYLOAD
 
 
 class UnknownCommand(ProtocolError):
@@ -258,6 +265,23 @@ class ConnectionLost(ClientError):
 
 class RequestTimeout(ClientError):
     code = ErrorCode.TIMEOUT
+
+
+class PublishRefused(ClientError):
+    """Some messages of a `publish_many` were refused; `refused` maps their index to why, the others are accepted.
+
+    `code` is that of the first refusal.
+    """
+
+    def __init__(self, queue: str, refused: Mapping[int, VibeMQError], *, accepted: int) -> None:
+        index, first = next(iter(refused.items()))
+        super().__init__(
+            f"queue {queue!r} refused {len(refused)} of {len(refused) + accepted} messages; message {index}: {first}"
+        )
+        self.queue = queue
+        self.refused = dict(refused)
+        self.accepted = accepted
+        self.code = first.code  # type: ignore[misc]  # of this one error, not of the class
 
 
 class ServerError(ClientError):

@@ -84,6 +84,7 @@ class SetCapacity:
     token: Any
     consumer: int
     capacity_messages: int
+    """0 = nothing for now."""
     capacity_bytes: int = 0
     add_credit: int = 0
 
@@ -219,6 +220,8 @@ class ReplayDead:
     dead_ids: list[int]
     rows: Rows
     extras: dict[int, MessageExtra] | None = None
+    origins: dict[int, int] | None = None
+    """dead_id -> queue_id that it died in, for the queues' counts; letters made since the start are known without."""
 
 
 @dataclass(slots=True)
@@ -228,6 +231,8 @@ class PurgeDead:
     session: int
     token: Any
     dead_ids: list[int]
+    origins: dict[int, int] | None = None
+    """As in `ReplayDead`."""
 
 
 @dataclass(slots=True)

@@ -94,6 +94,8 @@ class Deliver:
     runs: list[Run]
     acquired: dict[int, int] | None = None
     """Hand-outs so far, this one included, for those above 1."""
+    settled: bool = False
+    """The hand-out is itself the settlement (fan-out without ack): the session need not remember it."""
 
 
 @dataclass(slots=True)

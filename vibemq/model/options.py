@@ -110,11 +110,16 @@ class QueueOptions:
 def check_queue_name(name: str) -> str:
     """Return `name`, or raise InvalidQueueName with the rule: 1..256 UTF-16 units of letters, digits, `-`, `_`, `.`."""
     units = len(name.encode("utf-16-le", errors="surrogatepass")) // 2
-    if 1 <= units <= QUEUE_NAME_UNITS_MAX and all(c.isalpha() or c.isdigit() or c in "-_." for c in name):
+    if 1 <= units <= QUEUE_NAME_UNITS_MAX and all(_may_name_a_queue(c) for c in name):
         return name
     raise InvalidQueueName(
         f"queue name {name[:64]!r} is not allowed; use 1 to {QUEUE_NAME_UNITS_MAX} letters, digits, '-', '_' or '.'"
     )
+
+
+def _may_name_a_queue(character: str) -> bool:
+    # Only the basic plane: the .NET peer looks at UTF-16 units and refuses surrogates.
+    return (character.isalpha() or character.isdecimal() or character in "-_.") and character < "\U00010000"
 
 
 def options_to_dict(options: QueueOptions) -> dict[str, Any]:

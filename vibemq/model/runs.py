@@ -150,5 +150,11 @@ class RunSet:
         high = bisect_right(self._firsts, last)
         return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
 
+    def touching(self, first: int, last: int) -> list[Run]:
+        """The whole runs that overlap or adjoin [first, last], unclipped: those that adding or removing it changes."""
+        low = bisect_left(self._lasts, first - 1)
+        high = bisect_right(self._firsts, last + 1)
+        return list(zip(self._firsts[low:high], self._lasts[low:high], strict=True))
+
     def count_between(self, first: int, last: int) -> int:
         return run_count(self.overlap(first, last))

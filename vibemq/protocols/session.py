@@ -2,6 +2,7 @@
 
 The server drives it like this, once per socket read, never once per message:
 
+    session.tick(now)
     session.receive_data(chunk)
     requests = session.commands()              # engine commands, and the requests below
     … the engine decides, storage keeps …
@@ -9,8 +10,11 @@ The server drives it like this, once per socket read, never once per message:
     session.deliver(deliver, slices)           # rows that the server read for a Deliver effect
     transport.write(session.data_to_send())
 
-Verbs never overlap and never wait. A RemoteProtocolError may be raised by `commands()`: the requests before it have
-been returned by an earlier call (a session yields what it has, then raises on the next call).
+Verbs never overlap and never wait. The tick before a read is how a session learns the time, which relative delays
+need. A session may have commands of its own (a row it cannot deliver, a subscription it renews): its next_deadline()
+is then already due, and after every tick() the server calls commands(). A RemoteProtocolError may be raised by
+`commands()`: the requests before it have been returned by an earlier call (a session yields what it has, then raises
+on the next call).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,0 +1,59 @@
+"""Every protocol's session keeps the promises of `vibemq.protocols.session`."""
+
+import pytest
+
+from vibemq.protocols.native import NativeSession, NativeSettings
+from vibemq.protocols.native.extensions import publish_many
+from vibemq.protocols.native.frames import encode_frame
+from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.testing import session_conformance as suite
+from vibemq.testing.session_conformance import QUEUE, Dialect, Rows, pack_row
+
+BROKEN = (b"\0\0\0\1\0\1", b"\xff\xff\xff\xff\0", b"\0\0\0\3\xff\1\2\3", b"\0\0\0\2\0\1\2")
+
+
+def frame(kind: CommandType, message_id: str, queue: str = "", payload: bytes = b"", **headers: str) -> bytes:
+    named = {key.replace("_", "-"): value for key, value in headers.items()}
+    return encode_frame(encode_body(kind, message_id, queue, payload, named))
+
+
+NATIVE = Dialect(
+    name="native, as .NET speaks it",
+    create=lambda context: NativeSession(context, NativeSettings()),
+    hello=encode_frame(
+        encode_body(CommandType.CONNECT, "hello", headers={"authUsername": "somebody", "authPassword": "secret"})
+    ),
+    publish=lambda message_id, payload: frame(CommandType.PUBLISH, message_id, QUEUE, payload),
+    subscribe=lambda: frame(CommandType.SUBSCRIBE, "s1", QUEUE),
+    broken=BROKEN,
+)
+
+NATIVE_BULK = Dialect(
+    name="native with batch/1",
+    create=lambda context: NativeSession(context, NativeSettings()),
+    hello=encode_frame(
+        encode_body(
+            CommandType.CONNECT, "hello", headers={"authToken": "secret", "supported-extensions": "batch/1,admin/1"}
+        )
+    ),
+    publish=lambda message_id, payload: encode_frame(
+        publish_many("request-" + message_id, QUEUE, Rows.of([pack_row(message_id, payload)]))
+    ),
+    subscribe=lambda: frame(CommandType.SUBSCRIBE, "s1", QUEUE),
+    broken=BROKEN,
+    publishes_alone=True,
+)
+
+DIALECTS = [NATIVE, NATIVE_BULK]
+CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_session_keeps_its_promises(check, dialect) -> None:
+    check(dialect)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_the_suite_as_a_whole(dialect) -> None:
+    suite.check_session(dialect)

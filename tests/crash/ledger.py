@@ -1,0 +1,105 @@
+"""A broker in a child process that can be killed, and the ledger of what it confirmed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+START_TIMEOUT_S = 30
+
+
+@dataclass
+class Ledger:
+    """Ids by what is known of them. Only the test's process writes it, so no kill can touch it."""
+
+    confirmed: set[str] = field(default_factory=set)
+    received: Counter[str] = field(default_factory=Counter)
+    settled: set[str] = field(default_factory=set)
+
+    @property
+    def lost(self) -> set[str]:
+        return self.confirmed - set(self.received)
+
+
+class BrokerProcess:
+    """`vibemq serve` on one data directory; the port stays the same over restarts."""
+
+    def __init__(self, data_dir: Path, *, provider: str = "lmdb", arguments: tuple[str, ...] = ()) -> None:
+        self._data_dir = data_dir
+        self._provider = provider
+        self._arguments = arguments
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.http_port = 0
+        self._log = data_dir.parent / f"{data_dir.name}.log"
+
+    @property
+    def url(self) -> str:
+        return f"vibemq://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *, prefix: tuple[str, ...] = ()) -> None:
+        """Start and wait until it is ready."""
+        command = [
+            *prefix,
+            sys.executable,
+            "-m",
+            "vibemq",
+            "serve",
+            "--data-dir",
+            str(self._data_dir),
+            "--port",
+            str(self.port),
+            "--http-port",
+            str(self.http_port),
+            "--storage",
+            self._provider,
+            *self._arguments,
+        ]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        self._read_until_ready(self._process.stdout)
+
+    def _read_until_ready(self, lines: IO[str]) -> None:
+        for line in lines:
+            event = json.loads(line)
+            if event["event"] == "ready":
+                return
+            if event.get("protocol") == "native":
+                self.port = event["port"]
+            elif event.get("protocol") == "http":
+                self.http_port = event["port"]
+        raise AssertionError(f"the broker ended before it was ready:\n{self.log_text()}")
+
+    def log_text(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._reap()
+
+    def stop(self) -> int:
+        """SIGTERM; return the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._reap()
+
+    def _reap(self) -> int:
+        assert self._process is not None
+        code = self._process.wait(timeout=START_TIMEOUT_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code

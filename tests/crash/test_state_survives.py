@@ -1,0 +1,145 @@
+"""What a broker knew before kill -9 it knows after: definitions, attempts, dead letters, delays, dedup, progress."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import vibemq
+from tests.crash.ledger import BrokerProcess
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    process = BrokerProcess(tmp_path / "data", provider=request.param)
+    process.start()
+    yield process
+    process.stop()
+
+
+def kill_and_start(broker: BrokerProcess) -> None:
+    broker.kill()
+    broker.start()
+
+
+async def test_queue_options_survive(broker: BrokerProcess) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", mode="priority-based", durability="weak", max_attempts=7, message_ttl_ms=60_000)
+        before = await mq.queue_info("q")
+    kill_and_start(broker)
+    async with vibemq.connect(broker.url) as mq:
+        after = await mq.queue_info("q")
+    assert before is not None
+    assert after is not None
+    assert (after.options, after.created_at, after.incarnation) == (before.options, before.created_at, before.incarnation)
+
+
+async def test_what_was_in_flight_comes_back_first_with_its_attempts(broker: BrokerProcess) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish_many("q", [{"n": n} for n in range(6)])
+        held = await mq.fetch("q", max=3, timeout=5)
+        assert [m.json()["n"] for m in held] == [0, 1, 2]
+        held[1].ack()
+        held[0].retry(delay=0, reason="not yet")
+        (again,) = await mq.fetch("q", max=1, timeout=5)
+        assert (again.json()["n"], again.attempt) == (0, 2)
+        await mq.ping()
+        kill_and_start(broker)
+    async with vibemq.connect(broker.url) as mq:
+        messages = await mq.fetch("q", max=10, timeout=2)
+    assert [m.json()["n"] for m in messages] == [0, 2, 3, 4, 5]
+    assert [m.attempt for m in messages] == [3, 2, 1, 1, 1]
+
+
+async def test_attempts_lead_to_the_dead_letters_across_restarts(broker: BrokerProcess) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", max_attempts=3, retry_base_ms=1)
+        await mq.publish("q", {"n": 1}, id="poison")
+    for number in range(3):
+        async with vibemq.connect(broker.url) as mq:
+            (message,) = await mq.fetch("q", max=1, timeout=5)
+            assert message.attempt == number + 1
+            message.retry(reason=f"failure {number + 1}")
+            await mq.ping()
+        kill_and_start(broker)
+    async with vibemq.connect(broker.url) as mq:
+        assert await mq.fetch("q", max=1, timeout=0.3) == []
+        listed = await mq.admin("dlq.list", queue="q", limit=10)
+    (letter,) = listed["letters"]
+    assert (letter["id"], letter["queue"], letter["reason"], letter["error"]) == ("poison", "q", "MAX_ATTEMPTS", "failure 3")
+    assert letter["failed"] == 3
+    assert letter["published_at"] <= letter["first_failed_at"] <= letter["dead_at"]
+
+
+async def test_delays_survive(broker: BrokerProcess) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish("q", {"n": 1}, delay=3600)
+        await mq.publish("q", {"n": 2}, delay=1)
+    kill_and_start(broker)
+    async with vibemq.connect(broker.url) as mq:
+        info = await mq.queue_info("q")
+        assert info is not None
+        assert info.delayed >= 1
+        messages = await mq.fetch("q", max=2, timeout=3)
+    assert [m.json()["n"] for m in messages] == [2]
+
+
+async def test_the_dedup_window_survives(broker: BrokerProcess) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        first = await mq.publish("q", {"n": 1}, dedup_id="same")
+    kill_and_start(broker)
+    async with vibemq.connect(broker.url) as mq:
+        second = await mq.publish("q", {"n": 1}, dedup_id="same")
+        info = await mq.queue_info("q")
+    assert (second.duplicate, second.sequence) == (True, first.sequence)
+    assert info is not None
+    assert info.ready == 1
+
+
+async def test_every_group_goes_on_where_it_was(broker: BrokerProcess) -> None:
+    taken = {"a": 5, "b": 2, "c": 0}
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", mode="fan-out-with-ack")
+        for group in taken:
+            await mq.fetch("q", max=1, timeout=0, group=group)
+        await mq.publish_many("q", [{"n": n} for n in range(8)])
+        for group, count in taken.items():
+            if count:
+                for message in await mq.fetch("q", max=count, timeout=5, group=group):
+                    message.ack()
+        await mq.ping()
+    kill_and_start(broker)
+    async with vibemq.connect(broker.url) as mq:
+        for group, count in taken.items():
+            messages = await mq.fetch("q", max=20, timeout=1, group=group)
+            assert [m.json()["n"] for m in messages] == list(range(count, 8)), group
+
+
+async def test_an_interrupted_replay_doubles_nothing(broker: BrokerProcess) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish_many("q", [{"n": n} for n in range(100)])
+        for message in await mq.fetch("q", max=100, timeout=5):
+            message.reject("test")
+        await mq.ping()
+        replayed = await mq.admin("dlq.replay", queue="q", limit=30)
+        assert replayed["count"] == 30
+        kill_and_start(broker)
+    async with vibemq.connect(broker.url) as mq:
+        with anyio.fail_after(20):
+            while not (await mq.admin("dlq.replay", queue="q", limit=30))["done"]:
+                pass
+        messages = await mq.fetch("q", max=200, timeout=2)
+    assert sorted(m.json()["n"] for m in messages) == list(range(100))
+    assert all(m.headers["vibemq-replay-count"] == "1" for m in messages)

@@ -1,0 +1,188 @@
+"""The offline verbs on real stores of both durable providers."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibemq import plugins
+from vibemq.cli.admin import main
+from vibemq.cli.entry import run_app
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.interface import IStorageProvider
+
+MESSAGES = 1_000
+Run = Callable[..., tuple[int, Any, str]]
+
+
+@pytest.fixture
+def admin(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `vibemq-admin … --json`; (exit code, the object on stdout or else on stderr, stderr)."""
+
+    def run(*words: object) -> tuple[int, Any, str]:
+        code = run_app(main.app, "vibemq-admin", [*map(str, words), "--json"])
+        captured = capsys.readouterr()
+        text = captured.out or captured.err
+        return code, json.loads(text) if text else None, captured.err
+
+    return run
+
+
+def opened(folder: Path, provider: str) -> IStorageProvider:
+    plugin = plugins.find("storage", provider)
+    store: IStorageProvider = plugin.create(folder, plugin.settings())
+    store.open()
+    return store
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+def provider(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, provider: str) -> Path:
+    folder = tmp_path / "data"
+    store = opened(folder, provider)
+    now = int(time.time() * 1000)
+    rows = Rows.of([pack_row(f"m{n}", b"%d" % n) for n in range(MESSAGES)])
+    queue = QueueCreated(1, "orders", QueueOptions(), now, "ab" * 16)
+    store.append([queue, GroupCreated(1, 0, "", True, 1), MessagesAdded(1, 1, now, rows)])
+    store.sync()
+    store.close()
+    return folder
+
+
+def stored_count(folder: Path, provider: str) -> int:
+    store = opened(folder, provider)
+    try:
+        return sum(part.rows.count for part in store.read(1, 1, MESSAGES, 1 << 30))
+    finally:
+        store.close()
+
+
+def damage(folder: Path) -> None:
+    """Turn over one byte of the message with the id m500, wherever the provider keeps it."""
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        content = bytearray(path.read_bytes())
+        at = content.rfind(b"m500")
+        if at >= 0:
+            content[at] ^= 0xFF
+            path.write_bytes(content)
+            return
+    raise AssertionError("no file holds the message")
+
+
+def test_a_sound_store_is_sound(admin: Run, data_dir: Path) -> None:
+    assert admin("check", "--data-dir", data_dir) == (0, {"ok": True, "problems": []}, "")
+
+
+def test_damage_is_named_and_repaired(admin: Run, data_dir: Path) -> None:
+    damage(data_dir)
+    code, found, _ = admin("check", "--data-dir", data_dir)
+    assert code == 1
+    assert not found["ok"]
+    assert found["problems"][0]["what"]
+    code, refused, _ = admin("repair", "--data-dir", data_dir)
+    assert code == 2
+    assert "--yes" in refused["error"]["message"]
+    code, repaired, _ = admin("check", "--data-dir", data_dir, "--repair", "--yes")
+    assert code == 0
+    assert repaired["repaired"] is True
+    assert repaired["not_saved"]
+    assert admin("check", "--data-dir", data_dir)[0] == 0
+
+
+def test_a_backup_can_be_restored(admin: Run, data_dir: Path, tmp_path: Path, provider: str) -> None:
+    target, place = tmp_path / "backup", tmp_path / "restored"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    assert admin("backup", target, "--data-dir", data_dir)[1]["error"]["code"] == "NOT_EMPTY"
+    assert admin("restore", target, "--data-dir", place)[0] == 0
+    assert stored_count(place, provider) == MESSAGES
+
+    code, refused, _ = admin("restore", target, "--data-dir", place)
+    assert (code, refused["error"]["code"]) == (2, "USAGE")
+    code, restored, _ = admin("restore", target, "--data-dir", place, "--yes")
+    assert code == 0
+    assert stored_count(Path(restored["moved_aside"]), provider) == MESSAGES
+    assert stored_count(place, provider) == MESSAGES
+
+
+def test_a_damaged_backup_is_not_restored(admin: Run, data_dir: Path, tmp_path: Path) -> None:
+    target, place = tmp_path / "backup", tmp_path / "restored"
+    admin("backup", target, "--data-dir", data_dir)
+    damage(target)
+    code, refused, _ = admin("restore", target, "--data-dir", place)
+    assert (code, refused["error"]["code"]) == (1, "STORAGE_DAMAGED")
+    assert not place.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data"]
+
+
+def test_compact(admin: Run, data_dir: Path, provider: str) -> None:
+    code, would, _ = admin("compact", "--data-dir", data_dir, "--dry-run")
+    assert (code, would["dry_run"]) == (0, True)
+    assert admin("compact", "--data-dir", data_dir)[0] == 0
+    assert stored_count(data_dir, provider) == MESSAGES
+
+
+def test_migrate_shows_the_version(admin: Run, data_dir: Path, provider: str) -> None:
+    code, found, _ = admin("migrate", "--data-dir", data_dir)
+    assert code == 0
+    assert (found["provider"], found["pending"]) == (provider, [])
+    assert found["version"] == found["latest"]
+    assert admin("migrate", "apply", "--data-dir", data_dir)[1]["applied"] == []
+
+
+def test_a_newer_store_is_refused(admin: Run, data_dir: Path) -> None:
+    path = data_dir / "store.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
+    for verb in ("check", "compact", "migrate"):
+        code, refused, _ = admin(verb, "--data-dir", data_dir)
+        assert (code, refused["error"]["code"]) == (1, "STORE_VERSION")
+
+
+@pytest.mark.parametrize("words", [("check",), ("compact",), ("repair", "--yes"), ("backup", "target"), ("migrate",)])
+def test_a_directory_in_use_is_left_alone(
+    admin: Run, data_dir: Path, provider: str, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = opened(data_dir, provider)
+    try:
+        code, answer, _ = admin(*words, "--data-dir", data_dir)
+        if words == ("migrate",):
+            assert code == 0
+        else:
+            assert (code, answer["error"]["code"]) == (1, "STORAGE_LOCKED")
+    finally:
+        store.close()
+    assert stored_count(data_dir, provider) == MESSAGES
+
+
+@pytest.mark.parametrize("verb", ["check", "compact", "migrate", "repair"])
+def test_no_such_directory(admin: Run, tmp_path: Path, verb: str) -> None:
+    code, refused, _ = admin(verb, "--data-dir", tmp_path / "gone")
+    assert (code, refused["error"]["code"]) == (3, "NOT_FOUND")
+
+
+def test_a_directory_without_a_store(admin: Run, tmp_path: Path) -> None:
+    assert admin("check", "--data-dir", tmp_path)[0] == 3
+
+
+def test_an_unknown_provider(admin: Run, data_dir: Path) -> None:
+    code, refused, _ = admin("check", "--data-dir", data_dir, "--storage", "papyrus")
+    assert code == 2
+    assert "papyrus" in refused["error"]["message"]
+
+
+def test_the_doctor_looks_at_a_data_directory(admin: Run, data_dir: Path) -> None:
+    code, found, _ = admin("doctor", "--data-dir", data_dir, "--url", "vibemq://127.0.0.1:1")
+    assert code == 1
+    levels = {check["check"]: check["level"] for check in found["checks"]}
+    assert levels["broker"] == "fail"
+    assert levels["python"] == levels["access"] == levels["owner"] == "ok"

@@ -1,0 +1,258 @@
+"""The client against real brokers in processes of their own, on asyncio and trio."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import vibemq
+from vibemq.client import Outgoing, ReconnectPolicy
+from vibemq.errors import InvalidOptions, PublishRefused, QueueExists, QueueFull, QueueNotFound
+
+pytestmark = pytest.mark.anyio
+
+QUICK = ReconnectPolicy(initial_delay=0.01, max_delay=0.1)
+PROGRAM = """
+import sys, anyio, vibemq
+
+async def main():
+    async with vibemq.Broker(sys.argv[1], port=int(sys.argv[2])) as broker:
+        print(broker.port, flush=True)
+        await broker.run()
+
+anyio.run(main)
+"""
+
+
+class Home:
+    """A broker that can be killed and started again on its data and port."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"vibemq://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(self._data_dir), str(self.port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate(timeout=10)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    home = Home(tmp_path_factory.mktemp("broker"))
+    home.start()
+    yield home
+    home.kill()
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    return "q-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+async def test_a_message_goes_round(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        receipt = await mq.publish(queue, {"id": 1}, headers={"a": "b"}, priority="high")
+        assert receipt == (queue, 1, False)
+        async with mq.subscribe(queue) as messages:
+            message = await anext(messages)
+            assert (message.body, message.headers["a"], message.sequence, message.attempt) == ({"id": 1}, "b", 1, 1)
+            await message.ack()
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight, info.next_sequence) == (0, 0, 2)
+
+
+async def test_thousands_in_order(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        report = await mq.publish_many(queue, range(10_000))
+        assert [receipt.sequence for receipt in report] == list(range(1, 10_001))
+        bodies: list[int] = []
+        async with mq.subscribe(queue, prefetch=1_000) as messages:
+            async for batch in messages.batches():
+                bodies += [message.body for message in batch]
+                batch.ack_all()
+                if len(bodies) == 10_000:
+                    break
+        assert bodies == list(range(10_000))
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight) == (0, 0)
+
+
+async def test_verbs_of_a_message(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.create_queue(queue, max_attempts=5)
+        await mq.publish_many(queue, ["retry", "release", "reject"])
+        async with mq.subscribe(queue) as messages:
+            batch = [await anext(messages) for _ in range(3)]
+            await batch[0].retry(delay=0)
+            await batch[1].release()
+            await batch[2].reject("no good")
+            again = [await anext(messages) for _ in range(2)]
+            assert Counter(message.body for message in again) == {"retry": 1, "release": 1}
+            assert {message.attempt for message in again} == {2}
+            for message in again:
+                await message.ack()
+        letters = (await mq.admin("dlq.list", queue=queue))["letters"]
+        assert [(letter["error"], letter["sequence"]) for letter in letters] == [("no good", 3)]
+
+
+async def test_fetch(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        assert await mq.fetch(queue, max=3, timeout=0.05) == []
+        await mq.publish_many(queue, range(5))
+        first = await mq.fetch(queue, max=3, timeout=2)
+        assert [message.body for message in first] == [0, 1, 2]
+        rest = await mq.fetch(queue, max=10, timeout=0)
+        assert [message.body for message in rest] == [3, 4]
+        for message in [*first, *rest]:
+            await message.ack()
+        assert await mq.fetch(queue, max=3, timeout=0.05) == []
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight, info.consumers) == (0, 0, 0)
+
+
+async def test_a_cancelled_fetch_gives_back_what_came(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(10))
+        for step in range(20):
+            with anyio.move_on_after(step * 0.0002):
+                for message in await mq.fetch(queue, max=10, timeout=5):
+                    await message.release()
+        assert len(await mq.fetch(queue, max=10, timeout=5)) == 10
+
+
+async def test_leaving_gives_back_what_is_unsettled(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(10))
+        async with mq.subscribe(queue) as messages:
+            await (await anext(messages)).ack()
+            await anext(messages)
+        async with mq.subscribe(queue) as messages:
+            message = await anext(messages)
+            assert (message.body, message.attempt) == (1, 2)
+
+
+async def test_refusals(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.create_queue(queue, max_messages=3)
+        with pytest.raises(PublishRefused) as caught:
+            await mq.publish_many(queue, range(5))
+        assert list(caught.value.refused) == [3, 4]
+        with pytest.raises(QueueFull):
+            await mq.publish(queue, 6)
+        with pytest.raises(QueueExists):
+            await mq.create_queue(queue, max_messages=4, must_match=True)
+        with pytest.raises(InvalidOptions):
+            await mq.change_queue(queue, colour="red")
+        assert await mq.purge_queue(queue) == 3
+
+
+async def test_declare_and_delete(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        assert await mq.declare(queue, max_attempts=5) == []
+        with pytest.raises(QueueExists):
+            await mq.declare(queue, message_ttl=60, on_conflict="fail")
+        await mq.declare(queue, message_ttl=60, on_conflict="override")
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.options.message_ttl_ms, info.options.max_attempts) == (60_000, 5)
+        async with mq.subscribe(queue) as messages:
+            await mq.delete_queue(queue)
+            with pytest.raises(QueueNotFound):
+                await anext(messages)
+        assert await mq.queue_info(queue) is None
+
+
+async def test_dedup_delay_and_ttl(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        assert not (await mq.publish(queue, 1, dedup_id="once")).duplicate
+        assert (await mq.publish(queue, 1, dedup_id="once")) == (queue, 1, True)
+        await mq.publish_many(queue, [Outgoing("later", delay=0.3), Outgoing("at once")])
+        async with mq.subscribe(queue) as messages:
+            bodies = [(await anext(messages)).body for _ in range(3)]
+        assert bodies == [1, "at once", "later"]
+
+
+async def test_groups_each_see_everything(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(3))
+        for group in ("one", "two"):
+            async with mq.subscribe(queue, group=group, start="beginning") as messages:
+                assert [(await anext(messages)).body for _ in range(3)] == [0, 1, 2]
+
+
+async def test_a_handler_publishes(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(50))
+        async with mq.subscribe(queue, prefetch=5) as messages:
+            async for message in messages:
+                async with message.process():
+                    receipt = await mq.publish(f"{queue}-out", message.body)
+                if receipt.sequence == 50:
+                    break
+
+
+@pytest.mark.slow
+async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.start()
+    total = 600
+    confirmed: list[Any] = []
+    seen: Counter[Any] = Counter()
+    try:
+        with anyio.fail_after(60):
+            async with vibemq.connect(home.url, reconnect=QUICK) as mq, anyio.create_task_group() as tasks:
+                await mq.create_queue("orders", max_attempts=100, retry_base=0.01, retry_max=0.01)
+
+                async def produce() -> None:
+                    for number in range(total):
+                        confirmed.append(await mq.publish("orders", number))
+                        await anyio.sleep(0.003)
+
+                async def trouble() -> None:
+                    for stops in range(3):
+                        await anyio.sleep(0.4)
+                        while mq.reconnects < stops or not mq.is_connected:
+                            await anyio.sleep(0.01)
+                        await anyio.to_thread.run_sync(home.kill)
+                        await anyio.to_thread.run_sync(home.start)
+
+                tasks.start_soon(produce)
+                tasks.start_soon(trouble)
+                async with mq.subscribe("orders", prefetch=50) as messages:
+                    async for message in messages:
+                        seen[message.body] += 1
+                        await message.ack()
+                        if len(seen) == total:
+                            break
+                assert sorted(receipt.sequence for receipt in confirmed) == list(range(1, total + 1))
+                while mq.reconnects < 3 or not mq.is_connected:
+                    await anyio.sleep(0.01)
+                assert (await mq.publish("orders", "one more")).sequence == total + 1
+    finally:
+        home.kill()
+    assert sorted(seen) == list(range(total))

@@ -1,0 +1,363 @@
+"""Consuming through the client against a broker in memory, on asyncio and trio."""
+
+from collections import Counter
+from typing import Any
+
+import anyio
+import pytest
+from fake_broker import FakeBroker, broker_and_client
+from pydantic import BaseModel, ValidationError
+
+import vibemq
+from vibemq.errors import NotConnected, QueueExists, QueueNotFound
+from vibemq.protocols.native.wire import CommandType
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def settled(broker: FakeBroker, queue: str, left: int = 0) -> None:
+    """Wait until so many messages of the queue are unsettled."""
+    with anyio.fail_after(5):
+        while broker.unsettled(queue) != left:
+            await anyio.sleep(0.005)
+
+
+async def test_messages_come_in_order_and_acks_travel_as_runs() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(1_000))
+        bodies = []
+        async with mq.subscribe("orders", prefetch=500) as messages:
+            async for message in messages:
+                bodies.append(message.body)
+                await message.ack()
+                if len(bodies) == 1_000:
+                    break
+            await settled(broker, "orders")
+        assert bodies == list(range(1_000))
+        assert broker.frames.count(CommandType.SETTLE) <= 40
+
+
+async def test_a_message_shows_what_was_published() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish("orders", {"id": 7}, id="m", headers={"a": "b"}, priority="high")
+        async with mq.subscribe("orders") as messages:
+            message = await messages.__anext__()
+        assert (message.id, message.queue, message.sequence) == ("m", "orders", 1)
+        assert (message.payload, message.json(), message.body) == (b'{"id":7}', {"id": 7}, {"id": 7})
+        assert (message.headers, message.priority) == ({"a": "b", "priority": "2"}, "2")
+        assert (message.attempt, message.redelivered, message.published_at) == (1, False, 1_000)
+
+
+async def test_process_settles_by_how_the_block_ends() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish("orders", "x")
+        async with mq.subscribe("orders", prefetch=1) as messages:
+            message = await anext(messages)
+            with pytest.raises(ZeroDivisionError):
+                async with message.process(retry_delay=0):
+                    _ = 1 / 0
+            message = await anext(messages)
+            assert (message.attempt, message.redelivered) == (2, True)
+            with anyio.CancelScope() as scope:
+                async with message.process():
+                    scope.cancel()
+                    await anyio.sleep_forever()
+            message = await anext(messages)
+            assert message.attempt == 3
+            async with message.process(reject_on=(ValueError,), suppress=True):
+                raise ValueError("poison")
+            await settled(broker, "orders")
+        assert broker.queue("orders").rejected == {1: "ValueError: poison"}
+
+
+async def test_a_second_verb_has_no_effect() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish("orders", "x")
+        async with mq.subscribe("orders") as messages:
+            async with (await anext(messages)).process() as message:
+                await message.reject("by hand")
+            await settled(broker, "orders")
+        assert broker.queue("orders").rejected == {1: "by hand"}
+
+
+async def test_batches_are_settled_whole() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", [b"%d" % n for n in range(2_000)])
+        payloads: list[bytes] = []
+        async with mq.subscribe("orders", prefetch=1_000) as messages:
+            async for batch in messages.batches():
+                payloads += batch.payloads()
+                batch.ack_all()
+                if len(payloads) == 2_000:
+                    break
+            await settled(broker, "orders")
+        assert payloads == [b"%d" % n for n in range(2_000)]
+
+
+async def test_ack_all_leaves_what_was_settled_by_hand() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(5))
+        async with mq.subscribe("orders") as messages:
+            batch = await messages.next_batch()
+            batch[2].reject("bad")
+            batch.ack_all()
+            assert all(message.settled for message in batch)
+            await settled(broker, "orders")
+        assert list(broker.queue("orders").rejected) == [3]
+
+
+async def test_leaving_gives_back_what_is_unsettled() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(10))
+        async with mq.subscribe("orders") as messages:
+            first = await anext(messages)
+            await first.ack()
+            await anext(messages)
+        await mq.ping()
+        assert broker.unsettled("orders") == 9
+        assert list(broker.queue("orders").ready) == list(range(2, 11))
+        assert first.stale
+        async with mq.subscribe("orders") as messages:
+            assert (await anext(messages)).sequence == 2
+
+
+async def test_consuming_survives_restarts_and_nothing_is_lost_or_stuck() -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        seen: Counter[Any] = Counter()
+        async with mq.subscribe("orders", prefetch=20) as messages:
+
+            async def produce() -> None:
+                for number in range(300):
+                    await mq.publish("orders", number)
+                    await anyio.sleep(0.001)
+
+            async def restart() -> None:
+                for stops in range(6):
+                    await anyio.sleep(0.04)
+                    while not messages.connected or mq.reconnects < stops:
+                        await anyio.sleep(0.001)
+                    await broker.stop()
+                    await anyio.sleep(0.02)
+                    await broker.start(tasks)
+
+            tasks.start_soon(produce)
+            tasks.start_soon(restart)
+            async for message in messages:
+                assert not message.stale
+                seen[message.body] += 1
+                await message.ack()
+                if len(seen) == 300:
+                    await mq.ping()
+                    if broker.unsettled("orders") == 0:
+                        break
+            assert sorted(seen) == list(range(300))
+            with anyio.fail_after(5):
+                while mq.reconnects < 6:
+                    await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+
+async def test_messages_of_a_lost_connection_are_stale() -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        await mq.publish_many("orders", range(3))
+        async with mq.subscribe("orders") as messages:
+            old = await anext(messages)
+            assert not old.stale
+            await broker.stop()
+            await broker.start(tasks)
+            new = await anext(messages)
+            assert (old.sequence, new.sequence, new.attempt) == (1, 1, 2)
+            assert old.stale
+            await old.ack()
+            assert messages.stats.stale_settlements == 1
+            assert messages.stats.interruptions == 1
+            await new.ack()
+            await settled(broker, "orders", 2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_black_hole_is_left_for_a_live_connection() -> None:
+    async with (
+        broker_and_client(keep_alive=0.2, command_timeout=0.5) as (broker, mq),
+        mq.subscribe("orders") as messages,
+    ):
+        broker.silent = True
+        with anyio.fail_after(5):
+            while broker.accepted < 2:
+                await anyio.sleep(0.01)
+        broker.silent = False
+        await mq.publish("orders", "after")
+        assert (await anext(messages)).body == "after"
+
+
+async def test_a_handler_may_publish() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("in", range(20))
+        async with mq.subscribe("in", prefetch=5) as messages:
+            async for message in messages:
+                async with message.process():
+                    receipt = await mq.publish("out", message.body)
+                if receipt.sequence == 20:
+                    break
+            await settled(broker, "in")
+        assert broker.unsettled("out") == 20
+
+
+async def test_prefetch_bounds_what_is_held() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish_many("orders", range(1_000))
+        async with mq.subscribe("orders", prefetch=10) as messages:
+            await anext(messages)
+            await mq.ping()
+            assert messages.held == 10
+
+
+async def test_fetch_takes_what_is_there() -> None:
+    async with broker_and_client() as (broker, mq):
+        assert await mq.fetch("orders", max=3, timeout=0.05) == []
+        assert await mq.fetch("orders", max=3, timeout=0) == []
+        await mq.publish_many("orders", range(5))
+        first = await mq.fetch("orders", max=3, timeout=1)
+        assert [message.body for message in first] == [0, 1, 2]
+        rest = await mq.fetch("orders", max=10, timeout=1)
+        assert [message.body for message in rest] == [3, 4]
+        for message in [*first, *rest]:
+            await message.ack()
+        await settled(broker, "orders")
+
+
+async def test_fetch_waits_for_the_first_message() -> None:
+    async with broker_and_client() as (_, mq), anyio.create_task_group() as tasks:
+        found: list[Any] = []
+
+        async def fetch() -> None:
+            found.extend(await mq.fetch("orders", max=10, timeout=5))
+
+        tasks.start_soon(fetch)
+        await anyio.wait_all_tasks_blocked()
+        await mq.publish("orders", "x")
+        with anyio.fail_after(2):
+            while not found:
+                await anyio.sleep(0.005)
+        assert [message.body for message in found] == ["x"]
+
+
+async def test_a_cancelled_fetch_loses_nothing() -> None:
+    async with broker_and_client() as (broker, mq):
+        for _ in range(20):
+            with anyio.move_on_after(0.001):
+                for message in await mq.fetch("orders", max=10, timeout=5):
+                    await message.release()
+            await mq.publish("orders", "x")
+        await mq.ping()
+        await mq.ping()
+        messages = await mq.fetch("orders", max=20, timeout=1)
+        assert len(messages) == len(broker.queue("orders").rows)
+        for message in messages:
+            await message.release()
+
+
+async def test_a_subscription_that_the_broker_ends_raises() -> None:
+    async with broker_and_client() as (_, mq):
+        async with mq.subscribe("orders") as messages:
+            await mq.create_queue("orders")
+            await mq.delete_queue("orders")
+            with pytest.raises(QueueNotFound, match="deleted"):
+                await anext(messages)
+        with pytest.raises(QueueNotFound, match="no such queue") as caught:
+            await mq.subscribe("missing").start()
+        assert caught.value.queue == "missing"
+
+
+async def test_closing_the_client_ends_iterations() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish("orders", "x")
+        messages = mq.subscribe("orders")
+        await messages.start()
+
+        async def consume() -> list[Any]:
+            return [message.ack() async for message in messages]
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(consume)
+            await settled(broker, "orders")
+            await mq.close()
+        with pytest.raises(NotConnected, match="closed"):
+            await mq.ping()
+
+
+async def test_typed_messages() -> None:
+    class Order(BaseModel):
+        id: int
+
+    async with broker_and_client() as (_, mq):
+        await mq.publish("orders", Order(id=3))
+        await mq.publish("orders", {"id": "no number"})
+        async with mq.subscribe("orders", model=Order) as messages:
+            assert (await anext(messages)).typed == Order(id=3)
+            wrong = await anext(messages)
+            with pytest.raises(ValidationError):
+                _ = wrong.typed
+
+
+async def test_auto_extend_keeps_what_is_held() -> None:
+    async with broker_and_client(command_timeout=0.5) as (broker, mq):
+        await mq.publish_many("orders", range(3))
+        async with mq.subscribe("orders", ack_timeout=0.3, auto_extend=True) as messages:
+            message = await anext(messages)
+            await message.extend(9)
+            with anyio.fail_after(3):
+                while len(broker.extended) < 3:
+                    await anyio.sleep(0.01)
+        assert ([(1, 3)], 300) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
+        assert ([(1, 1)], 9_000) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
+
+
+async def test_queue_verbs() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.create_queue("orders", durability="weak", ack_timeout=5, max_attempts=7)
+        info = await mq.queue_info("orders")
+        assert info is not None
+        assert (info.options.ack_timeout_ms, info.options.max_attempts) == (5_000, 7)
+        assert await mq.queue_info("nothing") is None
+        assert [queue.name for queue in await mq.list_queues()] == ["orders"]
+        await mq.publish_many("orders", range(4))
+        assert await mq.purge_queue("orders") == 4
+        with pytest.raises(QueueExists):
+            await mq.create_queue("orders", must_match=True)
+
+
+async def test_declare_compares_with_what_is_there() -> None:
+    async with broker_and_client() as (_, mq):
+        assert await mq.declare("orders", max_attempts=5) == []
+        found = await mq.declare("orders", max_attempts=5, message_ttl=60, on_conflict="ignore")
+        assert [(d.option, d.severity) for d in found] == [("message_ttl_ms", "soft")]
+        with pytest.raises(QueueExists, match="message_ttl_ms"):
+            await mq.declare("orders", message_ttl=60, on_conflict="fail")
+        await mq.declare("orders", max_attempts=6, on_conflict="fail")
+        await mq.declare("orders", message_ttl=60, on_conflict="override")
+        info = await mq.queue_info("orders")
+        assert info is not None
+        assert info.options.message_ttl_ms == 60_000
+
+
+async def test_queues_of_the_address_are_created() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        async with vibemq.connect(f"host=127.0.0.1;port={broker.port};queues=a,b;name=me;username=u;password=p") as mq:
+            assert [queue.name for queue in await mq.list_queues()] == ["a", "b"]
+        assert broker.connects[0]["authUsername"] == "u"
+        tasks.cancel_scope.cancel()
+
+
+async def test_compression_is_agreed_only_when_offered() -> None:
+    async with broker_and_client(compression="auto") as (broker, mq):
+        assert broker.connects[0]["supported-compression"] == "brotli,gzip"
+        await mq.publish("orders", "x" * 5_000)
+        assert (await mq.fetch("orders"))[0].body == "x" * 5_000

@@ -1,0 +1,362 @@
+"""Publishing through the client against a broker in memory, on asyncio and trio."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fake_broker import FakeBroker, broker_and_client
+
+import vibemq
+from vibemq.client import Outgoing, ReconnectPolicy
+from vibemq.errors import (
+    AuthFailed,
+    ConnectionLost,
+    LocalProtocolError,
+    MessageTooLarge,
+    NotConnected,
+    PublishRefused,
+    QueueFull,
+    RequestTimeout,
+)
+from vibemq.model.rows import RowView
+from vibemq.protocols.native.wire import CommandType
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def test_a_publish_is_confirmed_with_its_place_in_the_queue() -> None:
+    async with broker_and_client() as (broker, mq):
+        first = await mq.publish("orders", {"id": 1}, id="mine", headers={"a": "b"})
+        second = await mq.publish("orders", b"\x00raw")
+        assert (first, second.sequence) == (("orders", 1, False), 2)
+        row = RowView(broker.queue("orders").rows[1])
+        assert (row.message_id, row.payload, row.headers) == ("mine", b'{"id":1}', {"a": "b"})
+        assert RowView(broker.queue("orders").rows[2]).headers == {"content-type": "application/octet-stream"}
+
+
+async def test_publishes_of_one_turn_share_a_frame() -> None:
+    async with broker_and_client() as (broker, mq):
+        receipts: list[int] = []
+
+        async def publish(number: int) -> None:
+            receipts.append((await mq.publish("orders", number)).sequence)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(publish, number)
+        assert sorted(receipts) == list(range(1, 201))
+        assert broker.frames.count(CommandType.PUBLISH_MANY) <= 3
+
+
+async def test_many_messages_are_pipelined_and_keep_their_order() -> None:
+    async with broker_and_client() as (broker, mq):
+        report = await mq.publish_many("orders", (b"%d" % n for n in range(5_000)))
+        assert [receipt.sequence for receipt in report] == list(range(1, 5_001))
+        assert report[-1].sequence == 5_000
+        assert [RowView(row).payload for row in broker.queue("orders").rows.values()] == [
+            b"%d" % n for n in range(5_000)
+        ]
+
+
+async def test_partial_refusals_say_which_and_why() -> None:
+    async with broker_and_client() as (broker, mq):
+        broker.refuse_bodies = b"bad"
+        with pytest.raises(PublishRefused) as caught:
+            await mq.publish_many("orders", ["good", "bad", "good"])
+        assert list(caught.value.refused) == [1]
+        assert isinstance(caught.value.refused[1], QueueFull)
+        assert caught.value.code == "QUEUE_FULL"
+        report = await mq.publish_many("orders", ["bad", "good"], return_refused=True)
+        assert (report.accepted, report[1].sequence) == (1, 3)
+        with pytest.raises(QueueFull):
+            report[0]
+
+
+async def test_a_refusal_of_everything_is_its_own_error() -> None:
+    async with broker_and_client() as (broker, mq):
+        broker.refuse["orders"] = ("QUEUE_FULL", "no room")
+        with pytest.raises(QueueFull, match="no room"):
+            await mq.publish("orders", 1)
+        with pytest.raises(QueueFull):
+            await mq.publish_many("orders", [1, 2, 3])
+
+
+async def test_a_dedup_id_gives_the_known_sequence() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish("orders", 1, dedup_id="once")
+        again = await mq.publish("orders", 1, dedup_id="once")
+        assert again == ("orders", 1, True)
+        report = await mq.publish_many("orders", [Outgoing(2), Outgoing(1, dedup_id="once"), Outgoing(3)])
+        assert list(report) == [("orders", 2, False), ("orders", 1, True), ("orders", 3, False)]
+
+
+async def test_bodies_that_cannot_travel_are_refused_here() -> None:
+    async with broker_and_client() as (broker, mq):
+        with pytest.raises(LocalProtocolError, match="cannot be published"):
+            await mq.publish("orders", object())
+        with pytest.raises(MessageTooLarge):
+            await mq.publish("orders", b"x" * 1_048_576)
+        assert broker.unsettled("orders") == 0
+
+
+async def test_a_lost_confirm_is_sent_again_without_doubling() -> None:
+    async with broker_and_client() as (broker, mq):
+        broker.swallow_acks = 2
+        receipt = await mq.publish("orders", "precious")
+        assert receipt == ("orders", 1, False)
+        assert broker.unsettled("orders") == 1
+        assert mq.reconnects == 2
+        broker.swallow_acks = 1
+        report = await mq.publish_many("orders", range(100), dedup=True)
+        assert [r.sequence for r in report] == list(range(2, 102))
+        assert broker.unsettled("orders") == 101
+
+
+async def test_publishing_survives_restarts_of_the_broker() -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+
+        async def restart() -> None:
+            for stops in range(5):
+                await anyio.sleep(0.03)
+                while not mq.is_connected or mq.reconnects < stops:
+                    await anyio.sleep(0.001)
+                await broker.stop()
+                await anyio.sleep(0.02)
+                await broker.start(tasks)
+
+        async with anyio.create_task_group() as trouble:
+            trouble.start_soon(restart)
+            sequences = [(await mq.publish("orders", n)).sequence for n in range(400)]
+        assert sequences == list(range(1, 401))
+        while mq.reconnects < 5:
+            await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+
+async def test_back_pressure_bounds_what_is_unconfirmed() -> None:
+    async with broker_and_client(max_unconfirmed=100, command_timeout=60) as (broker, mq):
+        broker.silent = True
+        taken = 0
+
+        def bodies() -> Any:
+            nonlocal taken
+            for taken in range(1, 100_001):  # noqa: B007  # counts what was asked for
+                yield b"x" * 10_000
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(mq.publish_many, "orders", bodies())
+            await anyio.wait_all_tasks_blocked()
+            with anyio.move_on_after(0.2):
+                await anyio.sleep_forever()
+            assert taken <= 200
+            assert mq.unconfirmed <= 200
+            tasks.cancel_scope.cancel()
+        broker.silent = False
+
+
+async def test_what_a_broker_refuses_while_it_stops_goes_to_the_next_connection() -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        broker.refuse["orders"] = ("SHUTTING_DOWN", "the broker stops")
+
+        async def come_back() -> None:
+            while broker.accepted < 2:
+                await anyio.sleep(0.001)
+            broker.refuse.clear()
+
+        tasks.start_soon(come_back)
+        assert (await mq.publish("orders", 1)).sequence == 1
+
+
+async def test_a_publisher_streams_and_tells_about_refusals() -> None:
+    async with broker_and_client() as (broker, mq):
+        async with mq.publisher("orders") as out:
+            confirms = [await out.send(n) for n in range(2_000)]
+            assert (await confirms[-1]).sequence == 2_000
+            assert await out.flush() == 2_000
+        assert broker.frames.count(CommandType.PUBLISH_MANY) <= 10
+        broker.refuse_bodies = b"bad"
+        out = mq.publisher("orders")
+        for body in ["good", "bad", "good"]:
+            await out.send(body)
+        with pytest.raises(PublishRefused) as caught:
+            await out.flush()
+        assert list(caught.value.refused) == [1]
+
+
+async def test_a_silent_broker_is_found_out_and_the_publish_sent_again() -> None:
+    async with broker_and_client(command_timeout=0.5) as (broker, mq), anyio.create_task_group() as tasks:
+        broker.silent = True
+        receipts: list[Any] = []
+
+        async def publish() -> None:
+            receipts.append(await mq.publish("orders", 1))
+
+        tasks.start_soon(publish)
+        with anyio.fail_after(3):
+            while broker.accepted < 2:
+                await anyio.sleep(0.01)
+        broker.silent = False
+        with anyio.fail_after(3):
+            while not receipts:
+                await anyio.sleep(0.01)
+        assert receipts == [("orders", 1, False)]
+
+
+async def test_nobody_there_is_told_at_once() -> None:
+    with pytest.raises(NotConnected, match="cannot connect"):
+        async with vibemq.connect("vibemq://127.0.0.1:1"):
+            raise AssertionError("there is no broker")
+
+
+async def test_a_peer_that_never_shakes_hands_is_given_up() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        broker.silent = True
+        with pytest.raises(RequestTimeout, match="handshake"):
+            async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", command_timeout=0.1):
+                raise AssertionError("nobody shook hands")
+        tasks.cancel_scope.cancel()
+
+
+async def test_wrong_credentials_are_told_at_once() -> None:
+    with pytest.raises(AuthFailed, match="wrong user"):
+        async with broker_and_client(username="me", password="wrong"):
+            raise AssertionError("the broker refused")
+
+
+async def test_a_policy_that_gives_up_fails_what_waits() -> None:
+    policy = ReconnectPolicy(max_attempts=2, initial_delay=0.001, max_delay=0.002)
+    async with broker_and_client(reconnect=policy) as (broker, mq):
+        await broker.stop()
+        with pytest.raises(NotConnected, match="gave up"):
+            await mq.publish("orders", 1)
+        with pytest.raises(NotConnected, match="gave up"):
+            await mq.ping()
+
+
+async def test_a_long_absence_fails_what_waits_but_dialling_goes_on() -> None:
+    policy = ReconnectPolicy(initial_delay=0.01, max_delay=0.02, offline_timeout=0.1)
+    async with broker_and_client(reconnect=policy, command_timeout=0.5) as (broker, mq):
+        await broker.stop()
+        with pytest.raises(NotConnected, match="dialling goes on"):
+            await mq.publish("orders", 1)
+        async with anyio.create_task_group() as tasks:
+            await broker.start(tasks)
+            with anyio.fail_after(3):
+                while not mq.is_connected:
+                    await anyio.sleep(0.01)
+            assert (await mq.publish("orders", 1)).sequence == 1
+            tasks.cancel_scope.cancel()
+
+
+async def test_the_programs_exception_leaves_the_block_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with broker_and_client():
+            raise ZeroDivisionError
+
+
+async def test_cancelling_the_block_ends_it() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        with anyio.move_on_after(0.1) as scope:
+            async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}"):
+                await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_closed_client_says_so() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.close()
+        with pytest.raises(NotConnected, match="closed"):
+            await mq.publish("orders", 1)
+
+
+async def test_an_answer_that_never_comes_is_a_timeout_with_a_hint() -> None:
+    async with broker_and_client(command_timeout=0.3) as (broker, mq):
+        broker.mute = True
+        with pytest.raises(RequestTimeout, match=r"no answer to a publish .* not so fast"):
+            await mq.publish("orders", 1)
+        with pytest.raises(RequestTimeout, match=r"queue\.info"):
+            await mq.queue_info("orders")
+        assert mq.is_connected
+        assert mq.unconfirmed == 0
+
+
+async def test_the_brokers_goodbye_is_followed_by_a_new_connection() -> None:
+    async with broker_and_client() as (broker, mq):
+        await broker.goodbye("maintenance")
+        with anyio.fail_after(5):
+            while broker.accepted < 2:
+                await anyio.sleep(0.005)
+        assert (await mq.publish("orders", 1)).sequence == 1
+
+
+async def test_a_request_that_changes_things_is_not_repeated_by_itself() -> None:
+    async with broker_and_client(command_timeout=5) as (broker, mq), anyio.create_task_group() as tasks:
+        broker.mute = True
+        raised: list[Exception] = []
+
+        async def purge() -> None:
+            try:
+                await mq.purge_queue("orders")
+            except ConnectionLost as exc:
+                raised.append(exc)
+
+        async def look() -> None:
+            assert await mq.queue_info("orders") is None
+
+        tasks.start_soon(purge)
+        tasks.start_soon(look)
+        await anyio.wait_all_tasks_blocked()
+        await broker.stop()
+        broker.mute = False
+        async with anyio.create_task_group() as serving:
+            await broker.start(serving)
+            await mq.ping()
+            assert [type(exc) for exc in raised] == [ConnectionLost]
+            serving.cancel_scope.cancel()
+
+
+async def test_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        *subject,
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+    ]
+    await anyio.run_process(list(map(str, command)))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    broker = FakeBroker()
+    broker.tls = context
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        address = f"vibemqs://127.0.0.1:{broker.port}"
+        async with vibemq.connect(f"{address}?skipCertValidation=true") as mq:
+            assert (await mq.publish("orders", 1)).sequence == 1
+        tasks.cancel_scope.cancel()
+
+
+async def test_tls_against_a_plain_broker_fails() -> None:
+    with pytest.raises(NotConnected):
+        async with broker_and_client(tls=True):
+            raise AssertionError("the broker speaks no TLS")

@@ -1,0 +1,168 @@
+"""The blocking face, from plain threads, against a broker in memory that has a loop of its own."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+from fake_broker import FakeBroker
+
+import vibemq
+from vibemq.errors import NotConnected, QueueNotFound
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    broker = FakeBroker()
+
+    @asynccontextmanager
+    async def serving() -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            await broker.start(tasks)
+            yield
+            tasks.cancel_scope.cancel()
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving()):
+        yield broker
+
+
+def address(broker: FakeBroker) -> str:
+    return f"vibemq://127.0.0.1:{broker.port}"
+
+
+def wait_until(condition: Any) -> None:
+    done = threading.Event()
+    for _ in range(500):
+        if condition():
+            return
+        done.wait(0.01)
+    raise AssertionError("it did not come true within 5 s")
+
+
+def test_publishing_and_consuming_without_await(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        assert mq.publish("orders", {"id": 0}) == ("orders", 1, False)
+        assert len(mq.publish_many("orders", [{"id": n} for n in range(1, 100)])) == 100 - 1
+        seen = []
+        with mq.subscribe("orders", prefetch=10) as messages:
+            for message in messages:
+                with message.process():
+                    seen.append(message.json()["id"])
+                if len(seen) == 100:
+                    break
+        assert seen == list(range(100))
+        wait_until(lambda: broker.unsettled("orders") == 0)
+
+
+def test_batches_and_fetch(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish_many("orders", range(50))
+        fetched = mq.fetch("orders", max=20, timeout=1)
+        assert [message.body for message in fetched] == list(range(20))
+        for message in fetched:
+            message.ack()
+        with mq.subscribe("orders") as messages:
+            batch = messages.next_batch(timeout=2)
+            assert batch is not None
+            assert len(batch) == 30
+            batch.ack_all()
+            assert messages.next_batch(timeout=0.01) is None
+        assert mq.fetch("orders", timeout=0.01) == []
+        wait_until(lambda: broker.unsettled("orders") == 0)
+
+
+def test_many_threads_share_a_client(broker: FakeBroker) -> None:
+    sequences: list[int] = []
+    with vibemq.sync.connect(address(broker)) as mq:
+
+        def publish() -> None:
+            sequences.extend(mq.publish("orders", number).sequence for number in range(50))
+
+        threads = [threading.Thread(target=publish) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert sorted(sequences) == list(range(1, 401))
+
+
+def test_stopping_ends_an_iteration_in_another_thread(broker: FakeBroker) -> None:
+    seen: list[Any] = []
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish("orders", "x")
+        messages = mq.subscribe("orders")
+        with messages:
+
+            def consume() -> None:
+                for message in messages:
+                    message.ack()
+                    seen.append(message.body)
+
+            thread = threading.Thread(target=consume)
+            thread.start()
+            wait_until(lambda: seen)
+            messages.stop()
+            thread.join(5)
+            assert not thread.is_alive()
+    assert seen == ["x"]
+
+
+def test_closing_ends_an_iteration_in_another_thread(broker: FakeBroker) -> None:
+    mq = vibemq.sync.connect(address(broker))
+    messages = mq.subscribe("orders").__enter__()
+    thread = threading.Thread(target=lambda: list(messages))
+    thread.start()
+    mq.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    mq.close()
+
+
+def test_a_stream_and_its_refusals(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        with mq.publisher("orders") as out:
+            for number in range(10):
+                out.send(number)
+        assert broker.unsettled("orders") == 10
+
+
+def test_queue_verbs_and_errors(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.create_queue("orders", max_attempts=9)
+        info = mq.queue_info("orders")
+        assert info is not None
+        assert info.options.max_attempts == 9
+        assert [queue.name for queue in mq.list_queues()] == ["orders"]
+        assert mq.declare("orders", max_attempts=9) == []
+        mq.change_queue("orders", max_attempts=2)
+        mq.publish("orders", 1)
+        assert mq.purge_queue("orders") == 1
+        mq.delete_queue("orders")
+        with pytest.raises(QueueNotFound):
+            mq.subscribe("missing").__enter__()
+        assert mq.is_connected
+        assert mq.ping() < 5
+    with pytest.raises(NotConnected):
+        vibemq.sync.connect("vibemq://127.0.0.1:1")
+
+
+def test_a_client_left_open_does_not_keep_the_interpreter(broker: FakeBroker) -> None:
+    program = f"""
+        import threading, vibemq
+        mq = vibemq.sync.connect({address(broker)!r})
+        mq.publish("orders", 1)
+        messages = mq.subscribe("orders").__enter__()
+        threading.Thread(target=lambda: list(messages), daemon=True).start()
+        message = mq.fetch("orders", timeout=0.01)
+        print("done")
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")

@@ -1,0 +1,78 @@
+"""Every error has an exit code, a code word and one line on stderr."""
+
+import io
+import json
+
+import pytest
+
+from vibemq import errors
+from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, PartlyDone, Usage, exit_code_of, root_of, tell
+from vibemq.errors import VibeMQError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Usage("so not"), 2),
+        (errors.ConfigInvalid("bad url"), 2),
+        (errors.InvalidOptions("bad option"), 2),
+        (errors.InvalidQueueName("bad name"), 2),
+        (NotFound("gone"), 3),
+        (errors.QueueNotFound("orders"), 3),
+        (errors.MessageNotFound("gone"), 3),
+        (errors.AuthFailed("wrong password"), 4),
+        (errors.NotAuthorized("not yours"), 4),
+        (errors.NotConnected("nobody there"), 5),
+        (errors.RequestTimeout("too slow"), 5),
+        (errors.ShuttingDown("bye"), 5),
+        (PartlyDone("half"), 6),
+        (errors.QueueFull("orders", "10 messages"), 1),
+        (errors.StorageLocked("in use"), 1),
+        (KeyboardInterrupt(), 130),
+        (OSError("disk"), 1),
+    ],
+)
+def test_exit_codes(error: BaseException, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_every_error_code_of_the_family_has_an_exit_code() -> None:
+    for code in errors.ErrorCode:
+        error = VibeMQError("x")
+        error.code = code  # type: ignore[misc]
+        assert exit_code_of(error) in set(ExitCode) - {ExitCode.OK}
+
+
+def told(error: BaseException, *, as_json: bool) -> str:
+    stream = io.StringIO()
+    tell(error, json=as_json, stream=stream)
+    return stream.getvalue()
+
+
+def test_an_error_is_one_line() -> None:
+    assert told(errors.QueueNotFound("orders"), as_json=False).startswith("error QUEUE_NOT_FOUND: queue 'orders'")
+    assert told(Usage("add --yes"), as_json=False) == "error USAGE: add --yes\n"
+
+
+def test_an_error_of_the_system_names_the_file() -> None:
+    assert told(FileNotFoundError(2, "No such file", "/x/y"), as_json=False) == "error SYSTEM: No such file (/x/y)\n"
+
+
+def test_an_error_is_one_object_with_json() -> None:
+    told_object = json.loads(told(CommandFailed("no", code="NO"), as_json=True))
+    assert told_object == {"error": {"code": "NO", "message": "no"}, "exit_code": 1}
+
+
+def test_a_code_that_only_the_broker_knows_is_passed_on() -> None:
+    assert told(errors.ServerError("new", wire_code="NEW_CODE"), as_json=False) == "error NEW_CODE: new\n"
+
+
+def test_of_a_group_the_error_of_the_family_counts() -> None:
+    wanted = errors.NotConnected("nobody")
+    group = ExceptionGroup("tasks", [ValueError("bug"), ExceptionGroup("inner", [OSError("disk"), wanted])])
+    assert root_of(group) is wanted
+
+
+def test_of_a_group_without_one_the_first_counts() -> None:
+    bug = ValueError("bug")
+    assert root_of(ExceptionGroup("tasks", [bug, TypeError("other")])) is bug

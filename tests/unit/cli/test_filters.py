@@ -1,0 +1,66 @@
+"""Filters of the dlq verbs, and options of the queue verbs."""
+
+import pytest
+
+from vibemq.cli.admin.filters import filters_of
+from vibemq.cli.admin.queue_flags import chosen, described
+from vibemq.errors import ConfigInvalid, InvalidOptions
+from vibemq.model.options import Durability, Overflow, QueueOptions, options_to_dict
+
+
+def test_no_filter_means_all() -> None:
+    filters = filters_of()
+    assert not filters
+    assert filters.arguments == {}
+    assert str(filters) == "all dead letters"
+
+
+def test_every_filter_has_the_name_of_its_argument() -> None:
+    filters = filters_of("orders", "Max-Attempts", 60_000, 1_000, ["a=1", "b=x=y"], ["3-5", "9"], "m1")
+    assert filters.arguments == {
+        "queue": "orders",
+        "reason": "max_attempts",
+        "older_than_ms": 60_000,
+        "newer_than_ms": 1_000,
+        "header": {"a": "1", "b": "x=y"},
+        "ids": [3, 4, 5, 9],
+        "message_id": "m1",
+    }
+    assert str(filters).startswith("dead letters with queue=orders, reason=max_attempts")
+
+
+def test_an_unknown_reason_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigInvalid, match="max_attempts, expired"):
+        filters_of(reason="bored")
+
+
+def test_options_that_are_not_given_are_left_to_the_broker() -> None:
+    assert chosen(None, mode=None, max_attempts=5, dead_letter=False) == {"max_attempts": 5, "dead_letter": False}
+
+
+def test_any_option_can_be_given_by_name() -> None:
+    assert chosen(["retain-ms=5", "dead_letter=off", "dead_letter_name=dead", "message_ttl_ms=none"]) == {
+        "retain_ms": 5,
+        "dead_letter": False,
+        "dead_letter_name": "dead",
+        "message_ttl_ms": None,
+    }
+
+
+@pytest.mark.parametrize("extra", ["max_attmpts=3", "max_attempts=many", "mode=zigzag", "overflow=explode"])
+def test_impossible_options_are_refused_before_the_broker_is_asked(extra: str) -> None:
+    with pytest.raises(InvalidOptions):
+        chosen([extra])
+
+
+def test_overflow_to_the_dlq_is_left_to_the_broker_to_judge() -> None:
+    assert chosen(None, overflow="redirect-to-dlq") == {"overflow": "redirect-to-dlq"}
+
+
+def test_options_are_described_by_name() -> None:
+    told = options_to_dict(QueueOptions(durability=Durability.WEAK, overflow=Overflow.DROP_OLDEST))
+    texts = described({**told, "from_the_future": 7})
+    assert texts["durability"] == "weak"
+    assert texts["overflow"] == "drop-oldest"
+    assert texts["max_attempts"] == 3
+    assert texts["from_the_future"] == 7

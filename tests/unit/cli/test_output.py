@@ -1,0 +1,113 @@
+"""Text for people, JSON for programs, questions only on a terminal."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from vibemq.cli.exits import Usage
+from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, table
+from vibemq.cli.progress import PlainTracker, tracked
+
+
+def drawn(renderable: object) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(renderable)
+    return stream.getvalue()
+
+
+def test_json_is_one_line_and_text_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=True).emit({"queue": "a"}, "queue a")
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"queue": "a"}
+    assert err == ""
+
+
+def test_a_list_is_one_json_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=True).emit_many([{"n": 1}, {"n": 2}], "text")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"n": 1}, {"n": 2}]
+
+
+def test_text_goes_to_stdout_and_notes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output(json=False)
+    out.emit({}, "the result")
+    out.note("by the way")
+    captured = capsys.readouterr()
+    assert captured.out == "the result\n"
+    assert captured.err == "by the way\n"
+
+
+def test_notes_are_silent_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=True).note("by the way")
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_terminal_only_yes_confirms() -> None:
+    Output(json=False).confirm("Drop 3 messages?", yes=True)
+    with pytest.raises(Usage, match="add --yes"):
+        Output(json=False).confirm("Drop 3 messages?", yes=False)
+
+
+def test_names_with_brackets_are_no_markup() -> None:
+    assert "[red]queue[/red]" in drawn(table(("name",), [("[red]queue[/red]",)]))
+    assert "[bold]" in drawn(facts([("name", "[bold]")]))
+
+
+def test_cells() -> None:
+    text = drawn(table(("a", "b", "c", "d"), [(1234567, None, True, 1.5)]))
+    assert all(part in text for part in ("1,234,567", "–", "yes", "1.50"))
+
+
+def test_sizes_durations_and_instants() -> None:
+    assert [bytes_text(size) for size in (0, 1023, 1536, 3 << 30, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3.0 GiB",
+        "5.0 TiB",
+    ]
+    assert [duration_text(ms) for ms in (12, 1500, 90_000, 7_200_000, 172_800_000)] == [
+        "12 ms",
+        "1.5 s",
+        "1.5 min",
+        "2.0 h",
+        "2.0 d",
+    ]
+    assert instant_text(0) == "–"
+    assert len(instant_text(1_700_000_000_000)) == len("2023-11-14 22:13:20")
+
+
+def test_plain_progress_is_a_line_per_interval_and_the_last() -> None:
+    now = 0.0
+    stream = io.StringIO()
+    tracker = PlainTracker("replayed", stream, clock=lambda: now)
+    for step in range(1, 101):
+        now += 0.1
+        tracker(step, 200)
+    tracker.finish()
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "replayed: 1 of 200 (0 %)"
+    assert lines[-1] == "replayed: 100 of 200 (50 %)"
+    assert len(lines) == 6
+
+
+def test_plain_progress_of_unknown_length() -> None:
+    stream = io.StringIO()
+    with tracked("exported", Console(file=stream)) as progress:
+        progress(17, 0)
+    assert stream.getvalue() == "exported: 17\n"
+
+
+def test_progress_is_silent_on_request() -> None:
+    stream = io.StringIO()
+    with tracked("exported", Console(file=stream), silent=True) as progress:
+        progress(17, 0)
+    assert stream.getvalue() == ""
+
+
+def test_progress_on_a_terminal_is_a_bar() -> None:
+    stream = io.StringIO()
+    with tracked("exported", Console(file=stream, force_terminal=True, width=100)) as progress:
+        progress(50, 100)
+    assert "50/100" in stream.getvalue()

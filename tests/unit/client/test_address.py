@@ -1,0 +1,77 @@
+import pytest
+
+from vibemq.client.address import compressions, parse
+from vibemq.errors import ConfigInvalid
+
+
+def test_a_url_with_everything() -> None:
+    settings = parse(
+        "VibeMQ://al%40ice:s%3Aecret+@broker.example:3000/ignored"
+        "?tls=yes&skipCertValidation=1&keepAlive=20&commandTimeout=7&compression=gzip,brotli&compressionThreshold=0"
+        "&reconnectMaxAttempts=0&reconnectInitialDelay=2&reconnectMaxDelay=60&reconnectExponentialBackoff=false"
+        "&queues=a,%20b&name=my%20app&token=t"
+    )
+    assert (settings.host, settings.port) == ("broker.example", 3000)
+    assert (settings.username, settings.password, settings.token) == ("al@ice", "s:ecret+", "t")
+    assert (settings.tls, settings.verify_certificate) == (True, False)
+    assert (settings.keep_alive, settings.command_timeout) == (20, 7)
+    assert (settings.compression, settings.compression_threshold) == (("gzip", "brotli"), 0)
+    policy = settings.reconnect
+    assert (policy.max_attempts, policy.initial_delay, policy.max_delay) == (None, 2, 60)
+    assert not policy.exponential
+    assert (settings.queues, settings.name) == (("a", "b"), "my app")
+
+
+def test_the_shortest_forms() -> None:
+    assert parse("vibemq://host") == parse("host=host")
+    assert parse("vibemq://host").port == 2925
+    assert parse("").host == "localhost"
+    assert parse("vibemqs://host").tls
+    assert parse("vibemq://[::1]:99").host == "::1"
+
+
+def test_key_value_with_quotes_and_escapes() -> None:
+    settings = parse(r'Host = h ; PORT=1; username=u; password="a;b=\"c\\\;\=" ;UseTls=true;')
+    assert (settings.host, settings.port, settings.tls) == ("h", 1, True)
+    assert settings.password == r'a;b="c\;='
+
+
+def test_secrets_stay_out_of_the_representation() -> None:
+    assert "hidden" not in repr(parse("vibemq://u:hidden@h?token=hidden"))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("vibemq://h?comandTimeout=3", "did you mean 'commandtimeout'"),
+        ("host=h;usrname=x", "did you mean 'username'"),
+        ("host=h;zzz=x", "known are"),
+        ("vibemq://h?port=3", r"does not belong behind the '\?'"),
+        ("vibemq://h?tls", "has no '='"),
+        ("vibemq://", "names no host"),
+        ("vibemq://h:99999", "cannot be read"),
+        ("amqp://h", "no scheme of VibeMQ"),
+        ("myhost:1234", "vibemq://myhost:1234"),
+        ("host=h;tls", "'tls' has no '='"),
+        ("host=h;port=0", "out of range"),
+        ("host=h;port=x", "no whole number"),
+        ("vibemq://h?commandTimeout=0", "out of range"),
+        ("vibemq://h?compression=zip", "choose auto, none"),
+        ('host="h', "closing"),
+        ("username=u", "needs a password"),
+        ("vibemq://h?reconnectInitialDelay=9&reconnectMaxDelay=3", "delays must be"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_hint(text: str, hint: str) -> None:
+    with pytest.raises(ConfigInvalid, match=hint):
+        parse(text)
+
+
+def test_a_delay_above_the_default_maximum_raises_the_maximum() -> None:
+    assert parse("vibemq://h?reconnectInitialDelay=90").reconnect.max_delay == 90
+    assert parse("vibemq://h?reconnectMaxDelay=0").reconnect.initial_delay == 0
+
+
+def test_compression_words() -> None:
+    assert compressions("none") == compressions("") == ()
+    assert compressions("auto") == ("brotli", "gzip")

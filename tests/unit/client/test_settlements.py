@@ -1,0 +1,40 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.client.settlements import SettlementBuffer, merged
+from vibemq.model.commands import Settlement
+from vibemq.model.runs import runs_of
+
+
+def test_acks_in_order_are_one_run() -> None:
+    buffer = SettlementBuffer()
+    for sequence in range(1, 1001):
+        buffer.add(Settlement.ACK, sequence, sequence)
+    assert [settled.runs for settled in buffer.take()] == [[(1, 1000)]]
+    assert not buffer
+
+
+def test_acks_out_of_order_are_merged() -> None:
+    buffer = SettlementBuffer()
+    for sequence in (5, 1, 3, 2, 9):
+        buffer.add(Settlement.ACK, sequence, sequence)
+    assert buffer.take()[0].runs == [(1, 3), (5, 5), (9, 9)]
+
+
+def test_verbs_delays_and_reasons_stay_apart() -> None:
+    buffer = SettlementBuffer()
+    buffer.add(Settlement.ACK, 1, 1)
+    buffer.add(Settlement.RETRY, 2, 2, 50, "late")
+    buffer.add(Settlement.RETRY, 3, 3, 50, "late")
+    buffer.add(Settlement.RETRY, 4, 4, 60, "late")
+    assert [(s.verb, s.delay_ms, s.reason, s.runs) for s in buffer.take()] == [
+        (Settlement.ACK, -1, "", [(1, 1)]),
+        (Settlement.RETRY, 50, "late", [(2, 3)]),
+        (Settlement.RETRY, 60, "late", [(4, 4)]),
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), max_size=20))
+def test_merged_keeps_every_sequence(starts: list[tuple[int, int]]) -> None:
+    runs = [(first, first + more) for first, more in starts]
+    assert merged(runs) == runs_of(n for first, last in runs for n in range(first, last + 1))

@@ -1,0 +1,65 @@
+"""Queue options: what is refused says which option, why and what would do."""
+
+import pytest
+
+from vibemq.errors import InvalidOptions, InvalidQueueName
+from vibemq.model.options import (
+    DeliveryMode,
+    Durability,
+    Overflow,
+    QueueOptions,
+    check_queue_name,
+    options_from_dict,
+    options_to_dict,
+)
+
+
+def test_options_survive_their_stored_form() -> None:
+    options = QueueOptions(
+        mode=DeliveryMode.PRIORITY_BASED, durability=Durability.WEAK, message_ttl_ms=5, dead_letter_name="d"
+    )
+    assert options_from_dict(options_to_dict(options)) == options
+
+
+@pytest.mark.parametrize("text", ["fan-out-with-ack", "FanOutWithAck", "FAN_OUT_WITH_ACK", 1])
+def test_enums_are_read_by_number_or_name_in_any_spelling(text: object) -> None:
+    assert options_from_dict({"mode": text}).mode is DeliveryMode.FAN_OUT_WITH_ACK
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"colour": 1}, "colour"),
+        ({"mode": "circle"}, "mode"),
+        ({"mode": 9}, "mode"),
+        ({"max_attempts": "3"}, "max_attempts"),
+        ({"max_attempts": True}, "max_attempts"),
+        ({"max_messages": -1}, "max_messages"),
+        ({"dead_letter": 1}, "dead_letter"),
+        ({"dead_letter_name": 1}, "dead_letter_name"),
+        ({"overflow": "redirect-to-dlq", "dead_letter": False}, "RedirectToDlq"),
+    ],
+)
+def test_a_wrong_option_is_named(values: dict[str, object], word: str) -> None:
+    with pytest.raises(InvalidOptions, match=word):
+        options_from_dict(values)
+
+
+def test_a_base_keeps_what_is_not_mentioned() -> None:
+    base = QueueOptions(overflow=Overflow.DROP_OLDEST, max_messages=10)
+    assert options_from_dict({"max_messages": 5}, base) == base.with_changes(max_messages=5)
+
+
+def test_no_attempt_at_all_means_one() -> None:
+    assert QueueOptions(max_attempts=0).max_attempts == 1
+
+
+@pytest.mark.parametrize("name", ["orders", "заказы", "a-b_c.d", "x" * 256, "1"])
+def test_good_names(name: str) -> None:
+    assert check_queue_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 257, "a\0", "😀", "𝒜"])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(InvalidQueueName):
+        check_queue_name(name)

@@ -1,0 +1,71 @@
+"""RunSet against a plain set."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.model.runs import RunSet, run_count, runs_of
+
+small = st.integers(0, 60)
+run = st.tuples(small, st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+def members(runs: list[tuple[int, int]]) -> set[int]:
+    return {s for first, last in runs for s in range(first, last + 1)}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "remove"]), run), max_size=40))
+def test_adding_and_removing_behave_like_a_set(steps: list[tuple[str, tuple[int, int]]]) -> None:
+    runs, plain = RunSet(), set[int]()
+    for verb, (first, last) in steps:
+        if verb == "add":
+            runs.add(first, last)
+            plain |= members([(first, last)])
+        else:
+            removed = runs.remove(first, last)
+            assert removed == len(plain & members([(first, last)]))
+            plain -= members([(first, last)])
+        assert set(runs) == plain
+        assert len(runs) == len(plain)
+
+
+@given(st.sets(small))
+def test_runs_are_sorted_disjoint_and_never_adjacent(plain: set[int]) -> None:
+    runs = RunSet((s, s) for s in plain).runs()
+    assert runs == runs_of(plain)
+    assert all(b_first > a_last + 1 for (_, a_last), (b_first, _) in zip(runs, runs[1:], strict=False))
+
+
+@given(st.sets(small), st.integers(0, 70))
+def test_pop_front_takes_the_smallest(plain: set[int], count: int) -> None:
+    runs = RunSet(runs_of(plain))
+    taken = runs.pop_front(count)
+    assert members(taken) == set(sorted(plain)[:count])
+    assert set(runs) == plain - members(taken)
+    assert run_count(taken) == min(count, len(plain))
+    assert len(runs) == len(plain) - run_count(taken)
+
+
+@given(st.sets(small), run)
+def test_overlap_is_the_intersection(plain: set[int], window: tuple[int, int]) -> None:
+    runs = RunSet(runs_of(plain))
+    assert members(runs.overlap(*window)) == plain & members([window])
+    assert runs.count_between(*window) == len(plain & members([window]))
+
+
+@given(st.sets(small, min_size=1))
+def test_first_and_last(plain: set[int]) -> None:
+    runs = RunSet(runs_of(plain))
+    assert (runs.first, runs.last) == (min(plain), max(plain))
+
+
+def test_an_empty_set_has_no_first() -> None:
+    with pytest.raises(IndexError):
+        _ = RunSet().first
+
+
+def test_a_million_in_order_is_one_run() -> None:
+    runs = RunSet()
+    for first in range(1, 1_000_001, 1000):
+        runs.add(first, first + 999)
+    assert runs.runs() == [(1, 1_000_000)]

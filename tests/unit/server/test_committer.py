@@ -1,0 +1,206 @@
+"""Who is told when. The loop is real, the disk is scripted; nothing here waits for a clock."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.unit.server.fakes import FakeEngine, FakeStorage
+from vibemq.errors import StorageFailed
+from vibemq.model.effects import Outcome, Reply
+from vibemq.model.options import Durability
+from vibemq.model.records import MessagesAdded, Record, Settled
+from vibemq.model.rows import Rows
+from vibemq.server.clock import Clock
+from vibemq.server.committer import Committer
+from vibemq.server.lanes import Switchboard
+from vibemq.server.metrics import Metrics
+from vibemq.server.store import Store
+from vibemq.server.turn import Turn
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Bench:
+    """A committer with everything around it in reach."""
+
+    def __init__(self, storage: FakeStorage, *, weak_flush_ms: int = 60_000) -> None:
+        self.storage = storage
+        self.engine = FakeEngine()
+        self.told: list[Any] = []
+        self.failures: list[BaseException] = []
+        self.store = Store(storage)
+        switchboard = Switchboard()
+        switchboard.connect(1, lambda effects: self.told.extend(e.token for e in effects if isinstance(e, Reply)))
+        turn = Turn()
+        self.committer = Committer(
+            store=self.store,
+            engine=self.engine,
+            switchboard=switchboard,
+            clock=Clock(),
+            metrics=Metrics(),
+            weak_flush_ms=weak_flush_ms,
+            wake=turn.wake,
+            fatal=self.failures.append,
+        )
+        turn.before.append(self.committer.turn)
+
+    def submit(self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0) -> None:
+        self.committer.submit(
+            Outcome(records=[added(count)], gated=[Reply(1, token, None)], durability=durability, ticket=ticket)
+        )
+
+    async def settled(self) -> list[Any]:
+        with anyio.fail_after(5):
+            await self.committer.settled()
+        return self.told
+
+
+def added(count: int = 1) -> Record:
+    return MessagesAdded(1, 1, 1000, Rows.of([b"\0\1x\0\0\0\0\0\0"] * count))
+
+
+@pytest.fixture(params=[False, True], ids=["on-the-loop", "in-a-thread"])
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    bench = Bench(FakeStorage(blocking_append=request.param))
+    yield bench
+    bench.storage.gate.set()
+    await bench.store.close()
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await anyio.sleep(0)
+
+
+async def test_nothing_is_told_before_the_append(bench: Bench) -> None:
+    bench.submit("weak", Durability.WEAK)
+    assert bench.told == []
+    assert await bench.settled() == ["weak"]
+
+
+async def test_one_turn_is_one_append(bench: Bench) -> None:
+    for token in "abc":
+        bench.submit(token, Durability.WEAK)
+    assert await bench.settled() == ["a", "b", "c"]
+    assert [len(batch) for batch in bench.storage.appends] == [3]
+
+
+@pytest.mark.parametrize("durability", [Durability.TRANSIENT, Durability.ASYNC, Durability.WEAK])
+async def test_only_strong_asks_for_a_flush(bench: Bench, durability: Durability) -> None:
+    bench.submit("quick", durability)
+    await bench.settled()
+    assert bench.storage.syncs == 0
+    bench.submit("strong", Durability.STRONG)
+    assert await bench.settled() == ["quick", "strong"]
+    assert bench.storage.syncs == 1
+
+
+async def test_strong_waits_for_a_flush_that_began_after_its_append(bench: Bench) -> None:
+    bench.storage.gate.clear()
+    bench.submit("first", Durability.STRONG)
+    while bench.storage.syncs == 0:
+        await anyio.sleep(0)
+    for token in ("second", "third"):
+        bench.submit(token, Durability.STRONG)
+        await turns()
+    assert bench.told == []
+    bench.storage.gate.set()
+    assert await bench.settled() == ["first", "second", "third"]
+    assert bench.storage.syncs == 2, "the second and the third came during the first flush and share the next"
+
+
+async def test_weak_does_not_wait_for_the_flush_of_others(bench: Bench) -> None:
+    bench.storage.gate.clear()
+    bench.submit("strong", Durability.STRONG)
+    while bench.storage.syncs == 0:
+        await anyio.sleep(0)
+    switched: list[str] = []
+    bench.committer._switchboard.connect(2, lambda effects: switched.append("weak"))
+    bench.committer.submit(Outcome(records=[added()], gated=[Reply(2, "weak", None)], durability=Durability.WEAK))
+    with anyio.fail_after(5):
+        while not switched:
+            await anyio.sleep(0)
+    assert bench.told == []
+    bench.storage.gate.set()
+    await bench.settled()
+
+
+async def test_weak_data_is_flushed_by_its_timer_and_async_data_is_not() -> None:
+    bench = Bench(FakeStorage(), weak_flush_ms=1)
+    bench.submit("async", Durability.ASYNC)
+    await bench.settled()
+    await anyio.sleep(0.02)
+    assert bench.storage.syncs == 0
+    bench.submit("weak", Durability.WEAK)
+    with anyio.fail_after(5):
+        while bench.storage.syncs == 0:
+            await anyio.sleep(0.001)
+    await bench.settled()
+    await anyio.sleep(0.02)
+    assert bench.storage.syncs == 1, "the timer rests while nothing is unsynced"
+    await bench.store.close()
+
+
+async def test_the_engine_hears_of_what_is_kept_and_its_answer_goes_the_same_way(bench: Bench) -> None:
+    bench.engine.after[7] = Outcome(records=[Settled(1, 0, [(1, 1)])], effects=[Reply(1, "followed", None)])
+    bench.submit("published", Durability.STRONG, ticket=7)
+    assert await bench.settled() == ["published", "followed"]
+    assert bench.engine.committed_tickets == [7]
+    assert len(bench.storage.appends) == 2
+
+
+async def test_a_full_disk_refuses_only_who_does_not_fit(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    bench.engine.after[2] = Outcome(effects=[Reply(1, "refused", None)])
+    for ticket, (token, count) in enumerate((("small", 1), ("big", 9), ("other", 2)), start=1):
+        bench.submit(token, Durability.STRONG, count=count, ticket=ticket)
+    assert sorted(await bench.settled()) == ["other", "refused", "small"]
+    assert bench.engine.failed_tickets == [(2, "STORAGE_FULL")]
+    assert sorted(bench.engine.committed_tickets) == [1, 3]
+    assert bench.committer.backlog_bytes == 0
+
+
+async def test_after_a_failed_append_nobody_hears_anything(bench: Bench) -> None:
+    bench.storage.broken = True
+    bench.submit("lost", Durability.WEAK)
+    assert await bench.settled() == []
+    assert [type(error) for error in bench.failures] == [StorageFailed]
+    bench.submit("later", Durability.TRANSIENT)
+    await turns()
+    assert bench.told == []
+
+
+async def test_after_a_failed_flush_nobody_hears_anything(bench: Bench) -> None:
+    bench.storage.gate.clear()
+    bench.submit("strong", Durability.STRONG, ticket=1)
+    while bench.storage.syncs == 0:
+        await anyio.sleep(0)
+    bench.storage.broken = True
+    bench.storage.gate.set()
+    assert await bench.settled() == []
+    assert bench.engine.committed_tickets == []
+    assert [type(error) for error in bench.failures] == [StorageFailed]
+    assert bench.storage.syncs == 1, "a failed flush is never tried again"
+
+
+async def test_an_answer_about_what_is_on_disk_already_needs_no_flush(bench: Bench) -> None:
+    bench.submit("strong", Durability.STRONG)
+    await bench.settled()
+    bench.committer.submit(Outcome(gated=[Reply(1, "duplicate", None)], durability=Durability.STRONG))
+    assert await bench.settled() == ["strong", "duplicate"]
+    assert bench.storage.syncs == 1
+
+
+async def test_the_end_flushes_what_is_left(bench: Bench) -> None:
+    bench.submit("weak", Durability.WEAK)
+    with anyio.fail_after(5):
+        await bench.committer.finish()
+    assert bench.storage.syncs == 1
+    assert bench.told == ["weak"]

@@ -1,0 +1,304 @@
+import errno
+
+import pytest
+
+from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
+from vibemq.storage.lmdb.journal import Journal, Position
+from vibemq.storage.lmdb.recovery import RecoveryReport
+from vibemq.storage.lmdb.segment import HEADER, pack_header, read_segment, segment_name, serial_of
+from vibemq.testing.sim_disk import SimDisk
+
+SEGMENT = 1024
+
+
+def opened(disk: SimDisk, applied_lsn: int = 0, *, repair: bool = False) -> tuple[Journal, RecoveryReport]:
+    return Journal.open(disk, "/j", segment_bytes=SEGMENT, applied_lsn=applied_lsn, repair=repair)
+
+
+def bodies(report: RecoveryReport) -> dict[int, bytes]:
+    return {record.lsn: record.body for record in report}
+
+
+def filled(count: int, size: int = 100) -> tuple[SimDisk, list[Position]]:
+    """A journal of `count` synced records that was not closed."""
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    positions = []
+    for number in range(count):
+        positions.append(journal.append([bytes([number]) * size]))
+        journal.sync()
+    return disk.kill(), positions
+
+
+def path_of(position: Position) -> str:
+    return f"/j/{segment_name(position.segment)}"
+
+
+def spoil(disk: SimDisk, position: Position) -> None:
+    disk.damage(path_of(position), position.offset + HEADER.size, b"spoilt")
+
+
+def test_names() -> None:
+    assert serial_of(segment_name(0x1F)) == 0x1F
+    assert serial_of("data.mdb") is None
+    assert serial_of("zzzzzzzzzzzzzzzz.journal") is None
+
+
+def test_records_come_back_in_order_with_their_places() -> None:
+    disk = SimDisk()
+    journal, report = opened(disk)
+    assert (bodies(report), report.last_lsn) == ({}, 0)
+    places = [journal.append([b"a", b"", b"bc"]), journal.append([], kind=7), journal.append([b"z" * 900])]
+    assert [p.lsn for p in places] == [1, 2, 3]
+    assert [journal.read(p) for p in places] == [b"abc", b"", b"z" * 900]
+    journal.close()
+    _, report = opened(disk)
+    records = list(report)
+    assert [(r.lsn, r.type, r.body) for r in records] == [(1, 1, b"abc"), (2, 7, b""), (3, 1, b"z" * 900)]
+    assert [(r.lsn, r.segment, r.offset, len(r.body)) for r in records] == places
+
+
+def test_a_record_bigger_than_a_segment_gets_its_own() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    sent = [b"s" * 10, b"B" * 5000, b"t" * 10]
+    for body in sent:
+        journal.append([body])
+    journal.close()
+    journal, report = opened(disk)
+    assert list(bodies(report).values()) == sent
+    journal.release(3)
+    journal.prepare_spare()
+    assert journal.stats().bytes_on_disk % SEGMENT == 0
+
+
+def test_sync_says_what_is_durable_and_flushes_each_dirty_segment_once() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"x" * 900])
+    journal.append([b"x" * 900])
+    disk.log.clear()
+    assert journal.sync() == 2
+    assert disk.log == ["fdatasync ", "fdatasync "]
+    assert journal.sync() == 2
+    assert len(disk.log) == 2
+
+
+def test_an_append_is_one_write() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"x"])
+    disk.log.clear()
+    journal.append([b"y", b"z"])
+    assert len(disk.log) == 1
+
+
+def test_sealed_segments_are_listed_when_durable_and_released_when_applied() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    for _ in range(4):
+        journal.append([b"x" * 600])
+    assert journal.sealed_segments() == []
+    journal.sync()
+    assert [(s.first_lsn, s.last_lsn) for s in journal.sealed_segments()] == [(1, 1), (2, 2), (3, 3)]
+    journal.seal()
+    assert [s.last_lsn for s in journal.sealed_segments()] == [1, 2, 3, 4]
+    journal.release(3)
+    assert [s.last_lsn for s in journal.sealed_segments()] == [4]
+    assert journal.append([b"x"]).lsn == 5
+
+
+def test_released_segments_are_recycled_under_a_new_serial() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    seen = set()
+    for _ in range(50):
+        position = journal.append([b"x" * 600])
+        seen.add(position.segment)
+        journal.sync()
+        journal.release(position.lsn - 1)
+        journal.prepare_spare()
+    assert len(seen) == 50
+    assert len(disk.listdir("/j")) <= 4
+
+
+def test_reading_a_released_record_says_so() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    position = journal.append([b"x"])
+    journal.sync()
+    journal.seal()
+    journal.release(position.lsn)
+    with pytest.raises(LookupError):
+        journal.read(position)
+
+
+def test_recovery_skips_what_is_applied() -> None:
+    disk, _ = filled(20)
+    journal, report = opened(disk, 15)
+    assert list(bodies(report)) == [16, 17, 18, 19, 20]
+    assert journal.append([b"next"]).lsn == 21
+
+
+def test_a_checkpoint_ahead_of_the_journal_sets_the_lsn() -> None:
+    disk, _ = filled(3)
+    journal, report = opened(disk, 10)
+    assert bodies(report) == {}
+    assert journal.append([b"next"]).lsn == 11
+
+
+def test_a_torn_tail_is_cut_counted_and_never_comes_back() -> None:
+    disk, positions = filled(5)
+    spoil(disk, positions[-1])
+    journal, report = opened(disk)
+    assert (report.last_lsn, report.cut_bytes, report.cut_records) == (4, 133, 0)
+    assert report.cut_at == (path_of(positions[-1]), positions[-1].offset)
+    assert journal.append([b"new"]).lsn == 5
+    journal.sync()
+    _, report = opened(disk.kill())
+    assert bodies(report)[5] == b"new"
+    assert report.cut_bytes == 0
+
+
+def test_records_behind_a_torn_one_are_cut_with_it() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    positions = [journal.append([b"x" * 300]) for _ in range(7)]
+    spoil(disk, positions[1])
+    _, report = opened(disk.kill())
+    assert (list(bodies(report)), report.cut_records) == ([1], 5)
+    _, report = opened(disk.kill())
+    assert list(bodies(report)) == [1]
+
+
+def test_damage_below_the_durable_lsn_is_refused_with_its_place() -> None:
+    disk, positions = filled(20)
+    spoil(disk, positions[3])
+    with pytest.raises(StorageDamaged) as error:
+        opened(disk)
+    assert (error.value.path, error.value.offset) == (path_of(positions[3]), positions[3].offset)
+
+
+def test_damage_below_the_applied_lsn_harms_nobody() -> None:
+    disk, positions = filled(20)
+    spoil(disk, positions[3])
+    _, report = opened(disk, 12)
+    assert list(bodies(report)) == list(range(13, 21))
+
+
+def test_repair_keeps_every_readable_record_and_lists_the_rest() -> None:
+    disk, positions = filled(20)
+    for index in (3, 9, 10):
+        spoil(disk, positions[index])
+    journal, report = opened(disk, repair=True)
+    assert report.lost == [(4, 4), (10, 11)]
+    assert list(bodies(report)) == [n for n in range(1, 21) if n not in (4, 10, 11)]
+    assert journal.append([b"next"]).lsn == 21
+
+
+def test_a_missing_segment_is_damage() -> None:
+    disk, positions = filled(20)
+    disk.unlink(path_of(positions[10]))
+    with pytest.raises(StorageDamaged):
+        opened(disk)
+
+
+def test_rot_in_the_last_record_is_seen_after_a_clean_close() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    positions = [journal.append([b"x" * 20]) for _ in range(3)]
+    journal.close()
+    spoil(disk, positions[-1])
+    with pytest.raises(StorageDamaged):
+        opened(disk)
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    position = journal.append([b"0123456789"])
+    clean = disk.content(path_of(position))
+    for at in range(HEADER.size + position.size):
+        for bit in range(8):
+            disk.damage(path_of(position), at, bytes([clean[at] ^ 1 << bit]))
+            with pytest.raises(StorageDamaged):
+                journal.read(position)
+        disk.damage(path_of(position), at, clean[at : at + 1])
+    assert journal.read(position) == b"0123456789"
+
+
+def test_a_failed_flush_ends_the_journal() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    position = journal.append([b"x"])
+    disk.errors[disk.ops + 1] = errno.EIO
+    for call in (journal.sync, journal.sync, lambda: journal.append([b"y"]), lambda: journal.read(position)):
+        with pytest.raises(StorageFailed):
+            call()
+    journal.close()
+
+
+def test_a_failed_write_ends_the_journal() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"x"])
+    disk.errors[disk.ops + 1] = errno.ENOSPC
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            journal.append([b"y"])
+
+
+def test_no_room_for_a_segment_leaves_the_journal_usable() -> None:
+    disk = SimDisk(capacity=SEGMENT + 100)
+    journal, _ = opened(disk)
+    journal.append([b"x" * 600])
+    with pytest.raises(StorageFull):
+        journal.append([b"y" * 600])
+    with pytest.raises(StorageFull):
+        journal.prepare_spare()
+    assert journal.append([b"z"]).lsn == 2
+    assert journal.sync() == 2
+    disk.capacity *= 3
+    assert journal.append([b"y" * 600]).lsn == 3
+
+
+def test_short_writes_are_completed() -> None:
+    disk = SimDisk(short_writes=True)
+    journal, _ = opened(disk)
+    for number in range(30):
+        journal.append([bytes([number]) * 50])
+    journal.sync()
+    _, report = opened(disk.kill())
+    assert list(bodies(report).values()) == [bytes([n]) * 50 for n in range(30)]
+
+
+def test_another_process_reads_a_sealed_segment() -> None:
+    disk, _ = filled(20)
+    journal, _ = opened(disk)
+    first, second, *_ = journal.sealed_segments()
+    records = list(read_segment(disk, first.path, above_lsn=2, last_lsn=first.last_lsn))
+    assert [r.lsn for r in records] == list(range(3, first.last_lsn + 1))
+    disk.damage(second.path, 40, b"spoilt")
+    with pytest.raises(StorageDamaged):
+        list(read_segment(disk, second.path, above_lsn=0, last_lsn=second.last_lsn))
+
+
+def test_look_alikes_in_a_payload_are_no_evidence() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"x"])
+    forged = pack_header([b"ghost"], epoch=1, lsn=9, durable_lsn=8, kind=1) + b"ghost"
+    journal.append([forged])
+    journal.sync()
+    _, report = opened(disk.kill())
+    assert list(bodies(report)) == [1, 2]
+
+
+def test_an_unfinished_new_segment_is_removed() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.close()
+    disk.open("/j/" + segment_name(77) + ".new", create=True)
+    journal, _ = opened(disk)
+    assert disk.listdir("/j") == []
+    assert journal.append([b"x"]).segment > 77

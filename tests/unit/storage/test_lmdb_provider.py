@@ -1,0 +1,292 @@
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vibemq.errors import StorageDamaged, StorageError, StorageLocked, StoreVersionError
+from vibemq.model.options import Durability, QueueOptions
+from vibemq.model.records import (
+    DeadFacts,
+    DeadLettered,
+    DeadRemoved,
+    GroupCreated,
+    HandedOut,
+    MessagesAdded,
+    QueueCreated,
+    QueueDeleted,
+    Reason,
+    Record,
+    Settled,
+)
+from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.lmdb.backup import restore
+from vibemq.storage.lmdb.provider import LmdbProvider
+from vibemq.storage.lmdb.repair import repair
+from vibemq.storage.lmdb.settings import LmdbSettings
+
+SMALL = LmdbSettings(segment_bytes=64 << 10, buffer_bytes=100_000, ballast_bytes=0, checkpoint_lag_bytes=0)
+
+
+def a_queue(queue_id: int = 1, durability: Durability = Durability.STRONG) -> list[Record]:
+    options = QueueOptions(durability=durability)
+    return [
+        QueueCreated(queue_id, f"q{queue_id}", options, 1000, "abc"),
+        GroupCreated(queue_id, 0, "", True, 1),
+    ]
+
+
+def messages(first: int, count: int, *, queue_id: int = 1, size: int = 100) -> MessagesAdded:
+    rows = Rows.of([pack_row(f"m{first + i}", b"%d" % (first + i) * (size // 8)) for i in range(count)])
+    return MessagesAdded(queue_id, first, 2000, rows)
+
+
+def sequences(provider: LmdbProvider, first: int = 1, last: int = 10**9, queue_id: int = 1) -> list[int]:
+    """Every stored sequence of the range, read a piece at a time; the row's id must agree."""
+    found: list[int] = []
+    while parts := provider.read(queue_id, first, last, 5000):
+        for part in parts:
+            for index, row in enumerate(part.rows):
+                sequence = part.first_sequence + index
+                assert row[2:].startswith(b"m%d" % sequence)
+                found.append(sequence)
+        first = found[-1] + 1
+    return found
+
+
+def dead(dead_id: int, sequence: int) -> DeadLettered:
+    return DeadLettered(1, 0, [DeadFacts(dead_id, sequence, Reason.MAX_ATTEMPTS, "boom", 3, 3, 5, 9)])
+
+
+def checkpoint(provider: LmdbProvider) -> None:
+    provider._driver.checkpoint_now(20)
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[LmdbProvider]:
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    provider.open()
+    yield provider
+    provider.close()
+
+
+def reopened(provider: LmdbProvider, tmp_path: Path) -> LmdbProvider:
+    provider.close()
+    again = LmdbProvider(tmp_path / "data", SMALL)
+    again.open()
+    return again
+
+
+def test_rows_are_readable_before_and_after_eviction_and_checkpoint(provider: LmdbProvider) -> None:
+    provider.append(a_queue())
+    for first in range(1, 5001, 100):
+        provider.append([messages(first, 100)])
+    everything = list(range(1, 5001))
+    assert provider.stats().buffered_bytes <= 200_000
+    assert sequences(provider) == everything
+    provider.sync()
+    checkpoint(provider)
+    assert provider.stats().buffered_bytes == 0
+    assert sequences(provider) == everything
+    provider.append([messages(5001, 50)])
+    assert sequences(provider, 4990) == list(range(4990, 5051))
+    assert list(provider.check()) == []
+
+
+def test_a_restart_knows_everything_with_and_without_a_checkpoint(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append(a_queue())
+    provider.append([messages(1, 100)])
+    checkpoint(provider)
+    provider.append([messages(101, 100), HandedOut(1, 0, [(1, 10)]), Settled(1, 0, [(1, 5)])])
+    provider.close()
+    again = LmdbProvider(tmp_path / "data", SMALL)
+    state = again.open()
+    group = state.queues[1].groups[0]
+    assert (group.head, group.pending.runs()) == (11, [(6, 10)])
+    assert state.queues[1].next_sequence == 201
+    assert sequences(again, 6) == list(range(6, 201))
+    again.close()
+
+
+def test_what_is_settled_before_a_checkpoint_never_reaches_the_store(provider: LmdbProvider) -> None:
+    provider.append(a_queue())
+    before = provider.stats().store_bytes
+    for first in range(1, 20_001, 1000):
+        provider.append([messages(first, 1000, size=1000), HandedOut(1, 0, [(first, first + 999)])])
+        provider.append([Settled(1, 0, [(first, first + 999)])])
+    checkpoint(provider)
+    assert provider.stats().store_bytes - before < 200_000
+    assert sequences(provider) == []
+
+
+def test_settled_blocks_leave_the_store(provider: LmdbProvider) -> None:
+    provider.append(a_queue())
+    provider.append([messages(1, 3000, size=1000)])
+    checkpoint(provider)
+    used = provider.stats().store_bytes - provider.stats().reclaimable_bytes
+    provider.append([HandedOut(1, 0, [(1, 3000)]), Settled(1, 0, [(1, 2990)])])
+    checkpoint(provider)
+    assert provider.stats().store_bytes - provider.stats().reclaimable_bytes < used / 5
+    assert set(range(2991, 3001)) <= set(sequences(provider))
+    assert list(provider.check()) == []
+
+
+def test_transient_messages_are_served_and_forgotten(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append([*a_queue(durability=Durability.TRANSIENT), messages(1, 10)])
+    lsn = provider.append([messages(11, 10)])
+    assert lsn == 1
+    assert sequences(provider) == list(range(1, 21))
+    again = reopened(provider, tmp_path)
+    assert sequences(again) == []
+    again.close()
+
+
+def test_dead_letters_from_journal_and_store(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append([*a_queue(), messages(1, 10), HandedOut(1, 0, [(1, 10)])])
+    provider.append([dead(1, 3), dead(2, 4)])
+    assert [letter.facts.dead_id for letter in provider.dead_letters()] == [1, 2]
+    checkpoint(provider)
+    provider.append([dead(3, 5), DeadRemoved([1])])
+    provider.append([Settled(1, 0, [(1, 10)])])
+    letters = provider.dead_letters(queue="q1")
+    assert [(letter.facts.dead_id, letter.facts.sequence) for letter in letters] == [(2, 4), (3, 5)]
+    assert letters[0].row[2:].startswith(b"m4")
+    checkpoint(provider)
+    assert [letter.facts.dead_id for letter in provider.dead_letters(after=2)] == [3]
+    assert (provider.dead_letter(1), provider.dead_letters(queue="other")) == (None, [])
+    again = reopened(provider, tmp_path)
+    assert [letter.facts.dead_id for letter in again.dead_letters()] == [2, 3]
+    assert list(again.check()) == []
+    again.close()
+
+
+def test_a_deleted_queue_leaves_nothing(provider: LmdbProvider) -> None:
+    provider.append([*a_queue(), messages(1, 1000)])
+    checkpoint(provider)
+    provider.append([messages(1001, 100), QueueDeleted(1)])
+    checkpoint(provider)
+    assert sequences(provider) == []
+
+
+def test_a_second_broker_is_refused_with_the_first_ones_pid(provider: LmdbProvider, tmp_path: Path) -> None:
+    import os
+
+    with pytest.raises(StorageLocked, match=str(os.getpid())):
+        LmdbProvider(tmp_path / "data", SMALL).open()
+
+
+def test_a_newer_or_foreign_store_is_refused(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.close()
+    for text in ('{"provider": "lmdb", "version": 99}', '{"provider": "sqlite", "version": 1}'):
+        (tmp_path / "data" / "store.json").write_text(text)
+        with pytest.raises(StoreVersionError):
+            LmdbProvider(tmp_path / "data", SMALL).open()
+
+
+def test_a_backup_opens_as_a_store(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append([*a_queue(), messages(1, 3000)])
+    provider.backup(tmp_path / "copy")
+    provider.append([messages(3001, 10)])
+    with pytest.raises(StorageError):
+        provider.backup(tmp_path / "copy")
+    restore(tmp_path / "copy", tmp_path / "restored")
+    for folder in ("copy", "restored"):
+        other = LmdbProvider(tmp_path / folder, SMALL)
+        other.open()
+        assert sequences(other) == list(range(1, 3001))
+        assert list(other.check()) == []
+        other.close()
+
+
+def test_compacting_gives_space_back(provider: LmdbProvider) -> None:
+    provider.append([*a_queue(), messages(1, 5000, size=1000)])
+    checkpoint(provider)
+    provider.append([HandedOut(1, 0, [(1, 4000)]), Settled(1, 0, [(1, 4000)])])
+    assert provider.compact() > 3_000_000
+    assert sequences(provider, 4001) == list(range(4001, 5001))
+    provider.append([messages(5001, 10)])
+    checkpoint(provider)
+    assert sequences(provider, 4990) == list(range(4990, 5011))
+
+
+def test_a_killed_checkpointer_is_restarted_and_nothing_is_lost(provider: LmdbProvider) -> None:
+    import os
+    import signal
+
+    provider.append([*a_queue(), messages(1, 100)])
+    checkpoint(provider)
+    pid = provider.stats().details["checkpointer_pid"]
+    os.kill(pid, signal.SIGKILL)
+    provider.append([messages(101, 100)])
+    checkpoint(provider)
+    assert provider.stats().details["checkpointer_restarts"] == 1
+    assert sequences(provider) == list(range(1, 201))
+
+
+def test_maintain_checkpoints_by_itself(provider: LmdbProvider) -> None:
+    provider.append([*a_queue(), messages(1, 1000)])
+    deadline = time.monotonic() + 20
+    while provider.stats().applied_lsn < 1 and time.monotonic() < deadline:
+        provider.maintain()
+        time.sleep(0.05)
+    assert provider.stats().applied_lsn == 1
+    assert provider.stats().details["journal_spares"] >= 1
+
+
+def flip(path: Path, needle: bytes) -> None:
+    data = path.read_bytes()
+    at = data.index(needle)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([data[at] ^ 1]))
+
+
+def test_rot_in_the_store_is_found_and_repaired(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append([*a_queue(), messages(1, 3000)])
+    provider.append([dead(1, 3000)])
+    checkpoint(provider)
+    provider.close()
+    flip(tmp_path / "data" / "store" / "data.mdb", b"1500" * 12)
+    again = LmdbProvider(tmp_path / "data", SMALL)
+    again.open()
+    with pytest.raises(StorageDamaged, match="queue 1"):
+        again.read(1, 1500, 1500, 1)
+    (problem,) = again.check()
+    assert problem.first_sequence <= 1500 <= problem.last_sequence
+    again.close()
+    assert len(repair(tmp_path / "data", SMALL)) == 1
+    again.open()
+    assert list(again.check()) == []
+    lost = set(range(problem.first_sequence, problem.last_sequence + 1))
+    assert set(sequences(again)) == set(range(1, 3001)) - lost
+    again.close()
+
+
+def test_damage_in_the_journal_is_refused_and_repaired(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append(a_queue())
+    for number in range(1, 11):
+        provider.append([messages(number, 1)])
+        provider.sync()
+    provider.close()
+    (segment,) = (tmp_path / "data" / "journal").glob("*.journal")
+    flip(segment, b"m5")
+    again = LmdbProvider(tmp_path / "data", SMALL)
+    with pytest.raises(StorageDamaged, match="repair"):
+        again.open()
+    (problem,) = repair(tmp_path / "data", SMALL)
+    assert "6 to 6" in problem.what
+    again.open()
+    assert sequences(again, 1, 4) == [1, 2, 3, 4]
+    assert sequences(again, 6) == [6, 7, 8, 9, 10]
+    again.close()
+
+
+def test_a_store_file_cut_short_is_refused_before_it_is_mapped(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append([*a_queue(), messages(1, 3000)])
+    checkpoint(provider)
+    provider.close()
+    path = tmp_path / "data" / "store" / "data.mdb"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(StorageDamaged, match="header"):
+        LmdbProvider(tmp_path / "data", SMALL).open()

@@ -1,0 +1,143 @@
+"""`vibemq-admin backup` and `restore`."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vibemq.cli.admin.check import find_problems, sentence
+from vibemq.cli.admin.offline import opened, provider_name, refuse_unless_empty
+from vibemq.cli.exits import CommandFailed, Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Timeout, Yes
+from vibemq.cli.online import ask
+from vibemq.cli.output import Output, bytes_text
+from vibemq.cli.progress import tracked
+from vibemq.storage.lock import DirectoryLock
+
+BACKUP_TIMEOUT = 3600.0
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder for the copy.")],
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Data directory of a stopped broker.")
+    ] = None,
+    storage: Storage = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", envvar="VIBEMQ_URL", help="A running broker; the folder is then on its machine."),
+    ] = None,
+    timeout: Timeout = BACKUP_TIMEOUT,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Write a consistent copy of the store: of a running broker with --url, of a stopped one with --data-dir.
+
+    The copy is itself a data directory that a broker can be started on.
+    """
+    out = Output(json=json)
+    if data_dir is None and url is None:
+        raise Usage("say of what: --url for a running broker, or --data-dir for a stopped one")
+    if data_dir is not None:
+        refuse_unless_empty(target)
+        size = _back_up_offline(target, data_dir, storage, out, dry_run=dry_run)
+        verb = "would be copied" if dry_run else "copied"
+        value = {"target": str(target), "bytes": size, "dry_run": dry_run, "online": False}
+        out.emit(value, f"{data_dir}: {bytes_text(size)} {verb} to {target}")
+        return
+    assert url is not None
+    if dry_run:
+        ask(url, DEFAULT_TIMEOUT, "broker.info")
+    else:
+        out.note("the broker is copying …")
+        ask(url, timeout, "storage.backup", target=str(target.absolute()))
+    verb = "would be written" if dry_run else "written"
+    value = {"target": str(target.absolute()), "dry_run": dry_run, "online": True}
+    out.emit(value, f"backup {verb} to {target.absolute()} on the broker's machine")
+
+
+def _back_up_offline(target: Path, data_dir: Path, storage: str | None, out: Output, *, dry_run: bool) -> int:
+    if dry_run:
+        provider_name(data_dir, storage)
+        return folder_bytes(data_dir)
+    with opened(data_dir, storage) as provider, tracked("backup", out.notes, silent=out.json) as progress:
+        provider.backup(target, progress)
+    return folder_bytes(target)
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="The backup.")],
+    data_dir: DataDir,
+    storage: Storage = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Put a backup in the place of a data directory. It is checked first, and what was there is moved aside."""
+    out = Output(json=json)
+    name = provider_name(source, storage)
+    occupied = data_dir.exists() and any(data_dir.iterdir())
+    aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
+    if occupied and not dry_run:
+        out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
+    copy = data_dir.with_name(f"{data_dir.name}.restoring")
+    shutil.rmtree(copy, ignore_errors=True)
+    try:
+        _copy_and_check(source, copy, name, out)
+        if not dry_run:
+            _swap(copy, data_dir, aside if occupied else None)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+    value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": dry_run}
+    moved = f"; what was there is in {aside}" if occupied and not dry_run else ""
+    out.emit(value, f"{source} is sound, {'would be ' if dry_run else ''}restored to {data_dir}{moved}")
+
+
+def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:
+    """The backup itself stays untouched: opening a store writes to it."""
+    total, done = sum(path.stat().st_size for path in source.rglob("*") if path.is_file()), 0
+    with tracked("restore", out.notes, silent=out.json) as progress:
+        for path in sorted(source.rglob("*")):
+            place = copy / path.relative_to(source)
+            if path.is_dir():
+                place.mkdir(parents=True, exist_ok=True)
+                continue
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, place)
+            done += path.stat().st_size
+            progress(done, total)
+    problems = find_problems(copy, storage)
+    if problems:
+        raise CommandFailed(f"the backup {source} is damaged: {sentence(problems[0])}", code="STORAGE_DAMAGED")
+
+
+def _swap(copy: Path, data_dir: Path, aside: Path | None) -> None:
+    if aside is not None:
+        # Refuses a directory that a broker owns; one that cannot be read may be moved all the same.
+        lock = DirectoryLock(data_dir)
+        lock.acquire()
+        try:
+            data_dir.rename(aside)
+        finally:
+            lock.release()
+    elif data_dir.exists():
+        data_dir.rmdir()
+    copy.rename(data_dir)
+    _sync_tree(data_dir)
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder, folder.parent):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes on disk: sparse files count for what they take."""
+    return sum(512 * path.stat().st_blocks for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,90 @@
+"""`vibemq-admin check` and `repair`: is the store sound, and saving what is."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vibemq.cli.admin.offline import as_plain, opened, plugin_of, provider_name
+from vibemq.cli.exits import CommandFailed, ExitCode
+from vibemq.cli.flags import DataDir, DryRun, Json, Storage, Yes
+from vibemq.cli.output import Output
+from vibemq.errors import StorageDamaged
+from vibemq.storage.interface import Problem
+
+
+def check(
+    data_dir: DataDir,
+    storage: Storage = None,
+    repair_wanted: Annotated[bool, typer.Option("--repair", help="Then repair it, as `repair` does.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Walk the whole store of a stopped broker and name what is wrong. Exit code 1 if anything is."""
+    out = Output(json=json)
+    problems = find_problems(data_dir, storage)
+    if problems and repair_wanted:
+        _tell(out, problems)
+        repair(data_dir, storage, yes=yes, json=json)
+        return
+    out.emit({"ok": not problems, "problems": [as_plain(p) for p in problems]}, _summary(data_dir, problems))
+    if problems:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def repair(
+    data_dir: DataDir, storage: Storage = None, yes: Yes = False, dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Save what is valid in a damaged store and say what could not be saved. Take a copy of the directory first."""
+    out = Output(json=json)
+    name = provider_name(data_dir, storage)
+    plugin = plugin_of(name)
+    if plugin.repair is None:
+        raise CommandFailed(f"the {name} provider cannot repair; restore a backup with `vibemq-admin restore`")
+    if dry_run:
+        problems = find_problems(data_dir, storage)
+        out.emit({"dry_run": True, "problems": [as_plain(p) for p in problems]}, _summary(data_dir, problems))
+        return
+    out.confirm(f"Repair {data_dir}? What cannot be read is removed from it.", yes=yes)
+    unsaved = plugin.repair(data_dir, plugin.settings())
+    left = find_problems(data_dir, storage)
+    value = {"repaired": not left, "not_saved": [as_plain(p) for p in unsaved], "left": [as_plain(p) for p in left]}
+    lines = [f"not saved: {sentence(problem)}" for problem in unsaved]
+    lines.append("the store is sound now" if not left else f"{len(left)} problems are left")
+    out.emit(value, "\n".join(lines))
+    if left:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def find_problems(data_dir: Path, storage: str | None) -> list[Problem]:
+    """All findings; damage that keeps the store from opening is one of them."""
+    try:
+        with opened(data_dir, storage) as provider:
+            return list(provider.check())
+    except StorageDamaged as damage:
+        return [Problem(str(damage), damage.path, damage.offset, repairable=_can_repair(data_dir, storage))]
+
+
+def sentence(problem: Problem) -> str:
+    place = problem.path if problem.offset is None else f"{problem.path} at offset {problem.offset}"
+    messages = f", queue {problem.queue} messages {problem.first_sequence} to {problem.last_sequence}"
+    where = f" ({place}{messages if problem.queue else ''})" if problem.path not in problem.what else ""
+    return f"{problem.what}{where}"
+
+
+def _can_repair(data_dir: Path, storage: str | None) -> bool:
+    return plugin_of(provider_name(data_dir, storage)).repair is not None
+
+
+def _summary(data_dir: Path, problems: list[Problem]) -> str:
+    if not problems:
+        return f"{data_dir}: sound"
+    lines = [f"✗ {sentence(problem)}" for problem in problems]
+    repairable = any(problem.repairable for problem in problems)
+    hint = "vibemq-admin check --repair saves what is valid" if repairable else "restore a backup"
+    return "\n".join([*lines, f"{data_dir}: {len(problems)} problems; {hint}"])
+
+
+def _tell(out: Output, problems: list[Problem]) -> None:
+    for problem in problems:
+        out.note(f"✗ {sentence(problem)}", style="red")

@@ -1,0 +1,48 @@
+"""Checks of a broker: who owns the data directory, and whether one answers at the URL."""
+
+import fcntl
+from pathlib import Path
+
+from vibemq._version import __version__
+from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
+from vibemq.cli.exits import root_of
+from vibemq.cli.online import call
+from vibemq.cli.output import duration_text
+from vibemq.client import Client
+from vibemq.errors import VibeMQError
+from vibemq.storage.lock import LOCK_NAME, describe_owner
+
+
+def owner(data_dir: Path) -> Finding:
+    """Who holds the lock; the lock alone decides, the owner file only explains."""
+    lock = data_dir / LOCK_NAME
+    if not lock.exists():
+        return ok("owner", f"{data_dir} is not in use")
+    with lock.open("rb") as file:
+        try:
+            # Shared and for an instant: two doctors do not disturb each other, and hardly ever a broker that starts.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return ok("owner", f"{data_dir} is in use by {describe_owner(data_dir)}")
+    return ok("owner", f"{data_dir} is not in use")
+
+
+def broker(url: str, timeout: float, *, asked_for: bool) -> list[Finding]:
+    """Whether one answers. Without an explicit --url it is fine that none does."""
+
+    async def work(mq: Client) -> tuple[str, float]:
+        await mq.ping()
+        return mq.server_version, await mq.ping()
+
+    try:
+        version, seconds = call(url, timeout, work)
+    except (VibeMQError, OSError, ExceptionGroup) as raised:
+        error = root_of(raised)
+        if asked_for:
+            return [fail("broker", str(error), "start it (vibemq serve), or mend --url")]
+        return [warn("broker", str(error), "nothing, unless one should run: vibemq serve")]
+    reached = ok("broker", f"VibeMQ {version} answers in {duration_text(1000 * seconds)}")
+    if version != __version__:
+        text = f"the broker is {version}, this command line is {__version__}"
+        return [reached, warn("versions", text, "upgrade the older of the two")]
+    return [reached, ok("versions", f"broker and command line are both {version}")]

@@ -1,0 +1,63 @@
+"""The verb itself: runs every check and prints what each says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from vibemq.cli.admin.doctor import broker, disk, machine
+from vibemq.cli.admin.doctor.finding import Finding, Level
+from vibemq.cli.exits import ExitCode
+from vibemq.cli.flags import DEFAULT_URL, Json, Timeout
+from vibemq.cli.output import Output
+
+STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+SHORT_TIMEOUT = 3.0
+
+
+def doctor(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", envvar="VIBEMQ_DATA_DIR", metavar="DIR", help="Also look at this data directory."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", envvar="VIBEMQ_URL", help="The broker that should answer.")
+    ] = None,
+    timeout: Timeout = SHORT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Look for what could trouble a broker here, and say how to mend it. Exit code 1 if a check fails."""
+    found = list(findings(data_dir, url, timeout))
+    failed = any(finding.level is Level.FAIL for finding in found)
+    Output(json=json).emit(
+        {"ok": not failed, "checks": [finding.as_object() for finding in found]}, Group(*map(_line, found))
+    )
+    if failed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def findings(data_dir: Path | None, url: str | None, timeout: float) -> Iterator[Finding]:
+    yield machine.python()
+    yield machine.lmdb_library()
+    yield machine.speed_packages()
+    yield machine.open_files()
+    yield machine.clock()
+    folder = data_dir or Path()
+    yield disk.access(folder)
+    yield disk.file_system(folder)
+    yield disk.free_space(folder)
+    yield disk.inodes(folder)
+    yield disk.flush(folder)
+    if data_dir is not None:
+        yield broker.owner(data_dir)
+    yield from broker.broker(url or DEFAULT_URL, timeout, asked_for=url is not None)
+
+
+def _line(finding: Finding) -> Text:
+    line = Text.assemble((f"{finding.level:<5}", STYLES[finding.level]), (f"{finding.check}: ", "bold"), finding.text)
+    if finding.mend:
+        line.append(f"\n      → {finding.mend}", style="dim")
+    return line

@@ -1,0 +1,75 @@
+"""Checks of the machine: Python and its packages, limits, the clock. Facts come as arguments, so each can be tested."""
+
+import ctypes
+import ctypes.util
+import importlib.util
+import platform
+import resource
+import time
+
+import lmdb
+
+from vibemq._version import __version__
+from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
+
+OPEN_FILES_WANTED = 4_096
+OLDEST_SANE_YEAR = 2025
+CLOCK_UNSYNCHRONIZED = 5
+"""TIME_ERROR of adjtimex(2)."""
+_TIMEX_BYTES = 512
+"""More than struct timex takes on any platform."""
+
+
+def python(version: tuple[str, str, str] | None = None) -> Finding:
+    major, minor, patch = version or platform.python_version_tuple()
+    text = f"Python {major}.{minor}.{patch}, VibeMQ {__version__}"
+    if (int(major), int(minor)) < (3, 11):
+        return fail("python", text, "install Python 3.11 or newer")
+    return ok("python", text)
+
+
+def lmdb_library(version: tuple[int, int, int] | None = None) -> Finding:
+    numbers = version or lmdb.version()
+    text = f"lmdb {lmdb.__version__} with the library {'.'.join(map(str, numbers))}"
+    if numbers < (0, 9, 24):
+        return warn("lmdb", text, "install a newer wheel: pip install --upgrade lmdb")
+    return ok("lmdb", text)
+
+
+def speed_packages(uvloop: bool | None = None) -> Finding:
+    found = importlib.util.find_spec("uvloop") is not None if uvloop is None else uvloop
+    if found:
+        return ok("event loop", "uvloop is installed")
+    return warn("event loop", "uvloop is not installed; asyncio's own loop is slower", "pip install 'vibemq[speed]'")
+
+
+def open_files(limit: int | None = None) -> Finding:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+    if soft == resource.RLIM_INFINITY:
+        return ok("open files", "no limit")
+    text = f"{soft:,} files and connections may be open"
+    if soft < OPEN_FILES_WANTED:
+        return warn("open files", text, f"raise it: ulimit -n {OPEN_FILES_WANTED * 16}, or LimitNOFILE= in the unit")
+    return ok("open files", text)
+
+
+def clock(now: float | None = None, state: int | None = None) -> Finding:
+    """Delays, expiry and dead-letter times follow the wall clock."""
+    now = time.time() if now is None else now
+    state = kernel_clock_state() if state is None else state
+    text = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now))
+    if time.gmtime(now).tm_year < OLDEST_SANE_YEAR:
+        return fail("clock", f"the clock says {text}", "set it, and keep it set with chrony or systemd-timesyncd")
+    if state == CLOCK_UNSYNCHRONIZED:
+        mend = "run chrony or systemd-timesyncd (in a container: on its host)"
+        return warn("clock", f"{text}; the kernel does not know it as synchronized", mend)
+    return ok("clock", text)
+
+
+def kernel_clock_state() -> int:
+    """What adjtimex(2) returns when it only reads; -1 where it may not be asked."""
+    library = ctypes.CDLL(None)
+    adjtimex = getattr(library, "adjtimex", None)
+    if adjtimex is None:
+        return -1
+    return int(adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))

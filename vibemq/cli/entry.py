@@ -1,0 +1,51 @@
+"""Runs a Typer application and turns whatever ends it into an exit code and one sentence."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from vibemq.cli.exits import ExitCode, Usage, exit_code_of, root_of, tell
+from vibemq.errors import VibeMQError
+
+
+def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code. Errors outside the family and the system's pass through: bugs."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = typer.main.get_command(app).main(args=words, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has left (`| head`): nobody is there to be told, not even at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception as raised:
+        error = _as_ours(root_of(raised))
+        if error is None:
+            raise
+        tell(error, json=wants_json(words), stream=sys.stderr)
+        return exit_code_of(error)
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether `--json` was asked for; looked up in the raw words, so that usage errors obey it too."""
+    options = words[: words.index("--")] if "--" in words else words
+    return "--json" in options
+
+
+def _as_ours(error: BaseException) -> BaseException | None:
+    if isinstance(error, VibeMQError | OSError | KeyboardInterrupt):
+        return error
+    # Typer's usage errors, by their two verbs: the class that owns them has moved between its versions.
+    explain = getattr(error, "format_message", None)
+    if explain is None or not hasattr(error, "exit_code"):
+        return None
+    context = getattr(error, "ctx", None)
+    help_hint = f" (try: {context.command_path} --help)" if context is not None else ""
+    return Usage((explain() or "a command is missing").rstrip(".") + help_hint)

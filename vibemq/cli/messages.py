@@ -1,0 +1,82 @@
+"""Messages and dead letters as tables and as raw payloads."""
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+
+from vibemq.cli.output import facts, instant_text, table
+
+PREVIEW_CHARACTERS = 60
+
+
+def payload_bytes(shown: dict[str, Any]) -> bytes:
+    """The payload of a message or letter as the admin verbs tell it: text, or base64 when it is no UTF-8."""
+    if "payload_base64" in shown:
+        return base64.b64decode(shown["payload_base64"])
+    return str(shown.get("payload") or "").encode()
+
+
+def preview(shown: dict[str, Any]) -> str:
+    """One short line of the payload."""
+    raw = payload_bytes(shown)
+    if "payload_base64" in shown:
+        return f"<{len(raw)} bytes>"
+    text = " ".join(raw.decode().split())
+    return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
+
+
+def message_table(messages: Iterable[dict[str, Any]]) -> Table:
+    return table(
+        ("sequence", "id", "published", "priority", "headers", "payload"),
+        [
+            (
+                f"{m['sequence']}",
+                m["id"],
+                instant_text(m["published_at"]),
+                m.get("priority"),
+                " ".join(f"{key}={value}" for key, value in (m.get("headers") or {}).items()),
+                preview(m),
+            )
+            for m in messages
+        ],
+    )
+
+
+def letter_table(letters: Iterable[dict[str, Any]]) -> Table:
+    return table(
+        ("dead id", "queue", "message id", "reason", "error", "attempts", "dead since", "replays"),
+        [
+            (
+                f"{letter['dead_id']}",
+                letter["queue"],
+                letter["id"],
+                letter["reason"],
+                letter["error"] or "–",
+                letter["attempts"],
+                instant_text(letter["dead_at"]),
+                letter.get("replay_count", 0),
+            )
+            for letter in letters
+        ],
+    )
+
+
+def letter_sheet(letter: dict[str, Any]) -> Table:
+    """One dead letter in full."""
+    instants = ("published_at", "first_failed_at", "dead_at")
+    pairs: list[tuple[str, object]] = []
+    for name, value in letter.items():
+        if name in ("payload", "payload_base64"):
+            continue
+        if name in instants:
+            value = instant_text(value)
+        elif name == "headers":
+            value = "\n".join(f"{key}: {text}" for key, text in value.items())
+        elif isinstance(value, int):
+            value = str(value)
+        pairs.append((name.replace("_", " "), value))
+    raw = payload_bytes(letter)
+    shown = f"<{len(raw)} bytes, see --raw>" if "payload_base64" in letter else raw.decode()
+    return facts([*pairs, ("payload", shown)], title=f"dead letter {letter['dead_id']}")

@@ -1,0 +1,44 @@
+"""One connection for one command: dial once, do the work, leave. Nothing is retried behind the user's back."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import anyio
+
+from vibemq.client import Client, connect
+from vibemq.client.address import ClientSettings, parse
+from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.errors import RequestTimeout
+
+T = TypeVar("T")
+
+ONCE = ReconnectPolicy(max_attempts=0)
+"""A command that loses its broker says so; long-lived ones (`sub --follow`) keep the policy of their URL."""
+
+
+def settings_for(url: str, timeout: float, *, patient: bool = False) -> ClientSettings:
+    """The settings of a command's connection; `patient` ones reconnect as their URL says."""
+    settings = replace(parse(url), command_timeout=timeout)
+    return settings if patient else replace(settings, reconnect=ONCE)
+
+
+def call(url: str, timeout: float, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Run `work` on a fresh connection and return its result."""
+
+    async def main() -> T:
+        async with connect(settings_for(url, timeout)) as mq:
+            return await work(mq)
+
+    return anyio.run(main)
+
+
+def ask(url: str, timeout: float, verb: str, **arguments: Any) -> Any:
+    """One admin verb, one answer."""
+
+    async def work(mq: Client) -> Any:
+        with anyio.move_on_after(timeout):
+            return await mq.admin(verb, **arguments)
+        raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
+
+    return call(url, timeout, work)

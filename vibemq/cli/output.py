@@ -1,0 +1,128 @@
+"""Results go to stdout, as text for people or JSON for programs; notes go to stderr and never into a pipe."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+from rich import box
+from rich.console import Console, RenderableType
+from rich.prompt import Confirm
+from rich.table import Table
+from rich.text import Text
+
+from vibemq.cli.exits import Usage
+
+PIPE_WIDTH = 400
+"""Columns when stdout is no terminal: nothing is cut off for grep."""
+
+
+class Output:
+    """Where one command writes. `json` decides once, so that no command asks twice."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+        width = None if sys.stdout.isatty() else PIPE_WIDTH
+        self.console = Console(highlight=False, markup=False, width=width)
+        self.notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+    def emit(self, value: Any, text: RenderableType) -> None:
+        """The result: `value` as one JSON line, or `text`."""
+        if self.json:
+            print_json(value)
+        else:
+            self.console.print(text)
+
+    def emit_many(self, values: Iterable[Any], text: RenderableType) -> None:
+        """A list: one JSON line each, or one `text` for all."""
+        if not self.json:
+            self.console.print(text)
+            return
+        for value in values:
+            print_json(value)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Said beside the result, on stderr; silent with --json."""
+        if not self.json:
+            self.notes.print(text, style=style)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something is destroyed. Without a terminal, only --yes will do.
+
+        Raises:
+            Usage: nobody to ask, or the answer is no.
+        """
+        if yes:
+            return
+        if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Usage(f"{question} Nobody is here to answer: add --yes to do it, or --dry-run to see it")
+        if not Confirm.ask(Text(question), console=self.notes, default=False):
+            raise Usage("not confirmed; nothing was changed")
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(orjson.dumps(value, default=str).decode() + "\n")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
+    """Names on the left, numbers on the right. Cells are plain text: what users named their queues is no markup."""
+    materialized = [[_cell(value) for value in row] for row in rows]
+    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(columns):
+        numeric = bool(materialized) and all(_is_number(row[index]) for row in materialized)
+        result.add_column(name, justify="right" if numeric else "left", no_wrap=numeric or index == 0)
+    for row in materialized:
+        result.add_row(*(Text(cell) for cell in row))
+    return result
+
+
+def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
+    """A sheet of names and values."""
+    sheet = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    sheet.add_column(style="dim", no_wrap=True)
+    sheet.add_column(overflow="fold")
+    for name, value in pairs:
+        sheet.add_row(Text(name), Text(_cell(value)))
+    return sheet
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text == "–" or text.replace(",", "").replace(".", "").replace(" ", "").lstrip("-").isdecimal()
+
+
+def bytes_text(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def duration_text(milliseconds: float) -> str:
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def instant_text(epoch_ms: int) -> str:
+    """Local time to the second; a dash for 0."""
+    if not epoch_ms:
+        return "–"
+    return datetime.fromtimestamp(epoch_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,209 @@
+"""`vibemq pub`: publish from arguments, standard input or a file."""
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+from anyio import to_thread
+
+from vibemq.cli.exits import CommandFailed, ExitCode, PartlyDone, Usage, exit_code_of
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, duration_option
+from vibemq.cli.online import call
+from vibemq.cli.output import Output
+from vibemq.cli.progress import Tracker, tracked
+from vibemq.cli.values import key_values
+from vibemq.client import Client, Confirm
+from vibemq.client.payload import CONTENT_TYPE, is_json
+from vibemq.errors import PublishRefused
+
+READ_BYTES = 1 << 18
+TEXT = "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every message of one command gets."""
+
+    headers: dict[str, str]
+    priority: str | None
+    delay_s: float | None
+    ttl_s: float | None
+    dedup_id: str | None
+    json_only: bool
+
+    def headers_for(self, body: bytes, number: int) -> dict[str, str]:
+        """The given headers, and a content type when the body is no JSON and none was given."""
+        json = is_json(body)
+        if self.json_only and not json:
+            raise Usage(f"message {number} is no JSON: {body[:60]!r}")
+        if json or CONTENT_TYPE in self.headers:
+            return self.headers
+        return {**self.headers, CONTENT_TYPE: TEXT}
+
+
+def pub(
+    queue: Queue,
+    bodies: Annotated[
+        list[str] | None, typer.Argument(metavar="[BODY]...", help="One message each; without any, standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read messages from this file; - is stdin.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="The input is one message, not one per line.")] = False,
+    ndjson: Annotated[
+        bool, typer.Option("--ndjson", help="Every message must be JSON; stop at the first that is not.")
+    ] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Publish each message so many times.")] = 1,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.1, help="At most so many messages per second.")] = None,
+    priority: Annotated[
+        str | None, typer.Option("--priority", "-p", help="low, normal, high, critical or a number up to 31.")
+    ] = None,
+    delay: Annotated[int | None, duration_option("--delay", "Nobody receives it before this time has passed.")] = None,
+    ttl: Annotated[int | None, duration_option("--ttl", "It expires after this time.")] = None,
+    dedup_id: Annotated[
+        str | None, typer.Option("--dedup-id", help="A second message with this id within the window is not stored.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; repeat for more.")
+    ] = None,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Publish messages and wait until the broker has them. Bytes travel as they are.
+
+    Examples:
+
+    vibemq pub orders '{"id": 1}' --priority high
+
+    vibemq pub orders --file orders.ndjson --ndjson --rate 500
+
+    tail -f app.log | vibemq pub logs
+    """
+    if bodies and file is not None:
+        raise Usage("give messages as arguments or with --file, not both")
+    if dedup_id is not None and (count > 1 or bodies is None or len(bodies) != 1):
+        raise Usage("--dedup-id belongs to one message given as an argument")
+    out = Output(json=json)
+    options = Options(
+        headers=key_values(header),
+        priority=priority,
+        delay_s=None if delay is None else delay / 1000,
+        ttl_s=None if ttl is None else ttl / 1000,
+        dedup_id=dedup_id,
+        json_only=ndjson,
+    )
+    source = _source(bodies, file, whole=whole)
+    began = time.monotonic()
+    if dry_run:
+        messages, last = anyio.run(_count_only, source, count, options), None
+    else:
+
+        async def work(mq: Client) -> tuple[int, int | None]:
+            with tracked("published", out.notes, silent=json or bool(bodies)) as progress:
+                return await _publish(mq, queue, source(), count, rate, options, progress)
+
+        messages, last = call(url, timeout, work)
+    seconds = round(time.monotonic() - began, 3)
+    verb = "would be published" if dry_run else "published"
+    where = f", the last as sequence {last}" if last else ""
+    out.emit(
+        {"queue": queue, "published": messages, "last_sequence": last, "seconds": seconds, "dry_run": dry_run},
+        f"{messages:,} {'message' if messages == 1 else 'messages'} {verb} to {queue}{where}",
+    )
+
+
+async def _publish(
+    mq: Client,
+    queue: str,
+    bodies: AsyncIterator[bytes],
+    count: int,
+    rate: float | None,
+    options: Options,
+    progress: Tracker,
+) -> tuple[int, int | None]:
+    """Send all and wait for all; how many were accepted, and the sequence of the last."""
+    sent = 0
+    last: Confirm | None = None
+    began = anyio.current_time()
+    publisher = mq.publisher(queue)
+    async for body in bodies:
+        headers = options.headers_for(body, sent + 1)
+        for _ in range(count):
+            if rate is not None and (ahead := began + sent / rate - anyio.current_time()) > 0:
+                await anyio.sleep(ahead)
+            last = await publisher.send(
+                body,
+                headers=headers or None,
+                priority=_priority(options.priority),
+                ttl=options.ttl_s,
+                delay=options.delay_s,
+                dedup_id=options.dedup_id,
+            )
+            sent += 1
+            progress(sent, 0)
+    try:
+        accepted = await publisher.flush()
+        return accepted, None if last is None else (await last).sequence
+    except PublishRefused as refused:
+        if refused.accepted:
+            raise PartlyDone(str(refused)) from refused
+        first = next(iter(refused.refused.values()))
+        raise CommandFailed(str(first), code=str(first.code), exit_code=exit_code_of(first)) from refused
+
+
+def _priority(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+async def _count_only(source: Callable[[], AsyncIterator[bytes]], count: int, options: Options) -> int:
+    messages = 0
+    async for body in source():
+        messages += count
+        options.headers_for(body, messages)
+    return messages
+
+
+def _source(bodies: list[str] | None, file: Path | None, *, whole: bool) -> Callable[[], AsyncIterator[bytes]]:
+    if bodies:
+        return lambda: _arguments(bodies)
+    if file is not None and str(file) != "-":
+        if not file.is_file():
+            raise CommandFailed(f"there is no file {file}", code="NOT_FOUND", exit_code=ExitCode.NOT_FOUND)
+        return lambda: _opened(file, whole=whole)
+    if file is None and sys.stdin.isatty():
+        raise Usage("no message: give it as an argument, with --file, or through standard input")
+    return lambda: _read(sys.stdin.fileno(), whole=whole)
+
+
+async def _arguments(bodies: list[str]) -> AsyncIterator[bytes]:
+    for body in bodies:
+        yield body.encode(errors="surrogateescape")
+
+
+async def _opened(file: Path, *, whole: bool) -> AsyncIterator[bytes]:
+    with file.open("rb") as stream:
+        async for body in _read(stream.fileno(), whole=whole):
+            yield body
+
+
+async def _read(descriptor: int, *, whole: bool) -> AsyncIterator[bytes]:
+    """Lines without their ends as soon as they are there, or everything at once. Empty lines are no messages."""
+    rest = b""
+    while data := await to_thread.run_sync(os.read, descriptor, READ_BYTES, abandon_on_cancel=True):
+        rest += data
+        if whole:
+            continue
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            if line := line.removesuffix(b"\r"):
+                yield line
+    if rest:
+        yield rest

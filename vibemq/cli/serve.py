@@ -1,0 +1,70 @@
+"""`vibemq serve`: the broker."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from vibemq.config import Settings
+
+
+def serve(
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the broker keeps everything.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings in TOML; options here win over it.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on, native and HTTP.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65_535, help="Native protocol; 0 = any free port, reported.")
+    ] = None,
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", min=0, max=65_535, help="Health and metrics; 0 = any free port.")
+    ] = None,
+    http: Annotated[bool | None, typer.Option("--http/--no-http", help="Whether to serve health and metrics.")] = None,
+    storage: Annotated[
+        str | None, typer.Option("--storage", metavar="NAME", help="Storage provider: lmdb, sqlite or memory.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, typer.Option("--log-format", help="text or json.")] = None,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    Prints one JSON line per listener on stdout when it is ready; logs go to stderr. Every setting can also come from a
+    TOML file or from environment variables (VIBEMQ_DATA_DIR, VIBEMQ_AUTH__TOKEN, …).
+
+    Example: vibemq serve --data-dir /var/lib/vibemq --port 2925
+    """
+    # Imported late, here and below: `vibemq pub` need not load the whole server.
+    from vibemq.settings import load
+
+    overrides = {
+        "data_dir": data_dir,
+        "storage": {"provider": storage},
+        "http": {"host": host, "port": http_port, "enabled": http},
+        "log": {"level": log_level, "format": log_format},
+    }
+    settings = with_listener(load(config, overrides).settings, host, port)
+    from vibemq.server import app
+
+    raise typer.Exit(app.serve(settings) or 0)
+
+
+def with_listener(settings: "Settings", host: str | None, port: int | None) -> "Settings":
+    """--host is for every listener, --port for the first native one (which is added when there is none)."""
+    if host is None and port is None:
+        return settings
+    from vibemq.config import Listener
+
+    listeners = list(settings.listeners)
+    if host is not None:
+        listeners = [listener.model_copy(update={"host": host}) for listener in listeners]
+    if port is not None:
+        native = next((i for i, listener in enumerate(listeners) if listener.protocol == "native"), None)
+        if native is None:
+            listeners.append(Listener(port=port) if host is None else Listener(port=port, host=host))
+        else:
+            listeners[native] = listeners[native].model_copy(update={"port": port})
+    return settings.model_copy(update={"listeners": tuple(listeners)})

@@ -1,0 +1,160 @@
+"""`vibemq sub`: print what a queue holds, and settle it."""
+
+import base64
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any, BinaryIO
+
+import anyio
+import orjson
+import typer
+
+from vibemq.cli.exits import Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, duration_option
+from vibemq.cli.online import settings_for
+from vibemq.cli.output import Output, instant_text
+from vibemq.client import Message, MessageBatch, Subscription, connect
+
+PREFETCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How many messages, for how long, and what becomes of them."""
+
+    count: int | None
+    idle_s: float | None
+    """End after so long without a message; None = never."""
+    ack: bool
+    reject: str | None
+    json: bool
+    verbose: bool
+
+
+def sub(
+    queue: Queue,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more for ever, over lost connections too.")
+    ] = False,
+    idle: Annotated[int, duration_option("--idle", "Without --follow: end when nothing came for so long.")] = 1_000,
+    ack: Annotated[
+        bool, typer.Option("--ack/--no-ack", help="Settle what is printed, or only look and give it back.")
+    ] = True,
+    reject: Annotated[
+        str | None, typer.Option("--reject", metavar="REASON", help="Send what is printed to the dead letters.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="A named group with a pass of its own over the queue.")
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="A new group starts with the oldest message that is kept.")
+    ] = False,
+    prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="Most messages held unsettled.")] = PREFETCH,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also print id, time, attempt and headers.")] = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Print messages as they come, one per line, and acknowledge them once they are printed.
+
+    Examples:
+
+    vibemq sub orders --follow
+
+    vibemq sub orders --no-ack --count 10 --json
+
+    vibemq sub events --group audit --from-beginning --follow
+    """
+    if reject is not None and not ack:
+        raise Usage("--reject and --no-ack contradict each other")
+    wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose)
+    prefetch = min(prefetch, count) if count is not None else prefetch
+    received = anyio.run(_consume, queue, url, timeout, group, from_beginning, prefetch, wish)
+    Output(json=json).note(f"{received:,} {'message' if received == 1 else 'messages'}", style="dim")
+
+
+async def _consume(
+    queue: str, url: str, timeout: float, group: str | None, from_beginning: bool, prefetch: int, wish: Wish
+) -> int:
+    settings = settings_for(url, timeout, patient=wish.idle_s is None)
+    start = "beginning" if from_beginning else "default"
+    async with (
+        connect(settings) as mq,
+        mq.subscribe(queue, group=group, prefetch=prefetch, start=start) as subscription,
+    ):
+        received = await _print_all(subscription, wish)
+        if wish.ack:
+            # Everything before a ping has been handled when it is answered: the settlements are.
+            await mq.ping()
+        return received
+
+
+async def _print_all(subscription: Subscription[Any], wish: Wish) -> int:
+    received = 0
+    while wish.count is None or received < wish.count:
+        batch = await _next(subscription, wish)
+        if batch is None:
+            break
+        messages = list(batch) if wish.count is None else batch[: wish.count - received]
+        _write(sys.stdout.buffer, b"".join(line_of(message, wish) for message in messages))
+        for message in messages:
+            _settle(message, wish)
+        received += len(messages)
+        if not wish.ack and received >= subscription.options.prefetch:
+            # What is only looked at stays held, so the broker has no reason to hand out more.
+            break
+    return received
+
+
+async def _next(subscription: Subscription[Any], wish: Wish) -> MessageBatch[Any] | None:
+    try:
+        if wish.idle_s is None:
+            return await subscription.next_batch()
+        with anyio.move_on_after(wish.idle_s):
+            return await subscription.next_batch()
+    except StopAsyncIteration:
+        return None
+    return None
+
+
+def _settle(message: Message[Any], wish: Wish) -> None:
+    if wish.reject is not None:
+        message.reject(wish.reject)
+    elif wish.ack:
+        message.ack()
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    # Settled only after it is out: a reader that has gone (`| head`) leaves the rest in the queue.
+    stream.write(data)
+    stream.flush()
+
+
+def line_of(message: Message[Any], wish: Wish) -> bytes:
+    """One message as one line (two with --verbose), its end included."""
+    if wish.json:
+        return orjson.dumps(as_object(message)) + b"\n"
+    body = message.payload + b"\n"
+    if not wish.verbose:
+        return body
+    facts = [f"#{message.sequence}", message.id, instant_text(message.published_at), f"attempt {message.attempt}"]
+    facts += [f"{key}={value}" for key, value in message.headers.items()]
+    return f"── {'  '.join(facts)}\n".encode() + body
+
+
+def as_object(message: Message[Any]) -> dict[str, Any]:
+    """The message under the names of the admin verbs, so that `peek --json` and `sub --json` read alike."""
+    shown: dict[str, Any] = {
+        "queue": message.queue,
+        "sequence": message.sequence,
+        "id": message.id,
+        "published_at": message.published_at,
+        "attempt": message.attempt,
+        "headers": message.headers,
+    }
+    try:
+        shown["payload"] = message.payload.decode()
+    except UnicodeDecodeError:
+        shown["payload_base64"] = base64.b64encode(message.payload).decode()
+    return shown

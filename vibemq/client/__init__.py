@@ -1,0 +1,26 @@
+"""The client: publishing, consuming and queue verbs over a connection that mends itself. Runs on asyncio and trio."""
+
+from vibemq.client.address import ClientSettings
+from vibemq.client.api import Client, connect
+from vibemq.client.message import Message, MessageBatch
+from vibemq.client.outgoing import Outgoing
+from vibemq.client.publisher import Confirm, Publisher
+from vibemq.client.receipts import PublishReport, Receipt
+from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.client.subscription import Subscription, SubscriptionStats
+
+__all__ = [
+    "Client",
+    "ClientSettings",
+    "Confirm",
+    "Message",
+    "MessageBatch",
+    "Outgoing",
+    "PublishReport",
+    "Publisher",
+    "Receipt",
+    "ReconnectPolicy",
+    "Subscription",
+    "SubscriptionStats",
+    "connect",
+]

@@ -1,0 +1,248 @@
+"""Connection strings: a URL, or `key=value;…`. Pure text in, settings out.
+
+    vibemq://[user[:password]@]host[:port][?key=value&…]       vibemqs:// is the same with TLS
+    host=…;port=…;username=…;password=…;key=value…             values may be "quoted", with \\" \\\\ \\; \\= inside
+
+The keys are those of the .NET client (which ignores what it does not know, so that a typing error silently talks to
+localhost:2925). Here an unknown key or an impossible value is refused, with the nearest known key.
+
+Source: the native protocol's connection string, since 1.7.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.errors import ConfigInvalid
+
+DEFAULT_PORT = 2925
+COMPRESSIONS = ("brotli", "gzip")
+_SCHEMES = ("vibemq://", "vibemqs://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Everything a client needs to know about its broker. Times in seconds."""
+
+    host: str = "localhost"
+    port: int = DEFAULT_PORT
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    tls: bool = False
+    verify_certificate: bool = True
+    keep_alive: float = 15.0
+    """Silence after which the peer is asked for a sign of life."""
+    command_timeout: float = 10.0
+    """From sending a request to its answer; also bounds dialling and the handshake, each."""
+    compression: tuple[str, ...] = ()
+    """Offered algorithms, best first; () = none, which is the fastest on a local network."""
+    compression_threshold: int = 1024
+    reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
+    queues: tuple[str, ...] = ()
+    """Queues to create at the first connection when they are missing."""
+    name: str = ""
+    """Shown by the broker beside the connection."""
+    safe_retry: bool = True
+    """Give every `publish` a dedup id, so that resending it after a lost connection never doubles it."""
+    max_unconfirmed: int = 20_000
+    max_unconfirmed_bytes: int = 16 * 1024 * 1024
+    """Published and not yet confirmed; publishers wait above either bound."""
+
+    def __post_init__(self) -> None:
+        if (self.username is None) != (self.password is None):
+            raise ConfigInvalid("a username needs a password and the other way round; give both or neither")
+        if not 0 < self.port <= 65535:
+            raise ConfigInvalid(f"port must be 1 to 65535, not {self.port}")
+        for name in ("keep_alive", "command_timeout", "max_unconfirmed", "max_unconfirmed_bytes"):
+            if getattr(self, name) <= 0:
+                raise ConfigInvalid(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+def parse(text: str) -> ClientSettings:
+    """Read either form.
+
+    Raises:
+        ConfigInvalid: with what is wrong and what was probably meant.
+    """
+    stripped = text.strip()
+    if stripped.lower().startswith(_SCHEMES):
+        return _parse_url(stripped)
+    if "://" in stripped:
+        raise ConfigInvalid(f"{stripped.split('://')[0]!r} is no scheme of VibeMQ; write vibemq:// or vibemqs://")
+    return _settings(_key_values(stripped), _ALL_KEYS)
+
+
+def compressions(text: str) -> tuple[str, ...]:
+    """`none`, `auto`, or a comma list of `brotli` and `gzip`."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    if names in ([], ["none"]):
+        return ()
+    if names == ["auto"]:
+        return COMPRESSIONS
+    for name in names:
+        if name not in COMPRESSIONS:
+            raise ConfigInvalid(f"compression {name!r} is unknown; choose auto, none or a list of brotli, gzip")
+    return tuple(names)
+
+
+def _parse_url(url: str) -> ClientSettings:
+    try:
+        parts = urlsplit(url, allow_fragments=False)
+        port = parts.port
+    except ValueError as exc:
+        raise ConfigInvalid(f"this URL cannot be read: {exc}") from None
+    if not parts.hostname:
+        raise ConfigInvalid("the URL names no host; write vibemq://host:2925")
+    settings = _settings(_query_items(parts.query), _OPTION_KEYS)
+    changes: dict[str, Any] = {"host": parts.hostname}
+    if port is not None:
+        changes["port"] = port
+    if parts.username:
+        changes["username"] = unquote(parts.username)
+        changes["password"] = unquote(parts.password or "")
+    if parts.scheme == "vibemqs":
+        changes["tls"] = True
+    return replace(settings, **changes)
+
+
+def _query_items(query: str) -> Iterable[tuple[str, str]]:
+    for item in filter(None, query.split("&")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigInvalid(f"query item {item!r} has no '='; write key=value")
+        yield unquote(key), unquote(value)
+
+
+def _key_values(text: str) -> Iterable[tuple[str, str]]:
+    at = 0
+    while at < len(text):
+        end = text.find("=", at)
+        key = text[at : end if end >= 0 else len(text)].strip(" ;\t\n")
+        if not key:
+            return
+        if end < 0 or ";" in key:
+            alone = key.split(";")[0].strip()
+            raise ConfigInvalid(f"{alone!r} has no '='; write host=…;port=…, or a URL such as vibemq://{alone}")
+        value, at = _value(text, end + 1)
+        yield key, value
+
+
+def _value(text: str, at: int) -> tuple[str, int]:
+    """The value that starts at `at`, and where the next key starts."""
+    while at < len(text) and text[at] == " ":
+        at += 1
+    if at >= len(text) or text[at] != '"':
+        end = text.find(";", at)
+        end = len(text) if end < 0 else end
+        return text[at:end].strip(), end + 1
+    characters: list[str] = []
+    at += 1
+    while at < len(text):
+        character = text[at]
+        if character == '"':
+            end = text.find(";", at)
+            return "".join(characters), len(text) if end < 0 else end + 1
+        if character == "\\" and text[at + 1 : at + 2] in ('"', "\\", ";", "="):
+            at += 1
+            character = text[at]
+        characters.append(character)
+        at += 1
+    raise ConfigInvalid('a quoted value has no closing "')
+
+
+def _settings(
+    items: Iterable[tuple[str, str]], known: dict[str, Callable[[str, str], dict[str, Any]]]
+) -> ClientSettings:
+    changes: dict[str, Any] = {}
+    policy: dict[str, Any] = {}
+    for key, value in items:
+        reader = known.get(key.lower())
+        if reader is None:
+            raise ConfigInvalid(_unknown(key, known))
+        for name, read in reader(key, value).items():
+            target = policy if name in ReconnectPolicy.__slots__ else changes
+            target[name] = read
+    if policy:
+        base = ReconnectPolicy()
+        policy.setdefault("max_delay", max(base.max_delay, policy.get("initial_delay", 0)))
+        policy.setdefault("initial_delay", min(base.initial_delay, policy["max_delay"]))
+        changes["reconnect"] = replace(base, **policy)
+    return ClientSettings(**changes)
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    lowered = key.lower()
+    if lowered in _PLACE_KEYS:
+        return f"{key!r} does not belong behind the '?'; write vibemq://username:password@host:port?…"
+    near = difflib.get_close_matches(lowered, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+    return f"the connection string has an unknown key {key!r}; {hint}"
+
+
+def _text(name: str) -> Callable[[str, str], dict[str, Any]]:
+    return lambda key, value: {name: value}
+
+
+def _bool(name: str, *, negated: bool = False) -> Callable[[str, str], dict[str, Any]]:
+    def read(key: str, value: str) -> dict[str, Any]:
+        return {name: (value.strip().lower() in ("true", "1", "yes")) is not negated}
+
+    return read
+
+
+def _number(name: str, *, least: int, most: int | None = None) -> Callable[[str, str], dict[str, Any]]:
+    def read(key: str, value: str) -> dict[str, Any]:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ConfigInvalid(f"{key}={value!r} is no whole number") from None
+        if number < least or (most is not None and number > most):
+            bound = f"{least} or more" if most is None else f"{least} to {most}"
+            raise ConfigInvalid(f"{key}={number} is out of range; it must be {bound}")
+        return {name: number}
+
+    return read
+
+
+def _attempts(key: str, value: str) -> dict[str, Any]:
+    number = _number("max_attempts", least=-(2**31))(key, value)["max_attempts"]
+    return {"max_attempts": number if number > 0 else None}
+
+
+def _compression(key: str, value: str) -> dict[str, Any]:
+    return {"compression": compressions(value)}
+
+
+def _queues(key: str, value: str) -> dict[str, Any]:
+    return {"queues": tuple(name.strip() for name in value.split(",") if name.strip())}
+
+
+_OPTION_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "tls": _bool("tls"),
+    "usetls": _bool("tls"),
+    "skipcertvalidation": _bool("verify_certificate", negated=True),
+    "keepalive": _number("keep_alive", least=1),
+    "keepaliveinterval": _number("keep_alive", least=1),
+    "commandtimeout": _number("command_timeout", least=1),
+    "compression": _compression,
+    "compressionthreshold": _number("compression_threshold", least=0),
+    "reconnectmaxattempts": _attempts,
+    "reconnectinitialdelay": _number("initial_delay", least=0),
+    "reconnectmaxdelay": _number("max_delay", least=0),
+    "reconnectexponentialbackoff": _bool("exponential"),
+    "queues": _queues,
+    # Ours; the .NET client ignores them.
+    "token": _text("token"),
+    "name": _text("name"),
+}
+_PLACE_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "host": _text("host"),
+    "port": _number("port", least=1, most=65535),
+    "username": _text("username"),
+    "password": _text("password"),
+}
+_ALL_KEYS = _PLACE_KEYS | _OPTION_KEYS

@@ -1,0 +1,364 @@
+"""`vibemq.connect` and the client it gives."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import anyio
+from anyio.abc import TaskGroup
+
+from vibemq.client.address import ClientSettings, compressions, parse
+from vibemq.client.fetch import fetch
+from vibemq.client.link import Link
+from vibemq.client.message import Message
+from vibemq.client.outgoing import Outgoing, PriorityLike, Seconds
+from vibemq.client.publisher import Publisher, Publishing
+from vibemq.client.queues import Difference, OnConflict, Queues, option_values
+from vibemq.client.receipts import PublishReport, Receipt
+from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.supervisor import Supervisor
+from vibemq.errors import NotConnected
+from vibemq.model.effects import QueueInfo
+from vibemq.protocols.native.wire import CommandType
+
+T = TypeVar("T")
+
+
+def connect(
+    address: str | ClientSettings = "vibemq://localhost",
+    *,
+    username: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls: bool | None = None,
+    command_timeout: float | None = None,
+    keep_alive: float | None = None,
+    reconnect: ReconnectPolicy | None = None,
+    compression: str | None = None,
+    name: str | None = None,
+    safe_retry: bool | None = None,
+    max_unconfirmed: int | None = None,
+    max_unconfirmed_bytes: int | None = None,
+) -> "Client":
+    """A client for `async with`; it connects when the block is entered. Times in seconds.
+
+    Args:
+        address: a URL (`vibemq://user:secret@host:2925?…`) or `host=…;port=…;…`; see `vibemq.client.address`.
+        compression: `none` (the default), `auto`, or a comma list of `brotli` and `gzip`.
+        name: shown by the broker beside the connection.
+
+    What is given here wins over the address; the defaults stand in `ClientSettings`.
+
+    Raises:
+        ConfigInvalid: the address or a value cannot be used.
+    """
+    settings = parse(address) if isinstance(address, str) else address
+    given = {
+        "username": username,
+        "password": password,
+        "token": token,
+        "tls": tls,
+        "command_timeout": command_timeout,
+        "keep_alive": keep_alive,
+        "reconnect": reconnect,
+        "compression": None if compression is None else compressions(compression),
+        "name": name,
+        "safe_retry": safe_retry,
+        "max_unconfirmed": max_unconfirmed,
+        "max_unconfirmed_bytes": max_unconfirmed_bytes,
+    }
+    return Client(replace(settings, **{key: value for key, value in given.items() if value is not None}))  # type: ignore[arg-type]
+
+
+class Client:
+    """A connection to one broker that mends itself. Made by `connect`; used within `async with`.
+
+    Tasks of the same loop may share it freely: what they publish and settle in one turn travels together.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._tasks: TaskGroup | None = None
+        self._link: Link
+        self._supervisor: Supervisor
+        self._publishing: Publishing
+        self._queues: Queues
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise NotConnected("a client is entered once; make another with vibemq.connect")
+        self._link = Link(self.settings, anyio.current_time())
+        self._supervisor = Supervisor(self._link)
+        self._publishing = Publishing(self._link)
+        self._queues = Queues(self._link)
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        try:
+            self._tasks.start_soon(self._supervisor.run)
+            self._tasks.start_soon(self._supervisor.tick)
+            while self._link.protocol is None:
+                self._link.check()
+                await self._link.changed.wait()
+            for queue in self.settings.queues:
+                await self.create_queue(queue)
+        except BaseException as exc:
+            await self.__aexit__(type(exc), exc, exc.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._tasks is not None
+        try:
+            await self._supervisor.close(wait_for_confirms=error is None)
+        finally:
+            self._tasks.cancel_scope.cancel()
+            if isinstance(error, anyio.get_cancelled_exc_class()):
+                stopped = await self._tasks.__aexit__(kind, error, trace)
+            else:
+                # The program's own exception leaves as it is, not wrapped into a group.
+                stopped = await self._tasks.__aexit__(None, None, None)
+        return stopped if isinstance(error, anyio.get_cancelled_exc_class()) else None
+
+    async def close(self) -> None:
+        """Say goodbye before the block ends; leaving it does the same."""
+        await self._supervisor.close(wait_for_confirms=True)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link.protocol is not None
+
+    @property
+    def reconnects(self) -> int:
+        """Connections made after the first."""
+        return max(0, self._supervisor.connections - 1)
+
+    @property
+    def server_version(self) -> str:
+        """Of the broker at hand; empty while offline."""
+        return self._link.protocol.server_version if self._link.protocol is not None else ""
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages published and not confirmed yet."""
+        return self._link.outbox.messages
+
+    async def ping(self) -> float:
+        """Seconds to the broker and back. Everything sent before has been handled by then."""
+        began = anyio.current_time()
+        await self._link.request(CommandType.PING, what="ping", idempotent=True)
+        return anyio.current_time() - began
+
+    # -- publishing ------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        id: str | None = None,  # noqa: A002  # the name users know
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup_id: str | None = None,
+    ) -> Receipt:
+        """Publish one message and wait for the broker's confirm. Calls from many tasks travel together.
+
+        A lost connection is waited for and the message sent again, without doubling it (see `publisher`).
+
+        Raises:
+            VibeMQError: it was refused.
+            RequestTimeout, NotConnected: it may or may not have been accepted.
+        """
+        message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        return await self._publishing.one(queue, message)
+
+    async def publish_many(
+        self,
+        queue: str,
+        messages: Iterable[Any],
+        *,
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup: bool = False,
+        return_refused: bool = False,
+    ) -> PublishReport:
+        """Publish bodies, or `Outgoing` messages, pipelined, and wait once. Waits while too much is unconfirmed, so
+        `messages` may be a generator of any length.
+
+        Args:
+            headers, priority, ttl, delay, deliver_at: for those that are plain bodies.
+            dedup: no doubles when a lost connection makes the client send something again; costs throughput.
+            return_refused: leave refusals to the reader of the report instead of raising.
+
+        Raises:
+            PublishRefused: some were refused; its `refused` says which and why, the others are accepted.
+            VibeMQError: all were, for one kind of reason.
+        """
+        common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
+        plain = common == Outgoing(None)
+        report = await self._publishing.many(queue, messages, None if plain else common, dedup=dedup)
+        if not return_refused:
+            report.raise_for_refused()
+        return report
+
+    def publisher(self, queue: str, *, dedup: bool = False) -> Publisher:
+        """A stream into one queue: `async with mq.publisher("orders") as out: await out.send(body)`."""
+        return Publisher(self._publishing, queue, dedup=dedup)
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    @overload
+    def subscribe(
+        self,
+        queue: str,
+        *,
+        group: str | None = None,
+        prefetch: int = 500,
+        prefetch_bytes: int = 0,
+        priority: int = 0,
+        ack_timeout: float | None = None,
+        start: str | int = "default",
+        model: type[T],
+        auto_extend: bool = False,
+    ) -> Subscription[T]: ...
+
+    @overload
+    def subscribe(
+        self,
+        queue: str,
+        *,
+        group: str | None = None,
+        prefetch: int = 500,
+        prefetch_bytes: int = 0,
+        priority: int = 0,
+        ack_timeout: float | None = None,
+        start: str | int = "default",
+        model: None = None,
+        auto_extend: bool = False,
+    ) -> Subscription[Any]: ...
+
+    def subscribe(
+        self,
+        queue: str,
+        *,
+        group: str | None = None,
+        prefetch: int = 500,
+        prefetch_bytes: int = 0,
+        priority: int = 0,
+        ack_timeout: float | None = None,
+        start: str | int = "default",
+        model: type[Any] | None = None,
+        auto_extend: bool = False,
+    ) -> Subscription[Any]:
+        """Consume a queue: `async with mq.subscribe("orders") as messages: async for message in messages: …`.
+
+        Restored by itself after a lost connection; what was held then is handed out again.
+
+        Args:
+            group: a named, durable group with a pass of its own over the queue; None = the queue's ordinary one.
+            prefetch, prefetch_bytes: most messages and bytes held unsettled, and so the bound of memory; 0 bytes =
+                no bound.
+            priority: the consumers of the highest priority are served first.
+            ack_timeout: seconds until an unsettled message is handed out again; None = the queue's.
+            start: where a new group begins: default, beginning, now, or a sequence.
+            model: type of `message.typed` (a pydantic model, a dataclass, …).
+            auto_extend: keep extending what is held, for handlers that take longer than the timeout.
+        """
+        options = SubscribeOptions(
+            queue=queue,
+            group=group,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            priority=priority,
+            ack_timeout=ack_timeout,
+            start=start,
+            auto_extend=auto_extend,
+        )
+        return Subscription(self._link, options, _validator(model))
+
+    async def fetch(
+        self,
+        queue: str,
+        *,
+        max: int = 1,  # noqa: A002  # the name users know
+        timeout: float = 5.0,
+        group: str | None = None,
+        ack_timeout: float | None = None,
+        start: str | int = "default",
+        model: type[Any] | None = None,
+    ) -> list[Message[Any]]:
+        """Take at most `max` messages: returns as soon as any are there, [] when none came within `timeout` seconds.
+
+        They are settled one by one, like those of a subscription. `timeout=0` takes what is there now.
+        """
+        options = SubscribeOptions(
+            queue=queue, group=group, prefetch=max, credit=max, ack_timeout=ack_timeout, start=start
+        )
+        return await fetch(self._link, options, timeout, _validator(model))
+
+    # -- queues ----------------------------------------------------------------------------------------------------
+
+    async def create_queue(self, queue: str, *, must_match: bool = False, **options: Any) -> None:
+        """Create a queue with the fields of `QueueOptions`; those in ms also by seconds (`ack_timeout=30`).
+
+        An existing queue is left as it is; with `must_match` other options are an error.
+
+        Raises:
+            InvalidOptions: an unknown option or an impossible value.
+            QueueExists: with `must_match`, it has other options.
+        """
+        await self._queues.create(queue, option_values(options), must_match=must_match)
+
+    async def declare(self, queue: str, *, on_conflict: OnConflict = "ignore", **options: Any) -> list[Difference]:
+        """Create a missing queue; compare an existing one, and give the differences.
+
+        Args:
+            on_conflict: `ignore` logs them; `fail` raises QueueExists unless all are harmless; `override` changes the
+                queue in place, and never deletes messages to do so (the broker refuses what it cannot change).
+        """
+        return await self._queues.declare(queue, option_values(options), on_conflict)
+
+    async def change_queue(self, queue: str, **changes: Any) -> None:
+        """Change options of an existing queue."""
+        await self._queues.change(queue, option_values(changes))
+
+    async def delete_queue(self, queue: str) -> None:
+        """Delete a queue with its messages; deleting a missing one succeeds."""
+        await self._queues.admin("queue.delete", {"queue": queue})
+
+    async def purge_queue(self, queue: str) -> int:
+        """Drop what waits, not what is in flight; how many."""
+        return int((await self._queues.admin("queue.purge", {"queue": queue}))["count"])
+
+    async def queue_info(self, queue: str) -> QueueInfo | None:
+        """None for a missing queue."""
+        return await self._queues.info(queue)
+
+    async def list_queues(self) -> list[QueueInfo]:
+        """By name."""
+        return await self._queues.every()
+
+    async def admin(self, verb: str, **arguments: Any) -> Any:
+        """An operator's verb (`dlq.replay`, `broker.info`, …) with its arguments; the JSON result."""
+        return await self._queues.admin(verb, arguments)
+
+
+def _validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:
+    if model is None:
+        return None
+    # Imported late: a quarter of a second that programs without models need not pay.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model).validate_json

@@ -1,0 +1,174 @@
+"""One connection: the socket, a task that reads, a task that writes. The rest is `Link` and `ClientProtocol`."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import ByteStream
+from anyio.lowlevel import checkpoint
+
+from vibemq.client.address import ClientSettings
+from vibemq.client.link import Link
+from vibemq.client.protocol import ClientProtocol
+from vibemq.errors import NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
+from vibemq.protocols.native.wire import Message
+
+READ_BYTES = 262_144
+GOODBYE_SECONDS = 2.0
+"""For the last bytes out, and the broker's hanging up."""
+PATIENCE = 0.4
+"""Share of the command timeout: how long a peer that owes an answer may be silent before it is pinged, and how long
+the ping may go unanswered. Below one half, so that what a dead connection swallowed is sent again, not timed out."""
+
+_BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+
+
+class Connection:
+    """Carries a link's traffic until it breaks."""
+
+    def __init__(self, stream: ByteStream, protocol: ClientProtocol, link: Link) -> None:
+        self._stream = stream
+        self._protocol = protocol
+        self._link = link
+        self._scope = anyio.CancelScope()
+        self._why = ""
+        self._heard_at = self._spoke_at = anyio.current_time()
+        self._pinged_at: float | None = None
+
+    async def run(self) -> str:
+        """Read and write until the connection ends; why it did."""
+        self._link.online(self._protocol, anyio.current_time())
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._write)
+                    await self._read()
+        finally:
+            self._link.offline(anyio.current_time(), self._why or "the client closed it")
+        return self._why
+
+    def end(self, why: str) -> None:
+        """Give the connection up; `run` returns soon."""
+        self._why = self._why or why
+        self._scope.cancel()
+
+    def tick(self, now: float) -> None:
+        """Send a ping into a long silence, give up on a peer that does not answer one, fail what is overdue."""
+        settings = self._link.settings
+        patience = settings.command_timeout * PATIENCE
+        if self._pinged_at is not None and now - self._pinged_at > patience:
+            self.end(f"the broker has been silent for {now - self._heard_at:.1f} s and does not answer a ping")
+            return
+        silence_max = min(settings.keep_alive, patience) if self._link.waiting_for_peer else settings.keep_alive
+        if self._pinged_at is None and (now - self._heard_at > silence_max or now - self._spoke_at > silence_max):
+            self._pinged_at = now
+            self._spoke_at = now
+            self._link.ping()
+        try:
+            self._link.tick(now)
+        except VibeMQError as exc:
+            self.end(str(exc))
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                data = await self._stream.receive(READ_BYTES)
+                self._heard_at = anyio.current_time()
+                self._pinged_at = None
+                for frame in self._protocol.receive_data(data):
+                    self._link.receive(frame)
+        except anyio.EndOfStream:
+            self.end("the broker closed the connection")
+        except _BROKEN as exc:
+            self.end(_sentence(exc))
+        except VibeMQError as exc:
+            self.end(str(exc))
+
+    async def _write(self) -> None:
+        link = self._link
+        try:
+            while True:
+                await link.woken()
+                # Whoever is ready in this turn of the loop adds its part; then one write takes it all.
+                await checkpoint()
+                while data := link.data_to_send(anyio.current_time()):
+                    self._spoke_at = anyio.current_time()
+                    await self._stream.send(data)
+        except _BROKEN as exc:
+            self.end(_sentence(exc))
+
+
+@asynccontextmanager
+async def dial(settings: ClientSettings) -> AsyncIterator[tuple[ByteStream, ClientProtocol]]:
+    """Connect and shake hands.
+
+    Raises:
+        NotConnected: nobody there, TLS failed, or the connection ended during the handshake.
+        RequestTimeout: the peer takes longer than `command_timeout`.
+        VibeMQError: the broker refused.
+    """
+    stream = await _reach(settings)
+    try:
+        protocol = await _introduce(stream, settings)
+        yield stream, protocol
+    finally:
+        await anyio.aclose_forcefully(stream)
+
+
+async def _reach(settings: ClientSettings) -> ByteStream:
+    where = f"{settings.host}:{settings.port}"
+    try:
+        with anyio.fail_after(settings.command_timeout):
+            return await _open(settings)
+    except TimeoutError:
+        raise RequestTimeout(f"{where} did not answer within {settings.command_timeout} s") from None
+    except _BROKEN as exc:
+        raise NotConnected(f"cannot connect to {where}: {_sentence(exc)}") from exc
+
+
+async def _introduce(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:
+    where = f"{settings.host}:{settings.port}"
+    try:
+        with anyio.fail_after(settings.command_timeout):
+            return await _shake_hands(stream, settings)
+    except TimeoutError:
+        raise RequestTimeout(f"{where} did not finish the handshake in {settings.command_timeout} s") from None
+    except anyio.EndOfStream:
+        raise NotConnected(f"{where} closed the connection during the handshake") from None
+    except _BROKEN as exc:
+        raise NotConnected(f"the handshake with {where} failed: {_sentence(exc)}") from exc
+
+
+async def _open(settings: ClientSettings) -> ByteStream:
+    if not settings.tls:
+        return await anyio.connect_tcp(settings.host, settings.port)
+    context = ssl.create_default_context()
+    if not settings.verify_certificate:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return await anyio.connect_tcp(
+        settings.host,
+        settings.port,
+        ssl_context=context,
+        tls_hostname=settings.host,
+        # A broker that ends without a TLS goodbye is the usual end of a connection, no error.
+        tls_standard_compatible=False,
+    )
+
+
+async def _shake_hands(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:
+    protocol = ClientProtocol(settings)
+    await stream.send(protocol.connect("connect"))
+    while True:
+        for frame in protocol.receive_data(await stream.receive(READ_BYTES)):
+            if not isinstance(frame, Message):
+                raise RemoteProtocolError("the broker answered Connect with a delivery")
+            protocol.accept(frame)
+            return protocol
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, anyio.BrokenResourceError | anyio.ClosedResourceError):
+        return f"the connection broke ({error.__cause__ or type(error).__name__})"
+    return str(error) or type(error).__name__

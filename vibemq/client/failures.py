@@ -1,0 +1,52 @@
+"""Wire codes to the classes of `vibemq.errors`."""
+
+from vibemq import errors
+from vibemq.errors import ErrorCode, ServerError, VibeMQError
+
+_CLASSES: dict[str, type[VibeMQError]] = {
+    ErrorCode.INVALID_MESSAGE: errors.InvalidMessage,
+    ErrorCode.UNKNOWN_COMMAND: errors.UnknownCommand,
+    ErrorCode.INVALID_QUEUE: errors.InvalidQueueName,
+    ErrorCode.INVALID_OPTIONS: errors.InvalidOptions,
+    ErrorCode.INVALID_PAYLOAD: errors.InvalidPayload,
+    ErrorCode.QUEUE_NOT_FOUND: errors.QueueNotFound,
+    ErrorCode.QUEUE_EXISTS: errors.QueueExists,
+    ErrorCode.QUEUE_FULL: errors.QueueFull,
+    ErrorCode.GROUP_NOT_FOUND: errors.GroupNotFound,
+    ErrorCode.GROUP_FENCED: errors.GroupFenced,
+    ErrorCode.MESSAGE_NOT_FOUND: errors.MessageNotFound,
+    ErrorCode.MESSAGE_TOO_LARGE: errors.MessageTooLarge,
+    ErrorCode.NOT_AUTHENTICATED: errors.NotAuthenticated,
+    ErrorCode.AUTH_REQUIRED: errors.AuthRequired,
+    ErrorCode.AUTH_FAILED: errors.AuthFailed,
+    ErrorCode.NOT_AUTHORIZED: errors.NotAuthorized,
+    ErrorCode.RATE_LIMITED: errors.RateLimited,
+    ErrorCode.CONNECTION_LIMIT: errors.ConnectionLimit,
+    ErrorCode.BLOCKED: errors.Blocked,
+    ErrorCode.STORAGE_FULL: errors.StorageFull,
+    ErrorCode.STORAGE_DAMAGED: errors.StorageDamaged,
+    ErrorCode.STORAGE_FAILED: errors.StorageFailed,
+    ErrorCode.CONFIG_INVALID: errors.ConfigInvalid,
+    ErrorCode.SHUTTING_DOWN: errors.ShuttingDown,
+    ErrorCode.TIMEOUT: errors.RequestTimeout,
+}
+
+PASSING = (errors.RateLimited, errors.ConnectionLimit, errors.Blocked, errors.ShuttingDown)
+"""Refusals that a later attempt may not meet."""
+
+
+def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
+    """A fresh error for a code from the wire; ServerError when this client has no class for it.
+
+    The broker's sentence is kept word for word: the constructors, which write their own, are passed by.
+    """
+    kind = _CLASSES.get(code)
+    if kind is None:
+        return ServerError(sentence or code, wire_code=code)
+    error = kind.__new__(kind)
+    Exception.__init__(error, sentence or code)
+    if issubclass(kind, errors.QueueNotFound | errors.QueueExists | errors.QueueFull):
+        error.queue = queue  # type: ignore[attr-defined]  # what their constructors set
+    if issubclass(kind, errors.StorageDamaged):
+        error.path, error.offset = "", None  # type: ignore[attr-defined]
+    return error

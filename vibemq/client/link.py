@@ -1,0 +1,400 @@
+"""What a client has under way, whichever connection carries it at the moment. No sockets; the clock is an argument.
+
+    online(protocol) → receive(…)*, data_to_send(…)* → offline()      … and again after each reconnection
+    fail(…)                                                            the end: nothing will be sent any more
+
+Publishes wait for their confirm across connections, subscriptions are made anew on each, other requests belong to the
+connection that carried them.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Protocol
+
+import anyio
+
+from vibemq.client.address import ClientSettings
+from vibemq.client.failures import PASSING, error_of
+from vibemq.client.outbox import Failure, Outbox
+from vibemq.client.pending import Pending
+from vibemq.client.protocol import ClientProtocol, Incoming
+from vibemq.errors import ConnectionLost, ErrorCode, NotConnected, RequestTimeout, VibeMQError
+from vibemq.protocols.native.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
+from vibemq.protocols.native.wire import CommandType, Message
+
+logger = logging.getLogger(__name__)
+
+SEND_BYTES_MAX = 1024 * 1024
+"""Publishes gathered into one write."""
+
+
+class Subscriber(Protocol):
+    """A subscription, as the link sees it."""
+
+    id: str
+    known: bool
+    """The broker has accepted it once: it is to be restored rather than given up."""
+
+    def subscribe_frame(self, protocol: ClientProtocol) -> bytes: ...
+
+    def established(self, epoch: int) -> None: ...
+
+    def deliver(self, delivered: DeliverMany) -> None: ...
+
+    def ended(self, failure: Failure) -> None:
+        """The broker refused or ended it; `failure` is why."""
+
+    def lost(self) -> None:
+        """The connection is gone, and with it every delivery."""
+
+    def take_frames(self, protocol: ClientProtocol) -> Iterable[bytes]:
+        """Settlements and extensions noted since the last call."""
+
+    def tick(self, now: float) -> None: ...
+
+    def halt(self) -> None:
+        """End the iteration: the client closes."""
+
+
+class Link:
+    """See the module."""
+
+    def __init__(self, settings: ClientSettings, now: float) -> None:
+        self.settings = settings
+        self.outbox = Outbox(messages_max=settings.max_unconfirmed, bytes_max=settings.max_unconfirmed_bytes)
+        self.protocol: ClientProtocol | None = None
+        """None while offline."""
+        self.epoch = 0
+        """Counts connections; deliveries carry it."""
+        self.subscriptions: dict[str, Subscriber] = {}
+        self.failure: Failure | None = None
+        """Set once there will be no further connection."""
+        self.last_refusal = ""
+        """The latest error of the broker that named no request of ours."""
+        self.changed = anyio.Event()
+        """Set, and replaced, whenever `protocol` or `failure` changes."""
+        self._offline_since = now
+        self._numbers = count(1)
+        self._requests: dict[str, Pending] = {}
+        self._subscribing: dict[str, float] = {}
+        self._dirty: dict[str, Subscriber] = {}
+        self._outgoing: list[bytes] = []
+        self._farewell = False
+        self._wake = anyio.Event()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def online(self, protocol: ClientProtocol, now: float) -> None:
+        """A connection has shaken hands: subscriptions first, then what is unconfirmed, then what waited."""
+        self.epoch += 1
+        self.protocol = protocol
+        for subscriber in self.subscriptions.values():
+            self._send_subscribe(subscriber, now)
+        self._notify()
+        self.wake()
+
+    def offline(self, now: float, why: str) -> None:
+        if self.protocol is None:
+            return
+        self.protocol = None
+        self._offline_since = now
+        self._outgoing.clear()
+        self._dirty.clear()
+        self._subscribing.clear()
+        self.outbox.lost()
+        for subscriber in list(self.subscriptions.values()):
+            subscriber.lost()
+        requests = list(self._requests.values())
+        self._requests.clear()
+        for pending in requests:
+            pending.finish(None, _lost(pending.what, why))
+        self._notify()
+
+    def fail(self, failure: Failure) -> None:
+        self.failure = failure
+        self.outbox.fail_all(failure)
+        for subscriber in list(self.subscriptions.values()):
+            subscriber.ended(failure)
+        self.subscriptions.clear()
+        requests = list(self._requests.values())
+        self._requests.clear()
+        for pending in requests:
+            pending.finish(None, failure)
+        self._notify()
+        self.wake()
+
+    def _notify(self) -> None:
+        changed, self.changed = self.changed, anyio.Event()
+        changed.set()
+
+    # -- what the program asks -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """
+        Raises:
+            VibeMQError: there will be no further connection.
+        """
+        if self.failure is not None:
+            raise self.failure()
+
+    async def connected(self) -> ClientProtocol:
+        """Wait for a connection.
+
+        Raises:
+            NotConnected: none came within the policy's `offline_timeout`, or none will come.
+        """
+        with anyio.move_on_after(self.settings.reconnect.offline_timeout):
+            while (protocol := self.protocol) is None:
+                self.check()
+                await self.changed.wait()
+            return protocol
+        raise self._too_long_offline()
+
+    async def request(
+        self,
+        kind: CommandType,
+        queue: str = "",
+        payload: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        what: str = "",
+        idempotent: bool = False,
+    ) -> Message:
+        """Ask and wait for the answer.
+
+        Args:
+            what: named in errors.
+            idempotent: ask again when the connection is lost before the answer.
+
+        Raises:
+            ConnectionLost, RequestTimeout: it may or may not have happened.
+            VibeMQError: the broker refused.
+        """
+        while True:
+            protocol = await self.connected()
+            pending = Pending(what or kind.name, anyio.current_time(), None)
+            request_id = self._send_request(protocol, pending, kind, queue, payload, headers)
+            try:
+                await pending.done.wait()
+            finally:
+                self._requests.pop(request_id, None)
+            if pending.failure is None:
+                assert pending.answer is not None
+                return pending.answer
+            error = pending.failure()
+            if not (idempotent and isinstance(error, ConnectionLost)):
+                raise error
+
+    def ask(
+        self, kind: CommandType, queue: str, *, headers: Mapping[str, str], then: Callable[[], None]
+    ) -> anyio.Event | None:
+        """Ask without waiting. `then` is called, and the event set, when the answer or the end of waiting for it has
+        come; None when there is no connection, and nothing was asked."""
+        if self.protocol is None:
+            return None
+        pending = Pending(kind.name, anyio.current_time(), then)
+        self._send_request(self.protocol, pending, kind, queue, b"", headers)
+        return pending.done
+
+    def subscribe(self, subscriber: Subscriber, now: float) -> None:
+        """Make a subscription now, when online, and on every later connection."""
+        self.subscriptions[subscriber.id] = subscriber
+        if self.protocol is not None:
+            self._send_subscribe(subscriber, now)
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """Neither subscribe it again nor deliver to it. What it has noted is still sent."""
+        self.subscriptions.pop(subscriber.id, None)
+        self._subscribing.pop(subscriber.id, None)
+
+    def mark(self, subscriber: Subscriber) -> None:
+        """It has frames to be taken."""
+        self._dirty[subscriber.id] = subscriber
+        self.wake()
+
+    def new_id(self) -> str:
+        return f"{next(self._numbers):x}"
+
+    def goodbye(self) -> None:
+        """Send Disconnect behind everything that is noted by now."""
+        self._farewell = True
+        self.wake()
+
+    # -- what the connection asks ----------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        if not self._wake.is_set():
+            self._wake.set()
+
+    async def woken(self) -> None:
+        """Return when there may be something to send."""
+        await self._wake.wait()
+        self._wake = anyio.Event()
+
+    def data_to_send(self, now: float) -> bytes:
+        """Take what is to be written now: settlements, requests, publishes (bounded), at the very end the goodbye."""
+        protocol = self.protocol
+        if protocol is None:
+            return b""
+        parts: list[bytes] = []
+        if self._dirty:
+            for subscriber in self._dirty.values():
+                parts.extend(subscriber.take_frames(protocol))
+            self._dirty.clear()
+        if self._outgoing:
+            parts.extend(self._outgoing)
+            self._outgoing.clear()
+        if self.outbox.waiting:
+            parts.extend(protocol.publish(batch) for batch in self.outbox.take(now, SEND_BYTES_MAX, self.new_id))
+        elif self._farewell:
+            parts.append(protocol.request(CommandType.DISCONNECT, self.new_id()))
+            self._farewell = False
+        return b"".join(parts)
+
+    def ping(self) -> None:
+        """Ask for a sign of life; any byte that comes back is one."""
+        if self.protocol is not None:
+            self._outgoing.append(self.protocol.request(CommandType.PING, self.new_id()))
+            self.wake()
+
+    @property
+    def waiting_for_peer(self) -> bool:
+        """Whether the broker owes an answer."""
+        return bool(self._requests or self._subscribing or self.outbox.messages)
+
+    def receive(self, frame: Incoming) -> None:
+        """Take one frame from the broker. Never waits and never calls the program's code.
+
+        Raises:
+            VibeMQError: this connection is of no more use.
+        """
+        if isinstance(frame, DeliverMany):
+            subscriber = self.subscriptions.get(frame.id)
+            if subscriber is not None:
+                subscriber.deliver(frame)
+        elif isinstance(frame, PublishManyAck):
+            self._confirmed(frame)
+        elif isinstance(frame, SubscriptionEnded):
+            self._subscription_ended(frame.id, frame.code, frame.message, frame.queue)
+        elif frame.type == CommandType.ERROR:
+            self._refused(frame)
+        elif frame.type == CommandType.DISCONNECT:
+            raise ConnectionLost(f"the broker says goodbye: {frame.headers.get('reason', 'no reason given')}")
+        elif frame.id in self._subscribing:
+            del self._subscribing[frame.id]
+            self.subscriptions[frame.id].established(self.epoch)
+        else:
+            self._answered(frame)
+
+    def tick(self, now: float) -> None:
+        """Do what is due.
+
+        Raises:
+            RequestTimeout: the broker does not answer subscriptions; the connection should be replaced.
+        """
+        if self.protocol is None:
+            self._tick_offline(now)
+            return
+        overdue = now - self.settings.command_timeout
+        for request_id, pending in list(self._requests.items()):
+            if pending.sent_at < overdue:
+                del self._requests[request_id]
+                pending.finish(None, self._timed_out(pending.what))
+        self.outbox.expire(overdue, self._timed_out("a publish"))
+        for subscriber in list(self.subscriptions.values()):
+            subscriber.tick(now)
+        if any(sent_at < overdue for sent_at in self._subscribing.values()):
+            raise self._timed_out("a subscription")()
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _send_request(
+        self,
+        protocol: ClientProtocol,
+        pending: Pending,
+        kind: CommandType,
+        queue: str,
+        payload: bytes,
+        headers: Mapping[str, str] | None,
+    ) -> str:
+        request_id = self.new_id()
+        self._outgoing.append(protocol.request(kind, request_id, queue, payload, headers))
+        self._requests[request_id] = pending
+        self.wake()
+        return request_id
+
+    def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
+        assert self.protocol is not None
+        self._outgoing.append(subscriber.subscribe_frame(self.protocol))
+        self._subscribing[subscriber.id] = now
+        self.wake()
+
+    def _answered(self, frame: Message) -> None:
+        pending = self._requests.pop(frame.id, None)
+        # None: a pong of `ping`, or an answer that came after its deadline.
+        if pending is not None:
+            pending.finish(frame)
+
+    def _confirmed(self, ack: PublishManyAck) -> None:
+        batch = self.outbox.settled(ack.id)
+        if batch is not None:
+            refused = {i: _failure(code, sentence, ack.queue) for i, (code, sentence) in ack.refused.items()}
+            batch.confirm(ack.first_sequence, refused, ack.duplicates)
+            if self.outbox.waiting:
+                self.wake()
+
+    def _refused(self, frame: Message) -> None:
+        code, sentence = frame.error_code or "", frame.error_message or ""
+        if code == ErrorCode.SHUTTING_DOWN:
+            # What this broker no longer takes, the next connection carries.
+            raise ConnectionLost(sentence)
+        failure = _failure(code, sentence, frame.queue)
+        batch = self.outbox.settled(frame.id)
+        pending = self._requests.pop(frame.id, None)
+        if batch is not None:
+            batch.fail(failure)
+        elif pending is not None:
+            pending.finish(None, failure)
+        elif frame.id in self._subscribing:
+            self._subscription_ended(frame.id, code, sentence, frame.queue)
+        else:
+            self.last_refusal = f"{code}: {sentence}"
+            logger.warning("the broker refused something without saying which request: %s", self.last_refusal)
+
+    def _subscription_ended(self, subscription: str, code: str, sentence: str, queue: str) -> None:
+        self._subscribing.pop(subscription, None)
+        subscriber = self.subscriptions.get(subscription)
+        if subscriber is None:
+            return
+        error = error_of(code, sentence, queue)
+        if isinstance(error, PASSING) and subscriber.known:
+            # A broker that has just come back is busy: another connection, a little later, restores the subscription.
+            raise error
+        del self.subscriptions[subscription]
+        subscriber.ended(_failure(code, sentence, queue))
+
+    def _tick_offline(self, now: float) -> None:
+        limit = self.settings.reconnect.offline_timeout
+        if limit is not None and now - self._offline_since > limit and self.outbox.messages:
+            self.outbox.fail_all(self._too_long_offline)
+
+    def _too_long_offline(self) -> VibeMQError:
+        return NotConnected(
+            f"no connection to {self.settings.host}:{self.settings.port}"
+            f" within {self.settings.reconnect.offline_timeout} s; dialling goes on"
+        )
+
+    def _timed_out(self, what: str) -> Failure:
+        hint = f" (the broker's latest refusal: {self.last_refusal})" if self.last_refusal else ""
+        return lambda: RequestTimeout(
+            f"no answer to {what} within {self.settings.command_timeout} s; it may or may not have happened{hint}"
+        )
+
+
+def _failure(code: str, sentence: str, queue: str) -> Failure:
+    return lambda: error_of(code, sentence, queue)
+
+
+def _lost(what: str, why: str) -> Failure:
+    return lambda: ConnectionLost(f"the connection was lost before the answer to {what}: {why}")

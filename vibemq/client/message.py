@@ -1,0 +1,334 @@
+"""A received message: a view on its row that decodes what is asked for, and the verbs that settle it."""
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+import orjson
+
+from vibemq.client import payload as payloads
+from vibemq.client.settlements import BACKOFF
+from vibemq.model.commands import Settlement
+from vibemq.model.rows import Rows, RowView
+from vibemq.model.runs import Run, runs_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+REASON_CHARACTERS_MAX = 1_000
+
+
+class Done:
+    """Awaitable that is done already: a verb has its effect when it is called, awaiting it is welcome, not needed."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_DONE = Done()
+
+
+class Settler(Protocol):
+    """Who carries settlements to the broker."""
+
+    def settle(self, delivery: "Delivery", verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
+        """Note the settlement for the next flush; counted and dropped when the delivery is stale."""
+
+    def extend(self, delivery: "Delivery", runs: Sequence[Run], ack_timeout_ms: int) -> None: ...
+
+    def is_stale(self, delivery: "Delivery") -> bool:
+        """Whether the connection that delivered is gone, so that the broker hands the messages out again."""
+
+
+class Delivery:
+    """What the messages of one delivery frame share."""
+
+    __slots__ = ("acquired", "epoch", "published_at", "queue", "settler", "validate")
+
+    def __init__(
+        self,
+        settler: Settler,
+        epoch: int,
+        queue: str,
+        published_at: int,
+        acquired: dict[int, int],
+        validate: Callable[[bytes], Any] | None,
+    ) -> None:
+        self.settler = settler
+        self.epoch = epoch
+        """Number of the connection; a settlement is good on that connection only."""
+        self.queue = queue
+        self.published_at = published_at
+        self.acquired = acquired
+        self.validate = validate
+
+
+class Message(Generic[T]):
+    """One delivery of one message. `T` is the `model` of its subscription."""
+
+    __slots__ = ("_delivery", "_row", "sequence", "settled")
+
+    def __init__(self, delivery: Delivery, sequence: int, row: bytes) -> None:
+        self._delivery = delivery
+        self._row = row
+        self.sequence = sequence
+        """Place in the queue, from 1, never reused."""
+        self.settled = False
+        """Whether a verb has been called; further ones have no effect."""
+
+    def __repr__(self) -> str:
+        return f"<Message {self.queue}#{self.sequence} id={self.id} attempt={self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        return RowView(self._row).message_id
+
+    @property
+    def queue(self) -> str:
+        return self._delivery.queue
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes that were published."""
+        return RowView(self._row).payload
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return RowView(self._row).headers
+
+    @property
+    def content_type(self) -> str | None:
+        """None means JSON."""
+        return self.headers.get(payloads.CONTENT_TYPE)
+
+    @property
+    def body(self) -> Any:
+        """The payload as its content type says: a JSON value, text, or bytes."""
+        return payloads.decode(self.payload, self.content_type)
+
+    def json(self) -> Any:
+        """The payload parsed as JSON, whatever its content type. Raises ValueError when it is not."""
+        return orjson.loads(self.payload)
+
+    @property
+    def typed(self) -> T:
+        """The payload as the subscription's `model`. Raises pydantic.ValidationError."""
+        validate = self._delivery.validate
+        if validate is None:
+            raise TypeError("this subscription has no model; give subscribe(..., model=YourModel)")
+        validated: T = validate(self.payload)
+        return validated
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first hand-out of the message, counting every one."""
+        return self._delivery.acquired.get(self.sequence, 1)
+
+    @property
+    def redelivered(self) -> bool:
+        return self.attempt > 1
+
+    @property
+    def published_at(self) -> int:
+        """Broker's clock, epoch ms."""
+        return self._delivery.published_at
+
+    @property
+    def priority(self) -> str | None:
+        """The `priority` header, when the publisher sent one."""
+        return self.headers.get("priority")
+
+    @property
+    def stale(self) -> bool:
+        """The connection it came by is gone: the broker hands the message out again, and verbs have no effect here."""
+        return self._delivery.settler.is_stale(self._delivery)
+
+    def ack(self) -> Done:
+        """Done with it. Travels with the next flush, at the latest when the loop turns."""
+        return self._settle(Settlement.ACK, BACKOFF, "")
+
+    def retry(self, delay: float | None = None, reason: str = "") -> Done:
+        """It failed: hand it out again after `delay` seconds (None: the queue's backoff), or dead-letter it when its
+        attempts are used up."""
+        return self._settle(Settlement.RETRY, BACKOFF if delay is None else max(0, round(delay * 1000)), reason)
+
+    def release(self) -> Done:
+        """Give it back unharmed: no attempt counted, first in the queue again."""
+        return self._settle(Settlement.RELEASE, BACKOFF, "")
+
+    def reject(self, reason: str = "") -> Done:
+        """Never to be retried: straight to the dead letters."""
+        return self._settle(Settlement.REJECT, BACKOFF, reason)
+
+    def extend(self, ack_timeout: float | None = None) -> Done:
+        """Work on it for `ack_timeout` more seconds from now (None: the subscription's own timeout)."""
+        if not self.settled:
+            timeout_ms = BACKOFF if ack_timeout is None else round(ack_timeout * 1000)
+            self._delivery.settler.extend(self._delivery, [(self.sequence, self.sequence)], timeout_ms)
+        return _DONE
+
+    def process(
+        self,
+        *,
+        retry_delay: float | None = None,
+        reject_on: tuple[type[Exception], ...] = (),
+        suppress: bool = False,
+    ) -> "Processing[T]":
+        """Settle by how the block ends: ack; retry after an exception; reject after one of `reject_on`; release when
+        the task is cancelled. Works with `async with` and with `with`.
+
+        Args:
+            suppress: log the exception and go on after the block instead of raising it, so that one bad message does
+                not end the consumer.
+        """
+        return Processing(self, retry_delay, reject_on, suppress)
+
+    def _settle(self, verb: Settlement, delay_ms: int, reason: str) -> Done:
+        if not self.settled:
+            self.settled = True
+            sequence = self.sequence
+            reason = reason[:REASON_CHARACTERS_MAX]
+            self._delivery.settler.settle(self._delivery, verb, ((sequence, sequence),), delay_ms, reason)
+        return _DONE
+
+
+class Processing(Generic[T]):
+    """See `Message.process`."""
+
+    __slots__ = ("_message", "_reject_on", "_retry_delay", "_suppress")
+
+    def __init__(
+        self,
+        message: Message[T],
+        retry_delay: float | None,
+        reject_on: tuple[type[Exception], ...],
+        suppress: bool,
+    ) -> None:
+        self._message = message
+        self._retry_delay = retry_delay
+        self._reject_on = reject_on
+        self._suppress = suppress
+
+    def __enter__(self) -> Message[T]:
+        return self._message
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        message = self._message
+        if error is None:
+            message.ack()
+            return False
+        if not isinstance(error, Exception):
+            # Cancellation, Ctrl-C: the message is not to blame.
+            message.release()
+            return False
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, self._reject_on):
+            message.reject(reason)
+        else:
+            message.retry(self._retry_delay, reason)
+        if self._suppress:
+            logger.warning("processing %r failed", message, exc_info=error)
+        return self._suppress
+
+    async def __aenter__(self) -> Message[T]:
+        return self._message
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return self.__exit__(kind, error, trace)
+
+
+class MessageBatch(Sequence[Message[T]]):
+    """Consecutive messages that arrived together. Costs per batch, unless its messages are looked at one by one."""
+
+    __slots__ = ("_delivery", "_messages", "_rows", "_settled", "first_sequence")
+
+    def __init__(self, delivery: Delivery, first_sequence: int, rows: Rows) -> None:
+        self._delivery = delivery
+        self._rows = rows
+        self.first_sequence = first_sequence
+        self._messages: list[Message[T]] | None = None
+        self._settled = False
+
+    def __len__(self) -> int:
+        return self._rows.count
+
+    def __repr__(self) -> str:
+        return f"<MessageBatch {self.queue}#{self.first_sequence}+{len(self)}>"
+
+    @overload
+    def __getitem__(self, index: int) -> Message[T]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message[T]]: ...
+
+    def __getitem__(self, index: int | slice) -> Message[T] | list[Message[T]]:
+        return self.messages[index]
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        return iter(self.messages)
+
+    @property
+    def queue(self) -> str:
+        return self._delivery.queue
+
+    @property
+    def size(self) -> int:
+        """Bytes of all rows."""
+        return self._rows.size
+
+    @property
+    def messages(self) -> list[Message[T]]:
+        if self._messages is None:
+            delivery = self._delivery
+            self._messages = [Message(delivery, n, row) for n, row in enumerate(self._rows, self.first_sequence)]
+            for message in self._messages if self._settled else ():
+                message.settled = True
+        return self._messages
+
+    @property
+    def stale(self) -> bool:
+        return self._delivery.settler.is_stale(self._delivery)
+
+    def payloads(self) -> list[bytes]:
+        """Every payload in order, without making message objects."""
+        return [RowView(row).payload for row in self._rows]
+
+    def ack_all(self) -> Done:
+        return self._settle_all(Settlement.ACK, BACKOFF, "")
+
+    def retry_all(self, delay: float | None = None, reason: str = "") -> Done:
+        return self._settle_all(Settlement.RETRY, BACKOFF if delay is None else max(0, round(delay * 1000)), reason)
+
+    def release_all(self) -> Done:
+        return self._settle_all(Settlement.RELEASE, BACKOFF, "")
+
+    def reject_all(self, reason: str = "") -> Done:
+        return self._settle_all(Settlement.REJECT, BACKOFF, reason)
+
+    def _settle_all(self, verb: Settlement, delay_ms: int, reason: str) -> Done:
+        """Settle what no message of the batch has settled on its own."""
+        runs: Sequence[Run]
+        if self._messages is None:
+            runs = () if self._settled else ((self.first_sequence, self.first_sequence + self._rows.count - 1),)
+        else:
+            unsettled = [message for message in self._messages if not message.settled]
+            runs = runs_of(message.sequence for message in unsettled)
+            for message in unsettled:
+                message.settled = True
+        self._settled = True
+        if runs:
+            self._delivery.settler.settle(self._delivery, verb, runs, delay_ms, reason[:REASON_CHARACTERS_MAX])
+        return _DONE
+
+
+def route(messages: Iterable[Message[Any]], wrap: Callable[[Settler], Settler]) -> None:
+    """Make the messages, and all that came with them, settle through `wrap(their settler)`."""
+    for delivery in {id(message._delivery): message._delivery for message in messages}.values():
+        delivery.settler = wrap(delivery.settler)

@@ -1,0 +1,177 @@
+"""What a publisher hands over, turned into rows. Pure, but for the random prefix of the ids."""
+
+import secrets
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any, Final
+
+from vibemq.client import payload as payloads
+from vibemq.errors import LocalProtocolError, MessageTooLarge
+from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
+
+Seconds = float | timedelta
+PriorityLike = int | str | Priority
+Extra = dict[str, int | str]
+"""One message's part of a frame's `extras`."""
+
+ROW_BYTES_MAX: Final = 1_048_576 - 4_096
+"""A frame has 1 MiB; the rest is for the names and the extras around a single row."""
+DEDUP_ID_BYTES_MAX: Final = 256
+HEADERS_MAX: Final = 50
+HEADER_VALUE_UNITS_MAX: Final = 4_096
+
+_U16 = struct.Struct("!H")
+_U32 = struct.Struct("!I")
+_NO_HEADERS = b"\0\0"
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One message for `publish_many` with more than a body. Times in seconds."""
+
+    body: Any
+    id: str | None = None
+    headers: Mapping[str, str] | None = None
+    priority: PriorityLike | None = None
+    ttl: Seconds | None = None
+    delay: Seconds | None = None
+    deliver_at: datetime | float | None = None
+    """A moment (aware datetime, or epoch seconds) before which nobody receives it."""
+    dedup_id: str | None = None
+
+
+class RowPacker:
+    """Packs rows with ids of its own making: 20 random hex digits that stay, then 12 that count."""
+
+    __slots__ = ("_dedup_prefix", "_numbers", "_prefix")
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(10)
+        self._dedup_prefix = secrets.token_urlsafe(9)
+        self._numbers = count(1)
+
+    def new_id(self) -> str:
+        return f"{self._prefix}{next(self._numbers):012x}"
+
+    def new_dedup_id(self) -> str:
+        """Shorter than an id: the broker remembers it for the whole dedup window."""
+        return f"{self._dedup_prefix}{next(self._numbers):x}"
+
+    def row(self, message: Outgoing) -> bytes:
+        """
+        Raises:
+            LocalProtocolError: the body has no JSON form, or an id or header breaks the protocol's limits.
+            MessageTooLarge: the row would not fit into a frame.
+        """
+        if message.headers is None and message.priority is None and message.id is None:
+            return self.plain_row(message.body)
+        message_id = self.new_id() if message.id is None else message.id
+        headers = dict(message.headers) if message.headers else {}
+        raw, json = payloads.encode(message.body) if payloads.CONTENT_TYPE not in headers else _labelled(message.body)
+        if not json:
+            headers[payloads.CONTENT_TYPE] = payloads.BINARY
+        if message.priority is not None:
+            headers.setdefault("priority", str(priority_number(message.priority)))
+        return _pack(message_id, raw, header_block(headers) if headers else _NO_HEADERS)
+
+    def plain_row(self, body: object) -> bytes:
+        """The same for a body alone, quicker."""
+        raw, json = payloads.encode(body)
+        return _pack(f"{self._prefix}{next(self._numbers):012x}", raw, _NO_HEADERS if json else _BINARY_HEADERS)
+
+
+def extra_of(message: Outgoing) -> Extra | None:
+    """The message's part of the frame's `extras`; None when it has none.
+
+    Raises:
+        InvalidOptions: an unknown priority.
+        LocalProtocolError: a negative time, or both `delay` and `deliver_at`.
+    """
+    extra: Extra = {}
+    if message.priority is not None:
+        extra["priority"] = priority_number(message.priority)
+    if message.ttl is not None:
+        extra["ttl_ms"] = milliseconds(message.ttl, "ttl")
+    if message.delay is not None:
+        if message.deliver_at is not None:
+            raise LocalProtocolError("a message has either a delay or a deliver_at, not both")
+        extra["delay_ms"] = milliseconds(message.delay, "delay")
+    if message.deliver_at is not None:
+        extra["deliver_at"] = _epoch_ms(message.deliver_at)
+    if message.dedup_id is not None:
+        extra["dedup_id"] = _checked_dedup_id(message.dedup_id)
+    return extra or None
+
+
+def milliseconds(value: Seconds, name: str) -> int:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not seconds >= 0:
+        raise LocalProtocolError(f"{name} is {seconds} s; it must be 0 or more")
+    return round(seconds * 1000)
+
+
+def priority_number(value: PriorityLike) -> int:
+    if isinstance(value, int) and 0 <= value <= PRIORITY_MAX:
+        return int(value)
+    return int(enum_of(Priority, value, "priority"))
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """
+    Raises:
+        LocalProtocolError: what the protocol cannot carry, with the limit.
+    """
+    if len(headers) > HEADERS_MAX:
+        raise LocalProtocolError(f"a message has at most {HEADERS_MAX} headers, not {len(headers)}")
+    parts = [_U16.pack(len(headers))]
+    for key, value in headers.items():
+        if not isinstance(key, str) or not isinstance(value, str) or not key or not value:
+            raise LocalProtocolError(f"headers are pairs of texts that are not empty, unlike {key!r}: {value!r}")
+        if len(value) > HEADER_VALUE_UNITS_MAX or len(value.encode("utf-16-le")) > 2 * HEADER_VALUE_UNITS_MAX:
+            raise LocalProtocolError(f"header {key!r} is longer than {HEADER_VALUE_UNITS_MAX} UTF-16 units")
+        for text in (key, value):
+            raw = text.encode()
+            if len(raw) > 0xFFFF:
+                raise LocalProtocolError(f"a header key has at most 65,535 bytes, not {len(raw)}")
+            parts += (_U16.pack(len(raw)), raw)
+    return b"".join(parts)
+
+
+def _pack(message_id: str, payload: bytes, headers: bytes) -> bytes:
+    raw_id = message_id.encode()
+    id_size = len(raw_id)
+    if not 0 < id_size <= 0xFFFF:
+        raise LocalProtocolError(f"a message id has 1 to 65,535 bytes, not {id_size}")
+    row = b"".join((_U16.pack(id_size), raw_id, _U32.pack(len(payload)), payload, headers))
+    if len(row) > ROW_BYTES_MAX:
+        raise MessageTooLarge(f"a message of {len(row):,} bytes does not fit; the limit is {ROW_BYTES_MAX:,} in all")
+    return row
+
+
+def _labelled(body: object) -> tuple[bytes, bool]:
+    """Payload of a message whose content type its publisher names: no need to look whether bytes are JSON."""
+    if isinstance(body, str):
+        return body.encode(), True
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body), True
+    return payloads.encode(body)
+
+
+def _checked_dedup_id(text: str) -> str:
+    if not text or not text.isprintable() or len(text.encode()) > DEDUP_ID_BYTES_MAX:
+        raise LocalProtocolError(f"a dedup_id has 1 to {DEDUP_ID_BYTES_MAX} printable bytes, unlike {text[:64]!r}")
+    return text
+
+
+def _epoch_ms(moment: datetime | float) -> int:
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise LocalProtocolError("deliver_at needs a datetime with a time zone; use datetime.now(UTC) + …")
+        return round(moment.timestamp() * 1000)
+    return round(moment * 1000)
+
+
+_BINARY_HEADERS = header_block({payloads.CONTENT_TYPE: payloads.BINARY})

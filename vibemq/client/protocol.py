@@ -1,0 +1,128 @@
+"""The client's side of the native protocol on one connection: bytes in, answers out. No sockets, no clock.
+
+    receive_data(bytes) → frames the broker sent, decoded
+    connect · request · publish · settle · extend · flow → bytes to send
+
+Source: docs/spec/native.md and docs/spec/native-extensions.md.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from vibemq._version import __version__
+from vibemq.client.address import ClientSettings
+from vibemq.client.failures import error_of
+from vibemq.client.outbox import PublishBatch
+from vibemq.client.settlements import SettleRuns
+from vibemq.errors import RemoteProtocolError
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run
+from vibemq.protocols.native import extensions
+from vibemq.protocols.native.compression import Compression, choose
+from vibemq.protocols.native.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
+from vibemq.protocols.native.frames import FrameReader, encode_frame
+from vibemq.protocols.native.wire import CommandType, Message, body_type, decode_body, encode_body
+
+Incoming = Message | PublishManyAck | DeliverMany | SubscriptionEnded
+
+RUNS_MAX = 30_000
+"""Runs in one frame: 16 bytes each, well below the limit of a body."""
+
+_PARSERS = {
+    CommandType.PUBLISH_MANY_ACK: extensions.parse_publish_many_ack,
+    CommandType.DELIVER_MANY: extensions.parse_deliver_many,
+    CommandType.SUBSCRIPTION_ENDED: extensions.parse_subscription_ended,
+}
+
+
+class ClientProtocol:
+    """One connection, from Connect to its end."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._reader = FrameReader()
+        self._compression = Compression.NONE
+        self.extensions: frozenset[str] = frozenset()
+        """Granted by the broker."""
+        self.server_version = ""
+        self.connection_id = ""
+
+    def receive_data(self, data: bytes) -> Iterator[Incoming]:
+        """Everything that is complete by now.
+
+        Raises:
+            RemoteProtocolError: the stream cannot be read on.
+        """
+        self._reader.receive_data(data)
+        while bodies := self._reader.bodies():
+            for body in bodies:
+                parse = _PARSERS.get(body_type(body))  # type: ignore[call-overload]  # a plain int finds its member
+                yield decode_body(body) if parse is None else parse(body)
+
+    def connect(self, request_id: str) -> bytes:
+        settings = self._settings
+        headers = {
+            "authUsername": settings.username,
+            "authPassword": settings.password,
+            "authToken": settings.token,
+            "clientVersion": __version__,
+            "client-name": settings.name,
+            "supported-compression": ",".join(settings.compression),
+            "supported-extensions": ",".join(extensions.EXTENSIONS),
+        }
+        return self.request(CommandType.CONNECT, request_id, headers={k: v for k, v in headers.items() if v})
+
+    def accept(self, answer: Message) -> None:
+        """Take the answer to Connect.
+
+        Raises:
+            VibeMQError: the broker refused.
+            RemoteProtocolError: it is no VibeMQ broker, or one without the extensions this client is built on.
+        """
+        if answer.type == CommandType.ERROR:
+            raise error_of(answer.error_code or "", answer.error_message or "the broker refused the connection")
+        if answer.type != CommandType.CONNECT_ACK:
+            raise RemoteProtocolError(f"the broker answered Connect with a frame of type {answer.type}")
+        granted = answer.headers.get("negotiated-extensions", "")
+        self.extensions = frozenset(name.strip() for name in granted.split(",") if name.strip())
+        if extensions.BATCH_EXTENSION not in self.extensions:
+            raise RemoteProtocolError(
+                f"the broker does not offer the extension {extensions.BATCH_EXTENSION!r}, which this client needs;"
+                " it must be a VibeMQ of this family, not the .NET one"
+            )
+        self.server_version = answer.headers.get("serverVersion", "")
+        self.connection_id = answer.headers.get("connectionId", "")
+        self._compression = choose(answer.headers.get("negotiated-compression", ""), self._settings.compression)
+
+    def request(
+        self,
+        kind: CommandType,
+        request_id: str,
+        queue: str = "",
+        payload: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        return self._frame(encode_body(kind, request_id, queue, payload, headers or {}))
+
+    def publish(self, batch: PublishBatch) -> bytes:
+        return self._frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), batch.extras))
+
+    def settle(self, subscription: str, settled: SettleRuns) -> bytes:
+        delay = None if settled.delay_ms < 0 else settled.delay_ms
+        return b"".join(
+            self._frame(extensions.settle(subscription, settled.verb, runs, delay_ms=delay, reason=settled.reason))
+            for runs in _pieces(settled.runs)
+        )
+
+    def extend(self, subscription: str, runs: Sequence[Run], ack_timeout_ms: int) -> bytes:
+        timeout = None if ack_timeout_ms < 0 else ack_timeout_ms
+        return b"".join(
+            self._frame(extensions.extend_many(subscription, piece, ack_timeout_ms=timeout)) for piece in _pieces(runs)
+        )
+
+    def _frame(self, body: bytes) -> bytes:
+        return encode_frame(body, self._compression, self._settings.compression_threshold)
+
+
+def _pieces(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+    for start in range(0, len(runs), RUNS_MAX):
+        yield runs[start : start + RUNS_MAX]

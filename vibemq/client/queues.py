@@ -1,0 +1,156 @@
+"""Queue verbs: options in words and seconds, descriptions as the model's dataclasses, declarations that compare."""
+
+import logging
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Literal
+
+import orjson
+
+from vibemq.client.link import Link
+from vibemq.errors import InvalidOptions, QueueExists, RemoteProtocolError
+from vibemq.model.effects import GroupInfo, QueueInfo
+from vibemq.model.options import Overflow, QueueOptions, check_queue_name, options_from_dict, options_to_dict
+from vibemq.protocols.native.wire import CommandType
+
+logger = logging.getLogger(__name__)
+
+OnConflict = Literal["ignore", "fail", "override"]
+Severity = Literal["info", "soft", "hard"]
+
+_OPTION_NAMES = frozenset(field.name for field in fields(QueueOptions))
+_READ_ONLY = frozenset({"ping", "queue.info", "queue.list", "queue.peek", "dlq.list", "dlq.show", "broker.info"})
+_IDEMPOTENT = _READ_ONLY | {"queue.create", "queue.change", "broker.metrics", "connections.list"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One option of a declared queue that an existing queue has otherwise."""
+
+    option: str
+    existing: Any
+    declared: Any
+    severity: Severity
+    """`hard`: messages would be treated in another way; `soft`: some could be lost; `info`: harmless."""
+
+    def __str__(self) -> str:
+        return f"{self.option} is {self.existing!r}, declared {self.declared!r} ({self.severity})"
+
+
+class Queues:
+    """Queue and operator requests of one client."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def admin(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """Any verb of the reference, docs/reference/admin.md; its JSON result."""
+        payload = orjson.dumps({"verb": verb, "arguments": arguments})
+        answer = await self._link.request(CommandType.ADMIN, payload=payload, what=verb, idempotent=verb in _IDEMPOTENT)
+        return orjson.loads(answer.payload) if answer.payload else None
+
+    async def create(self, queue: str, options: dict[str, Any], *, must_match: bool) -> None:
+        arguments = {"queue": check_queue_name(queue), "options": options, "must_match": must_match}
+        await self.admin("queue.create", arguments)
+
+    async def change(self, queue: str, changes: dict[str, Any]) -> None:
+        await self.admin("queue.change", {"queue": check_queue_name(queue), "changes": changes})
+
+    async def info(self, queue: str) -> QueueInfo | None:
+        found = await self.admin("queue.info", {"queue": check_queue_name(queue)})
+        return queue_info(found) if found is not None else None
+
+    async def every(self) -> list[QueueInfo]:
+        return [queue_info(entry) for entry in await self.admin("queue.list", {})]
+
+    async def declare(self, queue: str, options: dict[str, Any], on_conflict: OnConflict) -> list[Difference]:
+        existing = await self.info(queue)
+        if existing is None:
+            await self.create(queue, options, must_match=False)
+            # Somebody else may have been quicker.
+            existing = await self.info(queue)
+        if existing is None:
+            return []
+        found = differences(existing.options, options)
+        if not found or on_conflict == "ignore":
+            for difference in found:
+                logger.info("queue %r differs from its declaration: %s", queue, difference)
+        elif on_conflict == "override":
+            await self.change(queue, options)
+        elif any(difference.severity != "info" for difference in found):
+            raise QueueExists(queue, "; ".join(map(str, found)))
+        return found
+
+
+def option_values(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as JSON values under their own names.
+
+    Every option in milliseconds also goes by its name without `_ms`, in seconds or as a timedelta: `ack_timeout=30`
+    is `ack_timeout_ms=30_000`. Names of modes and policies are read in any case.
+
+    Raises:
+        InvalidOptions: an unknown name or an impossible value.
+    """
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        in_ms = f"{name}_ms"
+        if in_ms in _OPTION_NAMES:
+            name, value = in_ms, _milliseconds(name, value)
+        if name in values:
+            raise InvalidOptions(f"queue option {name} is given twice")
+        values[name] = value
+    full = options_to_dict(options_from_dict(values))
+    return {name: full[name] for name in values}
+
+
+def differences(existing: QueueOptions, declared: dict[str, Any]) -> list[Difference]:
+    """What of the declared options (as `option_values` gives them) an existing queue has otherwise."""
+    wanted = options_from_dict(declared)
+    found = []
+    for name in declared:
+        have, want = getattr(existing, name), getattr(wanted, name)
+        if have != want:
+            found.append(Difference(name, have, want, _severity(name, have, want, existing, wanted)))
+    return found
+
+
+def _severity(name: str, have: Any, want: Any, existing: QueueOptions, wanted: QueueOptions) -> Severity:
+    """As the .NET client judges; what it does not know is judged by whether messages can be lost."""
+    if name in ("mode", "retention"):
+        return "hard"
+    if name == "message_ttl_ms":
+        return "soft" if want is not None and (have is None or want < have) else "info"
+    if name == "dead_letter":
+        return "info" if want else "soft"
+    if name == "dead_letter_name":
+        return "hard" if existing.dead_letter and wanted.dead_letter else "info"
+    if name == "overflow" and want is Overflow.REDIRECT_TO_DLQ:
+        return "info" if existing.dead_letter else "hard"
+    if name == "durability" and want < have:
+        return "soft"
+    return "info"
+
+
+def queue_info(found: Any) -> QueueInfo:
+    """A description out of its JSON; what a newer broker adds is left out."""
+    if not isinstance(found, dict):
+        raise RemoteProtocolError("the broker's description of a queue is not an object")
+    known = {field.name for field in fields(QueueInfo)}
+    group_known = {field.name for field in fields(GroupInfo)}
+    values = {name: value for name, value in found.items() if name in known}
+    options = {name: value for name, value in found.get("options", {}).items() if name in _OPTION_NAMES}
+    groups = [
+        GroupInfo(**{name: value for name, value in group.items() if name in group_known})
+        for group in found.get("groups", [])
+    ]
+    return QueueInfo(**{**values, "options": options_from_dict(options), "groups": groups})
+
+
+def _milliseconds(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidOptions(f"queue option {name} must be seconds or a timedelta, not {value!r}")
+    return round(value * 1000)

@@ -1,0 +1,46 @@
+"""How often and how patiently to dial again. Pure: the randomness is an argument."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from vibemq.errors import ConfigInvalid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconnectPolicy:
+    """Exponential backoff with full jitter. Times in seconds."""
+
+    max_attempts: int | None = None
+    """Dials in a row that may fail before the client gives up for good; None = no end, 0 = never reconnect."""
+    initial_delay: float = 0.1
+    max_delay: float = 30.0
+    exponential: bool = True
+    """False: every delay is drawn from `initial_delay`."""
+    first_connect: bool = False
+    """Also be patient with the very first connection; otherwise `connect` fails at once when nobody listens."""
+    offline_timeout: float | None = 60.0
+    """How long a request may wait for a connection before it fails with NotConnected; None = while dialling goes on."""
+
+    def __post_init__(self) -> None:
+        if self.initial_delay < 0 or self.max_delay < self.initial_delay:
+            raise ConfigInvalid(
+                f"reconnect delays must be 0 <= initial_delay <= max_delay,"
+                f" not {self.initial_delay} s and {self.max_delay} s"
+            )
+        if self.max_attempts is not None and self.max_attempts < 0:
+            raise ConfigInvalid(f"reconnect max_attempts must be 0 or more, or None, not {self.max_attempts}")
+
+    def delays(self, draw: Callable[[float], float]) -> Iterator[float]:
+        """The wait before each attempt; ends when the client should give up.
+
+        Args:
+            draw: ceiling -> a number between 0 and it; `lambda ceiling: random.uniform(0, ceiling)` in earnest. Full
+                jitter keeps a thousand clients of a restarted broker from dialling in step.
+        """
+        ceiling = self.initial_delay
+        attempt = 0
+        while self.max_attempts is None or attempt < self.max_attempts:
+            yield draw(ceiling)
+            attempt += 1
+            if self.exponential:
+                ceiling = min(max(ceiling * 2, 0.001), self.max_delay)

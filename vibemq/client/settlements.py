@@ -1,0 +1,64 @@
+"""Settlements gathered into runs, so that a thousand acks travel as one pair of integers. Pure."""
+
+from typing import NamedTuple
+
+from vibemq.model.commands import Settlement
+from vibemq.model.runs import Run
+
+BACKOFF = -1
+"""delay_ms of a retry that leaves the delay to the queue."""
+
+
+class SettleRuns(NamedTuple):
+    """One Settle frame to be: everything that shares a verb, a delay and a reason."""
+
+    verb: Settlement
+    delay_ms: int
+    reason: str
+    runs: list[Run]
+
+
+class SettlementBuffer:
+    """What was settled since the last `take`."""
+
+    __slots__ = ("_acks", "_runs")
+
+    def __init__(self) -> None:
+        self._acks: list[Run] = []
+        """Apart, because they are nearly all there is, and looking the verb up costs more than noting the ack."""
+        self._runs: dict[tuple[Settlement, int, str], list[Run]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._acks or self._runs)
+
+    def add(self, verb: Settlement, first: int, last: int, delay_ms: int = BACKOFF, reason: str = "") -> None:
+        if verb is Settlement.ACK:
+            runs = self._acks
+        else:
+            runs = self._runs.setdefault((verb, delay_ms, reason), [])
+        if runs and runs[-1][1] + 1 == first:
+            runs[-1] = (runs[-1][0], last)
+        else:
+            runs.append((first, last))
+
+    def take(self) -> list[SettleRuns]:
+        taken = [SettleRuns(Settlement.ACK, BACKOFF, "", merged(self._acks))] if self._acks else []
+        taken += [SettleRuns(*key, merged(runs)) for key, runs in self._runs.items()]
+        self._acks = []
+        self._runs.clear()
+        return taken
+
+
+def merged(runs: list[Run]) -> list[Run]:
+    """The same sequences as sorted, disjoint, never adjacent runs."""
+    if len(runs) < 2:
+        return runs
+    runs = sorted(runs)
+    result = [runs[0]]
+    for first, last in runs[1:]:
+        start, end = result[-1]
+        if first <= end + 1:
+            result[-1] = (start, max(end, last))
+        else:
+            result.append((first, last))
+    return result

@@ -1,0 +1,379 @@
+"""Receiving: an async iterator of messages that survives its connections."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from vibemq.client.link import Link
+from vibemq.client.message import Delivery, Message, MessageBatch, Settler
+from vibemq.client.outbox import Failure
+from vibemq.client.protocol import ClientProtocol
+from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns
+from vibemq.errors import LocalProtocolError
+from vibemq.model.commands import Settlement
+from vibemq.model.runs import Run, RunSet
+from vibemq.protocols.native.extensions import DeliverMany
+from vibemq.protocols.native.wire import CommandType
+
+T = TypeVar("T")
+
+DEFAULT_AUTO_EXTEND_TIMEOUT = 30.0
+TURN_MESSAGES = 64
+"""Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
+
+
+@dataclass(slots=True)
+class SubscriptionStats:
+    """Counts since the subscription was made."""
+
+    received: int = 0
+    stale_settlements: int = 0
+    """Verbs on messages whose connection was gone: without effect, the broker hands those messages out again."""
+    interruptions: int = 0
+    """Connections lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeOptions:
+    """Times in seconds; see `Client.subscribe`."""
+
+    queue: str
+    group: str | None = None
+    prefetch: int = 500
+    prefetch_bytes: int = 0
+    credit: int | None = None
+    priority: int = 0
+    ack_timeout: float | None = None
+    start: str | int = "default"
+    auto_extend: bool = False
+
+    def __post_init__(self) -> None:
+        if self.prefetch < 1:
+            raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
+        if self.ack_timeout is not None and self.ack_timeout <= 0:
+            raise LocalProtocolError(f"ack_timeout is {self.ack_timeout} s; it must be above 0")
+        if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
+            raise LocalProtocolError(f"start is {self.start!r}; it must be default, beginning, now or a sequence")
+
+    @property
+    def timeout(self) -> float | None:
+        """The ack timeout asked for; auto-extension has to know one."""
+        if self.ack_timeout is None and self.auto_extend:
+            return DEFAULT_AUTO_EXTEND_TIMEOUT
+        return self.ack_timeout
+
+    def headers(self) -> Mapping[str, str]:
+        timeout = self.timeout
+        values = {
+            "group": self.group,
+            "prefetch": self.prefetch,
+            "prefetch-bytes": self.prefetch_bytes or None,
+            "credit": self.credit,
+            "consumer-priority": self.priority or None,
+            "ack-timeout-ms": None if timeout is None else round(timeout * 1000),
+            "start": f"sequence:{self.start}" if isinstance(self.start, int) else self.start,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+class Subscription(Generic[T]):
+    """Made by `Client.subscribe`; an async context manager and an async iterator.
+
+    Leaving the block stops the consumption: settlements are sent, everything unsettled is given back unharmed.
+    """
+
+    def __init__(self, link: Link, options: SubscribeOptions, validate: Callable[[bytes], Any] | None) -> None:
+        self.id = f"s{link.new_id()}"
+        self.options = options
+        self.stats = SubscriptionStats()
+        self.known = False
+        """The broker has accepted it once; from then on it is restored, not given up."""
+        self.settler: Settler = self
+        """Where messages bring their settlements; the blocking face puts its own door before this one."""
+        self._link = link
+        self._validate = validate
+        self._epoch = 0
+        """Of the connection that delivers; 0 = none."""
+        self._buffer: deque[MessageBatch[T]] = deque()
+        self._current: Iterator[Message[T]] = iter(())
+        self._turn = TURN_MESSAGES
+        self._changed = anyio.Event()
+        self._held = RunSet()
+        """Delivered and not settled, as far as the broker has been told."""
+        self._settlements = SettlementBuffer()
+        self._extensions: list[tuple[int, list[Run]]] = []
+        self._extend_at = 0.0
+        self._failure: Failure | None = None
+        self._stopped = False
+        self._left = False
+        """The broker has confirmed that no more comes."""
+        self._releasing = True
+        """Whether leaving gives back what is unsettled."""
+
+    @property
+    def queue(self) -> str:
+        return self.options.queue
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker knows this subscription at the moment; it is restored by itself."""
+        return self._epoch > 0
+
+    @property
+    def held(self) -> int:
+        """Messages delivered and not yet settled."""
+        return len(self._held)
+
+    @property
+    def buffered(self) -> int:
+        """Messages delivered that the program has not taken yet, those of the batch it is in left out."""
+        return sum(map(len, self._buffer))
+
+    # -- for the program -------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message[T]:
+        message = next(self._current, None)
+        if message is None:
+            self._current = iter((await self.next_batch()).messages)
+            self._turn = TURN_MESSAGES
+            return next(self._current)
+        self._turn -= 1
+        if not self._turn:
+            self._turn = TURN_MESSAGES
+            await checkpoint()
+            if message.stale:
+                return await self.__anext__()
+        return message
+
+    def batches(self) -> AsyncIterator[MessageBatch[T]]:
+        """Messages as they came, many at a time: `async for batch in sub.batches(): …; batch.ack_all()`."""
+        return _Batches(self)
+
+    async def next_batch(self) -> MessageBatch[T]:
+        """Wait for messages.
+
+        Raises:
+            StopAsyncIteration: the subscription was stopped.
+            VibeMQError: the broker ended it, or the connection is lost for good.
+        """
+        # A turn for the loop per batch: settlements of the last one go out, and a busy program starves nobody.
+        await checkpoint()
+        while not self._buffer or self._stopped:
+            if self._stopped:
+                raise StopAsyncIteration
+            if self._failure is not None:
+                raise self._failure()
+            await self._changed.wait()
+        return self._buffer.popleft()
+
+    async def next_batch_or_none(self, timeout: float | None = None) -> MessageBatch[T] | None:
+        """As `next_batch`; None when the subscription was stopped or nothing came within `timeout` seconds."""
+        with anyio.move_on_after(timeout):
+            try:
+                return await self.next_batch()
+            except StopAsyncIteration:
+                return None
+        return None
+
+    async def arrival(self) -> None:
+        """Wait until messages are there, or the subscription has ended."""
+        while not self._buffer and not self._stopped and self._failure is None:
+            await self._changed.wait()
+
+    def take_buffered(self) -> list[Message[T]]:
+        """Every message that is there, also after `stop(release=False)`."""
+        messages = [message for batch in self._buffer for message in batch]
+        self._buffer.clear()
+        return messages
+
+    async def start(self) -> None:
+        """Subscribe and wait until the broker knows.
+
+        Raises:
+            VibeMQError: the broker refuses, or does not answer in time.
+        """
+        await self._link.connected()
+        self._link.subscribe(self, anyio.current_time())
+        try:
+            while not self._epoch:
+                if self._failure is not None:
+                    raise self._failure()
+                await self._changed.wait()
+        except BaseException:
+            self.leave(release=True)
+            raise
+
+    async def stop(self, *, release: bool = True) -> None:
+        """Stop consuming. Returns when nothing more comes.
+
+        Args:
+            release: give back what is unsettled; otherwise it may still be settled, while the connection lasts.
+        """
+        left = self.leave(release=release)
+        if left is not None:
+            await left.wait()
+
+    def leave(self, *, release: bool) -> anyio.Event | None:
+        """As `stop`, without waiting: the event is set when nothing more comes. None: there is nobody to tell."""
+        if self._stopped:
+            return None
+        self._stopped = True
+        self._releasing = release
+        if release:
+            self._current = iter(())
+            self._buffer.clear()
+        self._notify()
+        if self.id not in self._link.subscriptions:
+            return None
+        headers = {"subscription-id": self.id}
+        asked = self._link.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
+        if asked is None:
+            self._link.forget(self)
+        return asked
+
+    def abandon(self) -> None:
+        """Leave without waiting, and give back what has come, even if leaving was meant to keep it."""
+        if self._stopped:
+            self._releasing = True
+            self._buffer.clear()
+            if self._left:
+                self._link.mark(self)
+        else:
+            self.leave(release=True)
+
+    def check(self) -> None:
+        """
+        Raises:
+            VibeMQError: why the broker ended the subscription, when it did.
+        """
+        if self._failure is not None:
+            raise self._failure()
+
+    def halt(self) -> None:
+        """End the iteration without a word to the broker: the whole client says goodbye."""
+        self._stopped = True
+        self._notify()
+
+    # -- for the link ----------------------------------------------------------------------------------------------
+
+    def subscribe_frame(self, protocol: ClientProtocol) -> bytes:
+        return protocol.request(CommandType.SUBSCRIBE, self.id, self.queue, headers=self.options.headers())
+
+    def established(self, epoch: int) -> None:
+        self._epoch = epoch
+        self.known = True
+        self._extend_at = 0.0
+        self._notify()
+
+    def deliver(self, delivered: DeliverMany) -> None:
+        rows = delivered.rows
+        # A delivery may overtake the answer to Subscribe.
+        epoch = self._epoch = self._link.epoch
+        self._held.add(delivered.first_sequence, delivered.first_sequence + rows.count - 1)
+        self.stats.received += rows.count
+        delivery = Delivery(self.settler, epoch, self.queue, delivered.published_at, delivered.acquired, self._validate)
+        self._buffer.append(MessageBatch(delivery, delivered.first_sequence, rows))
+        self._notify()
+
+    def ended(self, failure: Failure) -> None:
+        self._failure = failure
+        self._forget_deliveries()
+        self._notify()
+
+    def lost(self) -> None:
+        self.stats.interruptions += 1
+        self._forget_deliveries()
+        if self._stopped:
+            self._link.forget(self)
+        self._notify()
+
+    def take_frames(self, protocol: ClientProtocol) -> Iterator[bytes]:
+        for timeout_ms, runs in self._extensions:
+            yield protocol.extend(self.id, runs, timeout_ms)
+        self._extensions.clear()
+        for settled in self._settlements.take():
+            for first, last in settled.runs:
+                self._held.remove(first, last)
+            yield protocol.settle(self.id, settled)
+        if self._left:
+            if self._releasing and self._held:
+                yield protocol.settle(self.id, SettleRuns(Settlement.RELEASE, BACKOFF, "", self._held.runs()))
+            if self._releasing or not self._held:
+                self._link.forget(self)
+                self._forget_deliveries()
+
+    def tick(self, now: float) -> None:
+        timeout = self.options.timeout
+        if not self.options.auto_extend or timeout is None or not self._held or now < self._extend_at:
+            return
+        self._extend_at = now + timeout / 3
+        self._extensions.append((round(timeout * 1000), self._held.runs()))
+        self._link.mark(self)
+
+    # -- for messages ----------------------------------------------------------------------------------------------
+
+    def settle(self, delivery: Delivery, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
+        if delivery.epoch != self._epoch:
+            self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
+            return
+        if not self._settlements:
+            self._link.mark(self)
+        for first, last in runs:
+            self._settlements.add(verb, first, last, delay_ms, reason)
+
+    def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
+        if delivery.epoch == self._epoch:
+            self._extensions.append((ack_timeout_ms, list(runs)))
+            self._link.mark(self)
+
+    def is_stale(self, delivery: Delivery) -> bool:
+        return delivery.epoch != self._epoch
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _on_left(self) -> None:
+        self._left = True
+        self._link.mark(self)
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def _forget_deliveries(self) -> None:
+        """The broker hands all of it out again: settle nothing of it, show nothing more of it."""
+        self._epoch = 0
+        self._buffer.clear()
+        self._current = iter(())
+        self._held = RunSet()
+        self._settlements = SettlementBuffer()
+        self._extensions.clear()
+
+
+class _Batches(Generic[T]):
+    """See `Subscription.batches`."""
+
+    def __init__(self, subscription: Subscription[T]) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageBatch[T]:
+        return await self._subscription.next_batch()

@@ -1,0 +1,122 @@
+"""Keeps a link connected: dials, lets the connection run, and dials again."""
+
+import logging
+import random
+from collections.abc import Callable
+
+import anyio
+
+from vibemq.client.connection import GOODBYE_SECONDS, Connection, dial
+from vibemq.client.link import Link
+from vibemq.errors import AuthError, ConfigInvalid, NotConnected, ProtocolError, VibeMQError
+
+logger = logging.getLogger(__name__)
+
+STEADY_SECONDS = 5.0
+"""A connection that lived so long was a good one: the next loss starts with the shortest delay again."""
+_HOPELESS = (AuthError, ConfigInvalid, ProtocolError)
+"""No use in trying again, when the very first connection meets them."""
+
+
+class Supervisor:
+    """Owns the connections of one client, one after the other."""
+
+    def __init__(self, link: Link, draw: Callable[[float], float] = lambda ceiling: random.uniform(0, ceiling)) -> None:  # noqa: S311  # spreads load, guards nothing
+        self._link = link
+        self._draw = draw
+        self._connection: Connection | None = None
+        self._closing = False
+        self._steady = False
+        """Whether the last connection was a good one."""
+        self._ended = anyio.Event()
+        self.connections = 0
+        """Made so far; above 1 counts reconnections."""
+
+    async def run(self) -> None:
+        """Until the client closes, or the policy gives up. Never raises a VibeMQError: `link.failure` tells."""
+        try:
+            await self._keep_connected()
+        finally:
+            self._ended.set()
+
+    async def tick(self) -> None:
+        """The client's clock: what is due, a few times a second at most."""
+        settings = self._link.settings
+        interval = min(0.5, settings.command_timeout / 10, settings.keep_alive / 4)
+        while True:
+            await anyio.sleep(interval)
+            now = anyio.current_time()
+            if self._connection is not None:
+                self._connection.tick(now)
+            else:
+                self._link.tick(now)
+
+    async def close(self, *, wait_for_confirms: bool) -> None:
+        """Say goodbye, bounded in time: settlements and publishes first, then Disconnect, then the broker hangs up."""
+        link = self._link
+        for subscriber in list(link.subscriptions.values()):
+            subscriber.halt()
+        if self._connection is not None and wait_for_confirms:
+            with anyio.move_on_after(link.settings.command_timeout):
+                await link.outbox.idle.wait()
+        self._closing = True
+        with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+            if self._connection is not None:
+                link.goodbye()
+                await self._ended.wait()
+        link.fail(_closed)
+
+    async def _keep_connected(self) -> None:
+        policy = self._link.settings.reconnect
+        delays = policy.delays(self._draw)
+        attempts = 0
+        while not self._is_closing():
+            connections = self.connections
+            try:
+                why = await self._connect_once()
+            except VibeMQError as exc:
+                if not self.connections and (not policy.first_connect or isinstance(exc, _HOPELESS)):
+                    self._link.fail(_same(exc))
+                    return
+                why = str(exc)
+            if self._is_closing():
+                return
+            if self.connections > connections and self._steady:
+                delays, attempts = policy.delays(self._draw), 0
+            delay = next(delays, None)
+            if delay is None:
+                self._give_up(attempts, why)
+                return
+            attempts += 1
+            logger.warning("no connection: %s; attempt %d in %.1f s", why, attempts, delay)
+            await anyio.sleep(delay)
+
+    async def _connect_once(self) -> str:
+        """One connection, from the dial to its end; why it ended."""
+        settings = self._link.settings
+        async with dial(settings) as (stream, protocol):
+            self.connections += 1
+            began = anyio.current_time()
+            self._connection = Connection(stream, protocol, self._link)
+            try:
+                return await self._connection.run()
+            finally:
+                self._connection = None
+                self._steady = anyio.current_time() - began >= STEADY_SECONDS
+
+    def _is_closing(self) -> bool:
+        return self._closing
+
+    def _give_up(self, attempts: int, why: str) -> None:
+        address = f"{self._link.settings.host}:{self._link.settings.port}"
+        sentence = f"gave up on {address} after {attempts} attempts to reconnect: {why}"
+        logger.error("%s", sentence)
+        self._link.fail(lambda: NotConnected(sentence))
+
+
+def _closed() -> VibeMQError:
+    return NotConnected("this client is closed")
+
+
+def _same(error: VibeMQError) -> Callable[[], VibeMQError]:
+    return lambda: error

@@ -1,0 +1,169 @@
+"""Settings: read once at the start, from four places, and handed on as plain values.
+
+Precedence, highest first: command line · environment (`VIBEMQ_*`, nested with `__`) · secrets (`VIBEMQ_*_FILE`, then
+the folder /run/secrets) · TOML file (`--config`, `VIBEMQ_CONFIG`, or /etc/vibemq/vibemq.toml) · defaults.
+An unknown key is an error wherever it stands, because a misspelt limit is no limit.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from vibemq.errors import InvalidOptions
+from vibemq.model.options import options_from_dict
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+"""0 = any free port; the chosen one is reported."""
+Positive = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StorageChoice(_Part):
+    provider: str = "lmdb"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The provider's own options; its folder checks them."""
+
+
+class Tls(_Part):
+    certificate: Path
+    """PEM file with the certificate and its chain."""
+    key: Path | None = None
+    """PEM file with the private key; None = it stands in the certificate's file."""
+    client_ca: Path | None = None
+    """PEM file; when given, every client must show a certificate signed by it."""
+
+
+class Listener(_Part):
+    protocol: str = "native"
+    host: str = "127.0.0.1"
+    port: Port | None = None
+    """None = the protocol's own port."""
+    tls: Tls | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The protocol's own options; its folder checks them."""
+
+
+class Limits(_Part):
+    """0 switches a limit off."""
+
+    max_connections: NotNegative = 10_000
+    max_unauthenticated: NotNegative = 1_000
+    """Connections that have not finished their handshake."""
+    connections_per_ip_per_minute: NotNegative = 600
+    """New connections of one IPv4 address or IPv6 /64 network; loopback is exempt."""
+    messages_per_client_per_second: NotNegative = 0
+    """Published messages and other requests of one connection; settlements are never limited."""
+    body_bytes_max: Positive = 1_048_576
+    handshake_bytes_max: Positive = 65_536
+    handshake_timeout_ms: Positive = 5_000
+    idle_timeout_ms: Positive = 120_000
+    write_timeout_ms: Positive = 30_000
+    """A peer that reads nothing for this long is dropped."""
+    write_high_water_bytes: Positive = 1_048_576
+    """Bytes buffered for one socket before deliveries to it pause."""
+    capacity_messages_default: Positive = 1_000
+    """Unsettled messages of a consumer that names no prefetch."""
+    block_timeout_ms: Positive = 8_000
+    """How long a BlockPublisher queue lets a publisher wait; below the .NET client's 10 s."""
+    memory_limit_bytes: NotNegative = 0
+    """Resident memory that the watermarks of 80, 90 and 95 % refer to."""
+    disk_reserve_bytes: NotNegative = 1_073_741_824
+    """The disk's watermarks (80, 90 and 95 % full) count only while less than this is free."""
+
+
+class Permission(_Part):
+    queues: str
+    """Queue names; `*` stands for any run of characters."""
+    actions: tuple[Literal["publish", "subscribe", "create", "delete", "purge", "inspect", "*"], ...]
+
+
+class User(_Part):
+    password_hash: SecretStr
+    """Made by `vibemq.server.passwords.hash_password`."""
+    superuser: bool = False
+    permissions: tuple[Permission, ...] = ()
+
+
+class Auth(_Part):
+    token: SecretStr | None = None
+    """One shared secret that makes its bearer a superuser."""
+    users: dict[str, User] = Field(default_factory=dict)
+    superuser: str | None = None
+    """Name of a superuser whose password is given in clear, usually from a secrets file."""
+    superuser_password: SecretStr | None = None
+
+    @property
+    def enabled(self) -> bool:
+        return self.token is not None or bool(self.users) or self.superuser is not None
+
+    @model_validator(mode="after")
+    def _superuser_needs_a_password(self) -> "Auth":
+        if (self.superuser is None) != (self.superuser_password is None):
+            raise ValueError("superuser and superuser_password belong together; give both or neither")
+        for name, secret in (("token", self.token), ("superuser_password", self.superuser_password)):
+            if secret is not None and not secret.get_secret_value():
+                raise ValueError(f"{name} is empty; give it a value or leave it out")
+        return self
+
+
+class Http(_Part):
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: Port = 2926
+    token: SecretStr | None = None
+    """Asked for as `Authorization: Bearer …` by everything but the three probes."""
+
+
+class Log(_Part):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class Settings(BaseSettings):
+    """Everything a broker can be told. `vibemq.settings.load` reads it; `Settings(...)` itself looks nowhere."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="VIBEMQ_", env_nested_delimiter="__", frozen=True, extra="forbid", validate_default=True
+    )
+
+    data_dir: Path = Path("vibemq-data")
+    storage: StorageChoice = StorageChoice()
+    listeners: tuple[Listener, ...] = (Listener(),)
+    weak_flush_ms: Positive = 2_000
+    """Longest time that weak data waits for its flush."""
+    auto_create: bool = True
+    """Publishing to or consuming from a missing queue creates it."""
+    queue_defaults: dict[str, Any] = Field(default_factory=dict)
+    """Options of queues that name none; keys as in QueueOptions."""
+    limits: Limits = Limits()
+    auth: Auth = Auth()
+    http: Http = Http()
+    drain_timeout_ms: NotNegative = 30_000
+    log: Log = Log()
+
+    @field_validator("queue_defaults")
+    @classmethod
+    def _known_queue_options(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            options_from_dict(value)
+        except InvalidOptions as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # Reading the surroundings is `vibemq.settings.load`'s work: it also knows where each value came from.
+        return (init_settings,)

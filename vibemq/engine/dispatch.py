@@ -1,0 +1,150 @@
+"""Hand out what is ready to those who have room: fair, stable, in contiguous stretches."""
+
+from vibemq.engine.consumer import Consumer
+from vibemq.engine.group import Group
+from vibemq.engine.held import NEVER
+from vibemq.engine.queue import Queue
+from vibemq.engine.state import State
+from vibemq.engine.turn import Turn
+from vibemq.model.effects import Deliver
+from vibemq.model.runs import Run, run_count
+
+SLICE = 128
+"""Most messages one consumer is given before it is the next one's turn, while several take part."""
+
+UNACKED_SETTLE_LAG_MS = 1_000
+"""A hand-out that is its own settlement is recorded as settled so much later: until then its rows can be read."""
+
+_PROBE = 16
+"""Messages looked at together when a consumer's bytes are limited."""
+
+Given = dict[Consumer, list[Run]]
+
+
+def dispatch(state: State, turn: Turn, queue: Queue, group: Group) -> None:
+    ready, top = group.ready, group.top()
+    if not top or not ready.count:
+        return
+    given: Given = {}
+    while ready.count:
+        # An even share for everyone, so that a backlog is split and single messages alternate strictly.
+        share = max(1, min(SLICE, ready.count // len(top))) if len(top) > 1 else ready.count
+        if not _round(turn, queue, group, share, given):
+            break
+    if given:
+        _tell(state, turn, queue, group, given)
+
+
+def _round(turn: Turn, queue: Queue, group: Group, share: int, given: Given) -> bool:
+    """Each top consumer's turn once; False when nobody had room."""
+    top = group.top()
+    start, size = group.turn, len(top)
+    progress = False
+    for step in range(size):
+        index = (start + step) % size
+        consumer = top[index]
+        room = consumer.room()
+        if room <= 0:
+            continue
+        given.setdefault(consumer, []).extend(_take(turn, queue, consumer, min(room, share)))
+        group.turn = (index + 1) % size
+        progress = True
+        if not group.ready.count:
+            break
+    return progress
+
+
+def _take(turn: Turn, queue: Queue, consumer: Consumer, count: int) -> list[Run]:
+    """Move up to `count` messages into the consumer's hold, fewer when its bytes run out."""
+    limited = consumer.capacity_bytes > 0
+    if limited:
+        runs = _take_bytes(queue, consumer, count)
+    else:
+        runs = consumer.group.ready.pop(count)
+    if queue.options.consumers_settle:
+        timeout = consumer.ack_timeout_ms
+        deadline = turn.now + timeout if timeout else NEVER
+        for first, last in runs:
+            size = queue.sizes.between(first, last) if limited else 0
+            consumer.held.add(first, last, deadline, size)
+    if consumer.credit is not None:
+        consumer.credit -= run_count(runs)
+    return runs
+
+
+def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
+    """Like `pop`, until the consumer's bytes are used up; the last message may go beyond them."""
+    ready = consumer.group.ready
+    room = consumer.capacity_bytes - consumer.held.size
+    taken: list[Run] = []
+    while count and room > 0 and ready.count:
+        for first, last in ready.pop(min(count, _PROBE)):
+            stop = first
+            while stop <= last and room > 0:
+                room -= queue.sizes.between(stop, stop)
+                stop += 1
+            if stop > first:
+                taken.append((first, stop - 1))
+                count -= stop - first
+            if stop <= last:
+                ready.add(stop, last)
+    return taken
+
+
+def _tell(state: State, turn: Turn, queue: Queue, group: Group, given: Given) -> None:
+    handed_out: list[Run] = []
+    for consumer, runs in given.items():
+        runs = _joined(runs)
+        handed_out += runs
+        acquired = _count_acquired(group, runs) if group.attempts else None
+        group.tally.redelivered += len(acquired) if acquired else 0
+        turn.effects.append(
+            Deliver(
+                consumer.session.number, consumer.number, queue.name, queue.queue_id, group.group_id, runs, acquired
+            )
+        )
+        if consumer.held.earliest < queue.armed_at:
+            state.arm(queue, consumer.held.earliest)
+    count = run_count(handed_out)
+    group.tally.delivered += count
+    handed_out = _joined(sorted(handed_out)) if len(handed_out) > 1 else handed_out
+    if queue.options.consumers_settle:
+        group.in_flight += count
+        turn.note_handed_out(queue, group, handed_out)
+    else:
+        group.tally.settled += count
+        group.forget_history(handed_out)
+        group.spent.append((turn.now + UNACKED_SETTLE_LAG_MS, handed_out))
+        state.arm(queue, group.spent[0][0])
+    turn.free(queue)
+
+
+def _joined(runs: list[Run]) -> list[Run]:
+    """Neighbouring runs that continue each other become one; the order stays."""
+    joined = runs[:1]
+    for first, last in runs[1:]:
+        if joined[-1][1] + 1 == first:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _count_acquired(group: Group, runs: list[Run]) -> dict[int, int] | None:
+    """One more hand-out for those that have a history."""
+    attempts = group.attempts
+    acquired: dict[int, int] = {}
+    for first, last in runs:
+        known = range(first, last + 1) if last - first < len(attempts) else list(attempts)
+        for sequence in known:
+            history = attempts.get(sequence)
+            if history is not None and first <= sequence <= last:
+                acquired[sequence] = history.acquired + 1
+                attempts[sequence] = history._replace(acquired=history.acquired + 1, due_at=0)
+    return acquired or None
+
+
+def record_spent(turn: Turn, queue: Queue, group: Group) -> None:
+    """Record the settlements whose lag is over."""
+    while group.spent and group.spent[0][0] <= turn.now:
+        turn.note_settled(queue, group, group.spent.popleft()[1])

@@ -1,0 +1,285 @@
+"""The queue engine: commands in, outcomes out. Pure and deterministic; the only state is what it was told.
+
+    handle      what sessions ask
+    committed   an outcome's durability holds: its messages become visible
+    failed      an outcome could not be written: its messages vanish
+    tick        what has fallen due
+
+Every one of these first changes the state through small handlers (one module per noun), then hands out what can be
+handed out, and returns an `Outcome`. An outcome with records always has a ticket, about which the caller must report
+with `committed` or `failed`.
+"""
+
+from collections.abc import Callable, Sequence
+
+from vibemq.engine import dead, groups, info, publish, queues, settle, subscribe, timers, undo
+from vibemq.engine.adding import show
+from vibemq.engine.dispatch import dispatch
+from vibemq.engine.expiry import expire
+from vibemq.engine.fanout import remove_consumer
+from vibemq.engine.restore import restore
+from vibemq.engine.settings import EngineSettings
+from vibemq.engine.state import Open, State, Totals
+from vibemq.engine.turn import Turn, Wait
+from vibemq.errors import VibeMQError
+from vibemq.model import commands as ask
+from vibemq.model.effects import Outcome, Published, QueueInfo, Reply, Subscribed
+from vibemq.model.options import Durability
+from vibemq.model.records import Record
+from vibemq.model.runs import Run, RunSet
+from vibemq.model.stored import StoredState
+
+_OWED_RETRY_MS = 1_000
+
+Handler = Callable[[State, Turn, "ask.Command"], None]
+
+
+class Engine:
+    """The whole queue semantics. Same commands and instants, same outcomes."""
+
+    def __init__(self, settings: EngineSettings, *, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
+        """`jitter` returns numbers in [0, 1), `new_id` fresh names; both are the caller's randomness."""
+        self._state = State(settings, jitter, new_id)
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def restore(self, state: StoredState, now: int) -> Outcome:
+        """Take over what storage kept. Once, before anything else."""
+        self._state.now = max(self._state.now, state.instant)
+        turn = self._begin(now)
+        restore(self._state, turn, state)
+        timers.ring(self._state, turn)
+        return self._finish(turn)
+
+    def handle(self, commands: Sequence[ask.Command], now: int) -> Outcome:
+        """Carry out a batch, in order. Dispatch comes after the last one."""
+        turn = self._begin(now)
+        state = self._state
+        state.totals.commands += len(commands)
+        for command in commands:
+            try:
+                _HANDLERS[type(command)](state, turn, command)
+            except VibeMQError as error:
+                _refuse(turn, command, error)
+        return self._finish(turn)
+
+    def committed(self, ticket: int, now: int) -> Outcome:
+        """The durability of that outcome holds, and its gated effects were told."""
+        turn = self._begin(now)
+        outcome = self._state.open.pop(ticket)
+        shown = dict.fromkeys(added.queue for added in outcome.added if not added.visible)
+        for added in outcome.added:
+            added.visible = True
+        for queue in shown:
+            if not queue.deleted:
+                show(self._state, turn, queue)
+        for wait in outcome.waits:
+            self._settle_wait(turn, wait, ticket)
+        return self._finish(turn)
+
+    def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
+        """Nothing of that outcome was written (StorageFull), and its gated effects were not told.
+
+        Its new messages vanish, and its gated replies are answered with the error. The other facts of the outcome
+        stay true here; their records are owed, and go before those of the next outcome (or with a later tick). So a
+        settlement is not forgotten because a publish beside it did not fit.
+
+        The caller must also fail, in order, every outcome that the engine made after that one and before this call:
+        their records may build on the missing ones. Only then are the holes in the sequences recorded soundly.
+        """
+        turn = self._begin(now)
+        state = self._state
+        state.totals.failed_outcomes += 1
+        outcome = state.open.pop(ticket)
+        holes: undo.Holes = {}
+        for added in outcome.added:
+            undo.vanish(turn, state, added)
+            holes.setdefault(added.queue.queue_id, RunSet()).add(added.first, added.last)
+        for effect in outcome.gated:
+            if isinstance(effect, Reply):
+                self._answer_failed(turn, effect, error)
+        for wait in outcome.waits:
+            self._fail_wait(turn, wait, ticket, holes, error)
+        state.owed += undo.owed_of(outcome.records, holes)
+        if state.owed:
+            state.owed_at = turn.now + _OWED_RETRY_MS
+        return self._finish(turn, pay=False)
+
+    def tick(self, now: int) -> Outcome:
+        """Do what is due at or before now."""
+        turn = self._begin(now)
+        timers.ring(self._state, turn)
+        return self._finish(turn, pay=self._state.owed_at <= turn.now)
+
+    def next_deadline(self) -> int | None:
+        """When to call tick() again; may be early, is never late. Changes with every other call."""
+        at = timers.next_alarm(self._state)
+        owed_at = self._state.owed_at if self._state.owed else None
+        if at is None or owed_at is None:
+            return at if owed_at is None else owed_at
+        return min(at, owed_at)
+
+    # -- views ----------------------------------------------------------------------------------------------------
+
+    def queue_info(self, name: str) -> QueueInfo | None:
+        queue = self._state.queues.get(name)
+        return None if queue is None else info.queue_info(queue)
+
+    def queue_infos(self) -> list[QueueInfo]:
+        """By name."""
+        return [info.queue_info(queue) for _, queue in sorted(self._state.queues.items())]
+
+    def waiting_runs(self, queue: str, limit: int) -> list[Run]:
+        """Up to `limit` waiting messages in the order of hand-out, delayed ones last; [] for a missing queue."""
+        found = self._state.queues.get(queue)
+        return [] if found is None else info.waiting_runs(found, limit)
+
+    @property
+    def in_flight_count(self) -> int:
+        return sum(group.in_flight for queue in self._state.queues.values() for group in queue.groups.values())
+
+    @property
+    def dead_count(self) -> int:
+        """Dead letters of all queues, deleted ones included."""
+        return sum(queue.dead for queue in self._state.queues.values()) + sum(self._state.graves.values())
+
+    @property
+    def totals(self) -> Totals:
+        return self._state.totals
+
+    @property
+    def pressure(self) -> ask.Pressure:
+        return self._state.pressure
+
+    def violations(self) -> list[str]:
+        """Where published = settled + ready + in flight + delayed + dead + expired + dropped does not hold."""
+        return [line for queue in self._state.queues.values() for line in info.violations(queue)]
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, now: int) -> Turn:
+        state = self._state
+        if now > state.now:
+            state.now = now
+        return Turn(state.now)
+
+    def _finish(self, turn: Turn, *, pay: bool = True) -> Outcome:
+        state = self._state
+        while turn.dirty or turn.freed:
+            while turn.freed:
+                publish.unpark(state, turn, turn.freed.popitem()[0])
+            dirty, turn.dirty = turn.dirty, {}
+            for group, queue in dirty.items():
+                if queue.deleted:
+                    continue
+                expire(state, turn, queue)
+                dispatch(state, turn, queue, group)
+        records = turn.records
+        if state.owed and (records or turn.gated or state.owed_at <= turn.now) and pay:
+            records = self._pay(turn)
+        if not records and not turn.waits:
+            return Outcome(records, turn.effects, turn.gated, turn.durability, 0)
+        return Outcome(records, turn.effects, turn.gated, turn.durability, self._issue(turn, records))
+
+    def _pay(self, turn: Turn) -> list[Record]:
+        """Put what is owed before the records of this outcome."""
+        state = self._state
+        records, state.owed = state.owed + turn.records, []
+        turn.durability = max(turn.durability, Durability.STRONG)
+        return records
+
+    def _issue(self, turn: Turn, records: list[Record]) -> int:
+        state = self._state
+        ticket = state.next_ticket
+        state.next_ticket += 1
+        state.open[ticket] = Open(records, turn.gated, turn.added)
+        for wait in turn.waits:
+            for awaited in wait.tickets:
+                state.open[awaited].waits.append(wait)
+        return ticket
+
+    def _settle_wait(self, turn: Turn, wait: Wait, ticket: int) -> None:
+        wait.tickets.discard(ticket)
+        if not wait.tickets:
+            turn.effects.append(Reply(wait.session, wait.token, wait.result))
+
+    def _fail_wait(self, turn: Turn, wait: Wait, ticket: int, holes: undo.Holes, error: VibeMQError) -> None:
+        """Rows whose original vanished are refused like it; the others may still be waited for."""
+        queue = self._state.queues.get(wait.result.queue)
+        gone = holes.get(queue.queue_id) if queue is not None else None
+        if gone is not None:
+            _refuse_vanished(wait.result, gone, error)
+        self._settle_wait(turn, wait, ticket)
+
+    def _answer_failed(self, turn: Turn, reply: Reply, error: VibeMQError) -> None:
+        result = reply.result
+        if isinstance(result, Published):
+            refused = dict.fromkeys(range(result.count), error)
+            refused.update(result.refused or {})
+            turn.effects.append(Reply(reply.session, reply.token, Published(result.queue, 0, result.count, refused)))
+            return
+        if isinstance(result, Subscribed):
+            consumer = self._state.consumer(reply.session, result.consumer)
+            if consumer is not None:
+                settle.take_back(self._state, turn, consumer, clean=True)
+                remove_consumer(turn, consumer)
+        turn.effects.append(Reply(reply.session, reply.token, error))
+
+
+def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> None:
+    refused = dict(result.refused or {})
+    duplicates = dict(result.duplicates or {})
+    for index, sequence in list(duplicates.items()):
+        if sequence in gone:
+            del duplicates[index]
+            refused[index] = error
+    if result.first_sequence and result.first_sequence in gone:
+        for index in range(result.count):
+            if index not in duplicates:
+                refused.setdefault(index, error)
+        result.first_sequence = 0
+    result.refused, result.duplicates = refused or None, duplicates or None
+
+
+def _refuse(turn: Turn, command: "ask.Command", error: VibeMQError) -> None:
+    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.SetPressure):
+        turn.refuse(command, error)
+
+
+def _describe(state: State, turn: Turn, command: ask.DescribeQueue) -> None:
+    queue = state.queues.get(command.queue)
+    turn.answer(command, None if queue is None else info.queue_info(queue))
+
+
+def _list(state: State, turn: Turn, command: ask.ListQueues) -> None:
+    turn.answer(command, [info.queue_info(queue) for _, queue in sorted(state.queues.items())])
+
+
+def _set_pressure(state: State, turn: Turn, command: ask.SetPressure) -> None:
+    state.pressure, state.pressure_why = command.level, command.why
+    for queue in state.parking:
+        turn.free(queue)
+
+
+_HANDLERS: dict[type, Callable[..., None]] = {
+    ask.Publish: publish.publish,
+    ask.Settle: settle.settle,
+    ask.Extend: settle.extend,
+    ask.Subscribe: subscribe.subscribe,
+    ask.Unsubscribe: subscribe.unsubscribe,
+    ask.SetCapacity: subscribe.set_capacity,
+    ask.SetFlow: subscribe.set_flow,
+    ask.CloseSession: subscribe.close_session,
+    ask.CreateQueue: queues.create_queue,
+    ask.ChangeQueue: queues.change_queue,
+    ask.DeleteQueue: queues.delete_queue,
+    ask.PurgeQueue: queues.purge_queue,
+    ask.RemoveMessages: queues.remove_messages,
+    ask.DescribeQueue: _describe,
+    ask.ListQueues: _list,
+    ask.DeleteGroup: groups.drop_group,
+    ask.SeekGroup: groups.seek_group,
+    ask.ReplayDead: dead.replay_dead,
+    ask.PurgeDead: dead.purge_dead,
+    ask.SetPressure: _set_pressure,
+}

@@ -1,0 +1,132 @@
+"""What one consumer holds: unsettled sequences as stretches, each with its deadline and bytes.
+
+A hand-out of a thousand consecutive messages is one stretch, so holding and settling cost per run, not per message.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+
+from vibemq.model.runs import Run
+
+NEVER = 1 << 62
+"""A deadline that does not come."""
+
+
+class Held:
+    __slots__ = ("_deadlines", "_firsts", "_lasts", "_sizes", "count", "earliest", "size")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._deadlines: list[int] = []
+        self._sizes: list[int] = []
+        self.count = 0
+        self.size = 0
+        """Estimated bytes."""
+        self.earliest = NEVER
+        """No deadline is before it; it may be too early, never too late."""
+
+    def runs(self) -> list[Run]:
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def add(self, first: int, last: int, deadline: int, size: int) -> None:
+        """Hold a run of which nothing is held yet."""
+        count = last - first + 1
+        self.count += count
+        self.size += size
+        if deadline < self.earliest:
+            self.earliest = deadline
+        lasts = self._lasts
+        if not lasts or first > lasts[-1]:
+            if lasts and lasts[-1] + 1 == first and self._deadlines[-1] == deadline:
+                lasts[-1] = last
+                self._sizes[-1] += size
+                return
+            index = len(lasts)
+        else:
+            index = bisect_left(self._firsts, first)
+        self._insert(index, first, last, deadline, size)
+
+    def _insert(self, index: int, first: int, last: int, deadline: int, size: int) -> None:
+        self._firsts.insert(index, first)
+        self._lasts.insert(index, last)
+        self._deadlines.insert(index, deadline)
+        self._sizes.insert(index, size)
+
+    def take(self, first: int, last: int) -> list[Run]:
+        """Let go of what is held within [first, last], and return it."""
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        if low >= high:
+            return []
+        if high - low == 1 and first <= self._firsts[low] and self._lasts[low] <= last:
+            return [self._take_whole(low)]
+        return self._take_cut(low, high, first, last)
+
+    def _take_whole(self, index: int) -> Run:
+        run = (self._firsts.pop(index), self._lasts.pop(index))
+        self.count -= run[1] - run[0] + 1
+        self.size -= self._sizes.pop(index)
+        del self._deadlines[index]
+        if not self.count:
+            self.earliest = NEVER
+        return run
+
+    def _take_cut(self, low: int, high: int, first: int, last: int) -> list[Run]:
+        taken: list[Run] = []
+        kept: list[tuple[int, int, int, int]] = []
+        for index in range(low, high):
+            start, stop = self._firsts[index], self._lasts[index]
+            deadline, size = self._deadlines[index], self._sizes[index]
+            count = stop - start + 1
+            run = (max(start, first), min(stop, last))
+            taken.append(run)
+            before = size * (run[0] - start) // count
+            after = size * (stop - run[1]) // count
+            if start < run[0]:
+                kept.append((start, run[0] - 1, deadline, before))
+            if run[1] < stop:
+                kept.append((run[1] + 1, stop, deadline, after))
+            self.count -= run[1] - run[0] + 1
+            self.size -= size - before - after
+        self._firsts[low:high] = [k[0] for k in kept]
+        self._lasts[low:high] = [k[1] for k in kept]
+        self._deadlines[low:high] = [k[2] for k in kept]
+        self._sizes[low:high] = [k[3] for k in kept]
+        if not self.count:
+            self.earliest = NEVER
+        return taken
+
+    def take_all(self) -> list[Run]:
+        runs = self.runs()
+        self.__init__()  # type: ignore[misc]  # an empty one again
+        return runs
+
+    def weigh(self, between: Callable[[int, int], int]) -> None:
+        """Set the bytes of every stretch anew."""
+        self._sizes = [between(first, last) for first, last in self.runs()]
+        self.size = sum(self._sizes)
+
+    def due(self, now: int) -> list[Run]:
+        """The runs whose deadline is at or before now; they stay held. Makes `earliest` exact for the others."""
+        if self.earliest > now:
+            return []
+        self.earliest = min((d for d in self._deadlines if d > now), default=NEVER)
+        return [
+            (first, last)
+            for first, last, deadline in zip(self._firsts, self._lasts, self._deadlines, strict=True)
+            if deadline <= now
+        ]
+
+    def extend(self, first: int, last: int, deadline: int) -> int:
+        """Give what is held within [first, last] a new deadline; return how many that are."""
+        before = self.count, self.size
+        taken = self.take(first, last)
+        count, size = before[0] - self.count, before[1] - self.size
+        left = count
+        for start, stop in taken:
+            share = size * (stop - start + 1) // left
+            left -= stop - start + 1
+            size -= share
+            self.add(start, stop, deadline, share)
+        return count

@@ -1,0 +1,100 @@
+"""Settle, Extend, and the end of a consumer's hold by timeout or lost connection."""
+
+from vibemq.engine.consumer import Consumer
+from vibemq.engine.failing import fail, release
+from vibemq.engine.fanout import remove_consumer
+from vibemq.engine.held import NEVER
+from vibemq.engine.leaving import bury, discard
+from vibemq.engine.state import State
+from vibemq.engine.turn import Turn
+from vibemq.model.commands import Extend, Settle, Settlement
+from vibemq.model.options import LostConnection
+from vibemq.model.records import Reason
+from vibemq.model.runs import Run, run_count
+
+
+def settle(state: State, turn: Turn, command: Settle) -> None:
+    consumer = state.consumer(command.session, command.consumer)
+    asked = sum(last - first + 1 for first, last in command.runs if first <= last)
+    held: list[Run] = []
+    if consumer is not None:
+        for first, last in command.runs:
+            held += consumer.held.take(first, last)
+        found = run_count(held)
+        state.totals.unknown_settles += asked - found
+        if held:
+            consumer.group.in_flight -= found
+            _apply(state, turn, consumer, held, found, command)
+            _after_settling(turn, consumer)
+    else:
+        state.totals.unknown_settles += asked
+    turn.answer(command, None)
+
+
+def _apply(state: State, turn: Turn, consumer: Consumer, held: list[Run], count: int, command: Settle) -> None:
+    queue, group = consumer.queue, consumer.group
+    match command.verb:
+        case Settlement.ACK:
+            group.forget_history(held)
+            group.tally.settled += count
+            turn.note_settled(queue, group, held)
+        case Settlement.RETRY:
+            fail(state, turn, queue, group, held, command.reason, command.delay_ms)
+        case Settlement.RELEASE:
+            release(state, turn, queue, group, held)
+        case Settlement.REJECT if queue.options.dead_letter:
+            sequences = [s for first, last in held for s in range(first, last + 1)]
+            bury(state, turn, queue, group, sequences, Reason.REJECTED, error=command.reason, acquired=1)
+        case Settlement.REJECT:
+            discard(turn, queue, group, held, Reason.REJECTED)
+
+
+def _after_settling(turn: Turn, consumer: Consumer) -> None:
+    if consumer.active:
+        turn.touch(consumer.queue, consumer.group)
+    elif not consumer.held.count:
+        remove_consumer(turn, consumer)
+
+
+def extend(state: State, turn: Turn, command: Extend) -> None:
+    consumer = state.consumer(command.session, command.consumer)
+    asked = sum(last - first + 1 for first, last in command.runs if first <= last)
+    found = 0
+    if consumer is not None:
+        timeout = consumer.ack_timeout_ms if command.ack_timeout_ms is None else command.ack_timeout_ms
+        deadline = deadline_of(turn.now, timeout)
+        for first, last in command.runs:
+            found += consumer.held.extend(first, last, deadline)
+        if found:
+            state.arm(consumer.queue, deadline)
+    state.totals.unknown_settles += asked - found
+    turn.answer(command, None)
+
+
+def deadline_of(now: int, ack_timeout_ms: int) -> int:
+    return now + ack_timeout_ms if ack_timeout_ms else NEVER
+
+
+def time_out(state: State, turn: Turn, consumer: Consumer) -> None:
+    """Take back what is overdue: a failed delivery of each such message; the consumer lives on."""
+    overdue = consumer.held.due(turn.now)
+    if not overdue:
+        return
+    for first, last in overdue:
+        consumer.held.take(first, last)
+    consumer.group.in_flight -= run_count(overdue)
+    fail(state, turn, consumer.queue, consumer.group, overdue, "not settled in time", None)
+    _after_settling(turn, consumer)
+
+
+def take_back(state: State, turn: Turn, consumer: Consumer, *, clean: bool) -> None:
+    """The consumer is gone: everything it holds goes back to its place and to others at once."""
+    held = consumer.held.take_all()
+    if not held:
+        return
+    queue, group = consumer.queue, consumer.group
+    group.in_flight -= run_count(held)
+    if clean or queue.options.lost_connection is LostConnection.RELEASE:
+        release(state, turn, queue, group, held)
+    else:
+        fail(state, turn, queue, group, held, "connection lost", 0)

@@ -1,0 +1,122 @@
+"""Sizes and ages of a queue's messages without the messages.
+
+Neighbouring publishes share a chunk of up to 256 messages or 256 KiB, so a deep backlog costs one chunk per few
+hundred messages. Within a chunk, sizes are taken as even.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from vibemq.model.runs import Run
+from vibemq.model.stored import Chunk
+
+CHUNK_MESSAGES_MAX = 256
+CHUNK_BYTES_MAX = 256 * 1024
+SPAN_MS_MAX = 60_000
+"""How far apart the oldest and the youngest message of a chunk may be when no TTL asks for better."""
+
+
+def span_for(ttl_ms: int | None) -> int:
+    """How coarse ages may be: 1 % of the TTL, at least 100 ms."""
+    return max(100, ttl_ms // 100) if ttl_ms else SPAN_MS_MAX
+
+
+class Sizes:
+    __slots__ = ("_firsts", "_froms", "_lasts", "_sizes", "_starts", "_tos", "total")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._sizes: list[int] = []
+        self._starts: list[int] = []
+        """Bytes of everything before the chunk, so that a span is two look-ups."""
+        self._froms: list[int] = []
+        """published_at of the oldest in the chunk."""
+        self._tos: list[int] = []
+        """published_at of the youngest."""
+        self.total = 0
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def add(self, first: int, last: int, size: int, published_at: int, span_ms: int) -> None:
+        self.total += size
+        lasts = self._lasts
+        if (
+            lasts
+            and lasts[-1] + 1 == first
+            and last - self._firsts[-1] < CHUNK_MESSAGES_MAX
+            and self._sizes[-1] + size <= CHUNK_BYTES_MAX
+            and published_at - self._froms[-1] <= span_ms
+        ):
+            lasts[-1] = last
+            self._sizes[-1] += size
+            self._tos[-1] = published_at
+            return
+        self._firsts.append(first)
+        lasts.append(last)
+        self._sizes.append(size)
+        self._starts.append(self.total - size)
+        self._froms.append(published_at)
+        self._tos.append(published_at)
+
+    def restore(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            self._firsts.append(chunk.first)
+            self._lasts.append(chunk.last)
+            self._sizes.append(chunk.size)
+            self._starts.append(self.total)
+            self._froms.append(chunk.published_at)
+            self._tos.append(chunk.published_at)
+            self.total += chunk.size
+
+    def _bytes_before(self, sequence: int) -> int:
+        index = bisect_left(self._lasts, sequence)
+        if index == len(self._lasts):
+            return self.total
+        first = self._firsts[index]
+        if sequence <= first:
+            return self._starts[index]
+        count = self._lasts[index] - first + 1
+        return self._starts[index] + self._sizes[index] * (sequence - first) // count
+
+    def between(self, first: int, last: int) -> int:
+        """Estimated bytes of the messages first … last."""
+        return self._bytes_before(last + 1) - self._bytes_before(first)
+
+    def of_runs(self, runs: list[Run]) -> int:
+        return sum(self.between(first, last) for first, last in runs)
+
+    def published_at(self, sequence: int) -> int:
+        """When the message was published, to within its chunk and never too late; 0 when nothing is known."""
+        index = bisect_left(self._lasts, sequence)
+        return self._froms[index] if index < len(self._lasts) else 0
+
+    def last_at(self, instant: int) -> int:
+        """The last sequence of the newest chunk that was published wholly at or before the instant; 0 if none."""
+        index = bisect_right(self._tos, instant)
+        return self._lasts[index - 1] if index else 0
+
+    def next_at(self, sequence: int) -> int | None:
+        """When the first chunk that reaches beyond `sequence` was complete."""
+        index = bisect_right(self._lasts, sequence)
+        return self._tos[index] if index < len(self._lasts) else None
+
+    def keep(self, runs: list[Run]) -> None:
+        """Forget the chunks that hold none of the runs (ascending). The last one stays open for its neighbours."""
+        firsts = [run[0] for run in runs]
+        lasts = [run[1] for run in runs]
+        kept: list[int] = []
+        for index, (first, last) in enumerate(zip(self._firsts, self._lasts, strict=True)):
+            nearest = bisect_left(lasts, first)
+            if (nearest < len(firsts) and firsts[nearest] <= last) or index == len(self._firsts) - 1:
+                kept.append(index)
+        sizes = [self._sizes[i] for i in kept]
+        self._firsts = [self._firsts[i] for i in kept]
+        self._lasts = [self._lasts[i] for i in kept]
+        self._froms = [self._froms[i] for i in kept]
+        self._tos = [self._tos[i] for i in kept]
+        self._sizes, self._starts, self.total = sizes, [], 0
+        for size in sizes:
+            self._starts.append(self.total)
+            self.total += size

@@ -1,0 +1,93 @@
+"""Everything the engine knows, and the counters of the whole broker. Handlers work on it; it decides nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappush
+
+from vibemq.engine.consumer import Consumer, SessionState
+from vibemq.engine.group import END
+from vibemq.engine.queue import Added, Queue
+from vibemq.engine.settings import EngineSettings
+from vibemq.engine.turn import Wait
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Pressure
+from vibemq.model.effects import Effect, Published
+from vibemq.model.records import Record
+from vibemq.model.runs import RunSet
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """An outcome whose records have left for storage and of which nothing has been heard."""
+
+    records: list[Record]
+    gated: list[Effect]
+    added: list[Added]
+    waits: list[Wait] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Totals:
+    unknown_settles: int = 0
+    """Settlements of messages that the consumer did not hold."""
+    failed_outcomes: int = 0
+    commands: int = 0
+
+
+class State:
+    def __init__(self, settings: EngineSettings, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
+        self.settings = settings
+        self.jitter = jitter
+        self.new_id = new_id
+        self.now = 0
+        self.queues: dict[str, Queue] = {}
+        self.queues_by_id: dict[int, Queue] = {}
+        self.graves: dict[int, int] = {}
+        """queue_id -> dead letters of a deleted queue."""
+        self.sessions: dict[int, SessionState] = {}
+        self.timers: list[tuple[int, int]] = []
+        """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
+        self.next_queue_id = 1
+        self.next_dead_id = 1
+        self.dead_origins: dict[int, RunSet] = {}
+        """queue_id -> ids of letters made since the start."""
+        self.dead_gone = RunSet()
+        """Ids purged or replayed since the start."""
+        self.pressure = Pressure.NONE
+        self.pressure_why = ""
+        self.next_ticket = 1
+        self.open: dict[int, Open] = {}
+        self.owed: list[Record] = []
+        """Facts that hold but could not be written; they go with the next records."""
+        self.owed_at = END
+        """When to try again without other records."""
+        self.totals = Totals()
+        self.parking: dict[Queue, None] = {}
+        """Queues with parked publishers."""
+
+    def session(self, number: int) -> SessionState:
+        session = self.sessions.get(number)
+        if session is None:
+            session = self.sessions[number] = SessionState(number)
+        return session
+
+    def consumer(self, session: int, number: int) -> Consumer | None:
+        known = self.sessions.get(session)
+        return None if known is None else known.consumers.get(number)
+
+    def arm(self, queue: Queue, at: int) -> None:
+        """See to the queue at that instant, if nothing calls it earlier."""
+        if at < queue.armed_at:
+            queue.armed_at = at
+            heappush(self.timers, (at, queue.queue_id))
+
+    def new_dead_id(self, queue: Queue) -> int:
+        dead_id = self.next_dead_id
+        self.next_dead_id += 1
+        self.dead_origins.setdefault(queue.queue_id, RunSet()).add(dead_id, dead_id)
+        queue.dead += 1
+        return dead_id
+
+    def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:
+        """The answer when every row of a publish is refused."""
+        return Published(queue, 0, count, refused=dict.fromkeys(range(count), error))

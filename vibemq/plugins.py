@@ -1,0 +1,23 @@
+"""Plug-ins by group and name: protocols and storage providers."""
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+
+def find(group: str, name: str) -> Any:
+    """Load an installed plug-in of that name, else the folder `vibemq.<group>.<name>`.
+
+    Only the named one is imported, so the optional dependencies of others stay optional.
+
+    Raises:
+        LookupError: neither exists, or its own imports fail; the cause says which.
+    """
+    try:
+        for plugin in entry_points(group=f"vibemq.{group}", name=name):
+            return plugin.load()
+        if not name.isidentifier():
+            raise LookupError(f"{group} plug-in {name!r}: no such name")
+        return import_module(f"vibemq.{group}.{name}").PLUGIN
+    except (ImportError, AttributeError) as exc:
+        raise LookupError(f"{group} plug-in {name!r}: {exc}") from exc

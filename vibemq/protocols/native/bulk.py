@@ -1,0 +1,116 @@
+"""The frames of batch/1 from a client: 60 PublishMany, 63 Settle, 64 ExtendMany, 65 Flow."""
+
+from collections.abc import Callable
+from typing import Any
+
+from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError, VibeMQError
+from vibemq.model.commands import Extend, Publish, SetCapacity, Settle, Settlement
+from vibemq.model.effects import Published
+from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
+from vibemq.model.records import MessageExtra
+from vibemq.protocols.native import extensions
+from vibemq.protocols.native.replies import PublishedMany
+from vibemq.protocols.native.rowcheck import check_rows
+from vibemq.protocols.native.state import State
+from vibemq.protocols.native.wire import STR16_MAX, CommandType
+
+_INSTANT_MAX = 2**63 - 1
+
+
+def publish_many(state: State, body: bytes) -> None:
+    frame = extensions.parse_publish_many(body)
+    token = PublishedMany(frame.id, frame.queue)
+    try:
+        if not frame.queue:
+            raise InvalidQueueName("PUBLISH_MANY needs a queue name in the frame's queue field")
+        check_queue_name(frame.queue)
+        check_rows(frame.rows, state.headers)
+        extras = message_extras(frame.extras or {}, frame.rows.count, state.now)
+    except VibeMQError as error:
+        token.refuse(state, error)
+        return
+    if frame.rows.count:
+        state.ask(Publish(state.session, token, frame.queue, frame.rows, extras or None))
+    else:
+        token.answer(state, Published(frame.queue, 0, 0))
+
+
+def message_extras(extras: dict[int, Any], count: int, now: int) -> dict[int, MessageExtra]:
+    """Raises InvalidMessage naming the entry that cannot be used."""
+    made: dict[int, MessageExtra] = {}
+    for index, entry in extras.items():
+        if not 0 <= index < count or not isinstance(entry, dict):
+            raise InvalidMessage(f"extras for index {index} do not belong to any of the {count} rows, or are no object")
+        if not entry.keys() <= _EXTRA_KEYS:
+            raise InvalidMessage(
+                f"extras of row {index} may have {', '.join(sorted(_EXTRA_KEYS))}; not {sorted(entry)}"
+            )
+        ttl_ms = _number(entry, "ttl_ms", index, 1)
+        delay_ms = _number(entry, "delay_ms", index, 0)
+        deliver_at = _number(entry, "deliver_at", index, 0) or (now + delay_ms if delay_ms else 0)
+        priority = min(_number(entry, "priority", index, 0, int(Priority.NORMAL)), PRIORITY_MAX)
+        made[index] = MessageExtra(priority, now + ttl_ms if ttl_ms else 0, deliver_at, _dedup_id(entry, index))
+    return made
+
+
+_EXTRA_KEYS = frozenset({"priority", "ttl_ms", "delay_ms", "deliver_at", "dedup_id"})
+
+
+def _number(entry: dict[str, Any], name: str, index: int, least: int, default: int = 0) -> int:
+    value = entry.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or not least <= value <= _INSTANT_MAX:
+        raise InvalidMessage(f"{name} of row {index} is {str(value)[:40]}; it must be a whole number, {least} or more")
+    return value
+
+
+def _dedup_id(entry: dict[str, Any], index: int) -> bytes:
+    value = entry.get("dedup_id", "")
+    if not isinstance(value, str) or len(raw := value.encode(errors="replace")) > STR16_MAX:
+        raise InvalidMessage(f"dedup_id of row {index} must be text of at most 65,535 bytes")
+    return raw
+
+
+def settle(state: State, body: bytes) -> None:
+    frame = extensions.parse_settle(body)
+    if frame.verb not in _VERBS:
+        raise RemoteProtocolError(f"a Settle has the verb {frame.verb}; known are 0 ack, 1 retry, 2 release, 3 reject")
+    consumer = state.subscriptions.consumer_of(frame.id)
+    if consumer is not None and frame.runs:
+        verb = Settlement(frame.verb)
+        state.ask(Settle(state.session, None, consumer, verb, frame.runs, frame.delay_ms, frame.reason))
+
+
+_VERBS = frozenset(int(verb) for verb in Settlement)
+
+
+def extend_many(state: State, body: bytes) -> None:
+    frame = extensions.parse_extend_many(body)
+    consumer = state.subscriptions.consumer_of(frame.id)
+    if consumer is not None and frame.runs:
+        state.ask(Extend(state.session, None, consumer, frame.runs, frame.ack_timeout_ms))
+
+
+def flow(state: State, body: bytes) -> None:
+    frame = extensions.parse_flow(body)
+    subscription = state.subscriptions.of_id(frame.id)
+    if subscription is not None:
+        state.ask(
+            SetCapacity(
+                state.session,
+                None,
+                subscription.consumer,
+                frame.capacity_messages,
+                frame.capacity_bytes,
+                frame.add_credit,
+            )
+        )
+
+
+HANDLERS: dict[int, Callable[[State, bytes], None]] = {
+    CommandType.PUBLISH_MANY: publish_many,
+    CommandType.SETTLE: settle,
+    CommandType.EXTEND_MANY: extend_many,
+    CommandType.FLOW: flow,
+}

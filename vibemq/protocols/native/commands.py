@@ -1,0 +1,225 @@
+"""Plain frames of an authenticated peer, one function for each type: frame to engine command.
+
+Publish (20) and Ack (30) in their usual form never come here; they have intakes of their own.
+"""
+
+from collections.abc import Callable
+
+from vibemq.errors import InvalidMessage, InvalidQueueName, UnknownCommand
+from vibemq.model.commands import (
+    CreateQueue,
+    DeleteQueue,
+    DescribeQueue,
+    Extend,
+    ListQueues,
+    Settle,
+    Settlement,
+    StartAt,
+    Subscribe,
+)
+from vibemq.model.options import check_queue_name
+from vibemq.protocols.native import admin, handshake
+from vibemq.protocols.native.extensions import ADMIN_EXTENSION, SETTLE_EXTENSION
+from vibemq.protocols.native.options import options_of
+from vibemq.protocols.native.replies import (
+    Described,
+    Listed,
+    Plain,
+    SubscribeAsked,
+    acknowledge_subscribe,
+    acknowledge_unsubscribe,
+    ask_plain,
+    leave,
+)
+from vibemq.protocols.native.state import State
+from vibemq.protocols.native.wire import CommandType, Message
+from vibemq.protocols.session import Goodbye
+
+_U32_MAX = 2**32 - 1
+_U64_MAX = 2**64 - 1
+
+
+def dispatch(state: State, message: Message) -> None:
+    """Turn one frame into requests or an immediate answer. Raises errors of the family to be answered with its id."""
+    handler = _HANDLERS.get(message.type)
+    if handler is None:
+        raise _unknown(message.type)
+    if message.type in _NEEDS_QUEUE:
+        if not message.queue:
+            raise InvalidQueueName(f"{CommandType(message.type).name} needs a queue name in the frame's queue field")
+        check_queue_name(message.queue)
+    handler(state, message)
+
+
+def _unknown(kind: int) -> UnknownCommand:
+    if CommandType.ADMIN_CREATE_USER <= kind <= CommandType.ADMIN_GET_USER_PERMISSIONS:
+        return UnknownCommand("this broker keeps no users of its own; configure them where it is started")
+    try:
+        name = CommandType(kind).name
+    except ValueError:
+        return UnknownCommand(f"command type {kind} is not known; see docs/spec/native.md for those that are")
+    return UnknownCommand(f"{name} ({kind}) is not a command for this broker, or its extension was not agreed on")
+
+
+def subscribe(state: State, message: Message) -> None:
+    if state.bulk:
+        _subscribe_bulk(state, message)
+        return
+    existing = state.subscriptions.of_queue(message.queue)
+    if existing is not None and existing.active:
+        acknowledge_subscribe(state, existing, message.id)
+        return
+    if existing is not None and existing.asked_by:
+        existing.asked_by.append(message.id)
+        return
+    if existing is not None:
+        # Only a renewal, which would not create the queue; this Subscribe takes its place.
+        state.subscriptions.forget_name(existing)
+    state.wanted.discard(message.queue)
+    ask_plain(state, message.queue, [message.id])
+
+
+def _subscribe_bulk(state: State, message: Message) -> None:
+    headers = message.headers
+    start, start_sequence = _start(headers.get("start", "default"))
+    command = Subscribe(
+        state.session,
+        None,
+        0,
+        message.queue,
+        group=headers.get("group"),
+        capacity_messages=number(message, "prefetch", _U32_MAX) or state.settings.prefetch,
+        capacity_bytes=number(message, "prefetch-bytes", _U64_MAX) or 0,
+        credit=number(message, "credit", _U32_MAX),
+        priority=number(message, "consumer-priority", _U32_MAX) or 0,
+        ack_timeout_ms=number(message, "ack-timeout-ms", _U32_MAX),
+        start=start,
+        start_sequence=start_sequence,
+    )
+    subscription = state.subscriptions.add(message.id, message.queue, plain=False)
+    command.consumer = subscription.consumer
+    command.token = SubscribeAsked(subscription)
+    state.ask(command)
+
+
+def _start(text: str) -> tuple[StartAt, int]:
+    name, _, sequence = text.strip().lower().partition(":")
+    if name == "sequence" and sequence.isdecimal() and len(sequence) < 20:
+        return StartAt.SEQUENCE, int(sequence)
+    if not sequence and name in _STARTS:
+        return _STARTS[name], 0
+    raise InvalidMessage(f"header start is {text[:40]!r}; use default, beginning, now or sequence:N")
+
+
+_STARTS = {"default": StartAt.DEFAULT, "beginning": StartAt.BEGINNING, "now": StartAt.NOW}
+
+
+def number(message: Message, name: str, most: int) -> int | None:
+    """A header that is a whole number; None when it is absent."""
+    text = message.headers.get(name)
+    if text is None:
+        return None
+    value = int(text) if text.isdecimal() and len(text) <= 20 else -1
+    if not 0 <= value <= most:
+        raise InvalidMessage(f"header {name} is {text[:40]!r}; it must be a whole number from 0 to {most}")
+    return value
+
+
+def unsubscribe(state: State, message: Message) -> None:
+    subscription_id = message.headers.get("subscription-id", "")
+    if state.bulk:
+        subscription = state.subscriptions.of_id(subscription_id)
+    else:
+        subscription = state.subscriptions.of_queue(message.queue)
+        state.wanted.discard(message.queue)
+    if subscription is None or (subscription.plain and not subscription.active and not subscription.asked_by):
+        if subscription is not None:
+            state.subscriptions.forget_name(subscription)
+        acknowledge_unsubscribe(state, message.id, message.queue, subscription_id or message.id)
+    else:
+        leave(state, message.id, subscription)
+
+
+def nack(state: State, message: Message) -> None:
+    _need(state, message, SETTLE_EXTENSION)
+    name = message.headers.get("verb", "retry").lower()
+    if name not in _NACK_VERBS:
+        raise InvalidMessage(f"header verb is {name[:40]!r}; use retry, release or reject")
+    delay_ms = number(message, "delay-ms", _U32_MAX)
+    held = state.ledger.take(message.headers.get("messageId", message.id).encode())
+    if held is not None:
+        consumer, sequence = held
+        reason = message.headers.get("reason", "")
+        state.ask(Settle(state.session, None, consumer, _NACK_VERBS[name], [(sequence, sequence)], delay_ms, reason))
+
+
+_NACK_VERBS = {"retry": Settlement.RETRY, "release": Settlement.RELEASE, "reject": Settlement.REJECT}
+
+
+def extend(state: State, message: Message) -> None:
+    _need(state, message, SETTLE_EXTENSION)
+    ack_timeout_ms = number(message, "ack-timeout-ms", _U32_MAX)
+    held = state.ledger.find(message.headers.get("messageId", message.id).encode())
+    if held is not None:
+        consumer, sequence = held
+        state.ask(Extend(state.session, None, consumer, [(sequence, sequence)], ack_timeout_ms))
+
+
+def create_queue(state: State, message: Message) -> None:
+    options = options_of(message.payload, message.headers, state.context.queue_defaults)
+    token = Plain(CommandType.CREATE_QUEUE, message.id, message.queue)
+    state.ask(CreateQueue(state.session, token, message.queue, options))
+
+
+def delete_queue(state: State, message: Message) -> None:
+    token = Plain(CommandType.DELETE_QUEUE, message.id, message.queue)
+    state.ask(DeleteQueue(state.session, token, message.queue))
+
+
+def queue_info(state: State, message: Message) -> None:
+    token = Described(CommandType.QUEUE_INFO, message.id, message.queue)
+    state.ask(DescribeQueue(state.session, token, message.queue))
+
+
+def list_queues(state: State, message: Message) -> None:
+    state.ask(ListQueues(state.session, Listed(CommandType.LIST_QUEUES, message.id)))
+
+
+def disconnect(state: State, message: Message) -> None:
+    state.left = True
+    state.ask(Goodbye())
+
+
+def administer(state: State, message: Message) -> None:
+    _need(state, message, ADMIN_EXTENSION)
+    state.ask(admin.request(state, message))
+
+
+def _need(state: State, message: Message, extension: str) -> None:
+    if extension not in state.extensions:
+        raise _unknown(message.type)
+
+
+_NEEDS_QUEUE = frozenset(
+    {
+        CommandType.SUBSCRIBE,
+        CommandType.UNSUBSCRIBE,
+        CommandType.CREATE_QUEUE,
+        CommandType.DELETE_QUEUE,
+        CommandType.QUEUE_INFO,
+    }
+)
+
+_HANDLERS: dict[int, Callable[[State, Message], None]] = {
+    CommandType.CONNECT: handshake.connect,
+    CommandType.DISCONNECT: disconnect,
+    CommandType.SUBSCRIBE: subscribe,
+    CommandType.UNSUBSCRIBE: unsubscribe,
+    CommandType.NACK: nack,
+    CommandType.EXTEND: extend,
+    CommandType.CREATE_QUEUE: create_queue,
+    CommandType.DELETE_QUEUE: delete_queue,
+    CommandType.QUEUE_INFO: queue_info,
+    CommandType.LIST_QUEUES: list_queues,
+    CommandType.ADMIN: administer,
+}

@@ -1,0 +1,68 @@
+"""Connect and ConnectAck: credentials, and what both sides agree on."""
+
+from dataclasses import dataclass
+
+from vibemq.errors import AuthRequired, VibeMQError
+from vibemq.protocols.native.compression import Compression, choose
+from vibemq.protocols.native.extensions import EXTENSIONS
+from vibemq.protocols.native.state import State
+from vibemq.protocols.native.wire import CommandType, Message, encode_body
+from vibemq.protocols.session import Authenticate, Principal
+
+
+@dataclass(slots=True)
+class ConnectAsked:
+    """Token of an Authenticate."""
+
+    id: str
+    compression: Compression
+    extensions: frozenset[str]
+
+
+def connect(state: State, message: Message) -> None:
+    """Ask for the credentials' check. May be repeated; a failed repetition leaves the session as it was."""
+    headers = message.headers
+    username, password = headers.get("authUsername", ""), headers.get("authPassword", "")
+    auth_token = headers.get("authToken", "")
+    token = ConnectAsked(
+        message.id,
+        choose(headers.get("supported-compression", ""), state.settings.compressions),
+        _granted(headers.get("supported-extensions", "")),
+    )
+    if state.context.authentication and not auth_token and not (username and password):
+        missing = "send the headers authUsername and authPassword, or authToken, with Connect"
+        refuse(state, token, AuthRequired(f"this broker asks for credentials; {missing}"))
+        return
+    state.authenticating = True
+    state.ask(Authenticate(token, username, password, auth_token))
+
+
+def _granted(offered: str) -> frozenset[str]:
+    names = {name.strip().lower() for name in offered.split(",")}
+    return frozenset(names.intersection(EXTENSIONS))
+
+
+def accept(state: State, token: ConnectAsked, principal: Principal) -> None:
+    """Answer with ConnectAck. Extensions are agreed once, compression with every Connect."""
+    if state.principal is None:
+        state.extensions = token.extensions
+        state.publishes.any_payload = state.bulk
+    state.authenticating = False
+    state.principal = principal
+    headers = {"connectionId": state.context.connection_id, "serverVersion": state.context.server_version}
+    if token.compression:
+        headers["negotiated-compression"] = token.compression.name.lower()
+    if state.extensions:
+        headers["negotiated-extensions"] = ",".join(name for name in EXTENSIONS if name in state.extensions)
+    # The answer itself goes as the peer could read before: compression begins with the frame after it.
+    state.outbox.send(encode_body(CommandType.CONNECT_ACK, token.id, headers=headers))
+    state.outbox.compression = token.compression
+
+
+def refuse(state: State, token: ConnectAsked, error: VibeMQError) -> None:
+    """Answer with an Error; the peer may try again, not for ever."""
+    state.authenticating = False
+    state.failed_attempts += 1
+    state.error(token.id, error)
+    if error.closes_connection or state.failed_attempts >= state.settings.auth_attempts_max:
+        state.closing = True

@@ -1,0 +1,96 @@
+"""Whether payloads are JSON as the .NET peer reads it: one strict value, at most 64 levels deep.
+
+Its reader gives up its connection over a payload that is not, so none may get through; and a check of every message
+must be cheap. `JsonCheck.bad` parses a whole batch at once: payloads are joined into one array with an unguessable
+string between them. The array has the right length and that string at every odd place exactly when each payload is
+one value of its own: text that closes or opens a bracket too many would swallow a separator or move it.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+_STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]+|\\.)*+"|[\[{\]}]', re.DOTALL)
+
+_CONTAINERS = (dict, list)
+
+
+class JsonCheck:
+    """Args:
+    depth_max: levels of brackets allowed.
+    nonce: text that no peer can know.
+    """
+
+    def __init__(self, *, depth_max: int, nonce: str) -> None:
+        self._depth_max = depth_max
+        self._nonce = nonce
+        self._separator = b"," + orjson.dumps(nonce) + b","
+
+    def bad(self, payloads: Sequence[bytes]) -> list[int]:
+        """Indexes of the payloads that are not JSON; absent (empty) ones must be left out by the caller."""
+        if not payloads or self._all_good(payloads):
+            return []
+        return [index for index, payload in enumerate(payloads) if not self.is_json(payload)]
+
+    def _all_good(self, payloads: Sequence[bytes]) -> bool:
+        text = b"[" + self._separator.join(payloads) + b"]"
+        try:
+            values = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return False
+        count = len(payloads)
+        if len(values) != 2 * count - 1 or values[1::2] != [self._nonce] * (count - 1):
+            return False
+        # N levels need N brackets to open and N to close, so a short payload cannot be too deep.
+        longest = 2 * self._depth_max
+        return all(
+            type(value) not in _CONTAINERS or len(payload) <= longest or self._is_shallow(payload)
+            for value, payload in zip(values[::2], payloads, strict=True)
+        )
+
+    def is_json(self, payload: bytes) -> bool:
+        try:
+            orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            if not _is_json_by_the_letter(payload):
+                return False
+        return self._is_shallow(payload)
+
+    def _is_shallow(self, payload: bytes) -> bool:
+        """Whether valid JSON is within the depth. Brackets inside strings do not count."""
+        if payload.count(b"[") + payload.count(b"{") <= self._depth_max:
+            return True
+        depth = 0
+        for token in _STRINGS_AND_BRACKETS.findall(payload):
+            if token in b"[{":
+                depth += 1
+                if depth > self._depth_max:
+                    return False
+            elif token in b"]}":
+                depth -= 1
+        return True
+
+
+def _is_json_by_the_letter(payload: bytes) -> bool:
+    """For what orjson refuses although the grammar allows it: lone surrogate escapes, numbers beyond a double."""
+    try:
+        json.loads(payload.decode(), parse_constant=_refuse, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def as_json(payload: bytes) -> tuple[bytes, bool]:
+    """Any bytes as a JSON string: their text, or, when they are not UTF-8, base64 and True."""
+    try:
+        return orjson.dumps(payload.decode()), False
+    except UnicodeDecodeError:
+        return b'"' + base64.b64encode(payload) + b'"', True

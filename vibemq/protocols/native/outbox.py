@@ -1,0 +1,73 @@
+"""What one connection will send: frames in order, compressed as agreed."""
+
+from vibemq.errors import LocalProtocolError
+from vibemq.protocols.native.compression import Compression
+from vibemq.protocols.native.frames import HEADER, encode_frame
+from vibemq.protocols.native.wire import VERSION, CommandType, str16
+
+_EMPTY_REST = b"\0\0\0\0\0\0"
+"""No payload, no headers."""
+_MESSAGE_ID = str16("messageId")
+_QUEUE_NAME = str16("queueName")
+
+
+class Outbox:
+    def __init__(self, *, body_bytes_max: int, threshold: int) -> None:
+        self.body_bytes_max = body_bytes_max
+        self.compression = Compression.NONE
+        self._threshold = threshold
+        self._parts: list[bytes] = []
+
+    def send(self, body: bytes) -> None:
+        """Queue one body. Raises LocalProtocolError when it is larger than a peer accepts."""
+        frame = encode_frame(body, self.compression, self._threshold, body_bytes_max=self.body_bytes_max)
+        self._parts.append(frame)
+
+    def send_frames(self, frames: bytes) -> None:
+        """Queue finished frames, as they are."""
+        self._parts.append(frames)
+
+    def compresses(self, body_size: int) -> bool:
+        """Whether a body of this size must go through `send` one by one."""
+        return self.compression is not Compression.NONE and body_size >= self._threshold
+
+    def take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+
+def send_publish_acks(outbox: Outbox, ids: list[bytes], queue_block: bytes, *, with_headers: bool) -> None:
+    """Queue one PublishAck for each id (as str16 blocks). `with_headers` repeats id and queue as the seed's clients
+    read them. Ids of one length, the rule, cost one join for all."""
+    if not ids:
+        return
+    if len(set(map(len, ids))) > 1:
+        for id_block in ids:
+            send_publish_acks(outbox, [id_block], queue_block, with_headers=with_headers)
+        return
+    id_size = len(ids[0])
+    start = bytes((VERSION, CommandType.PUBLISH_ACK))
+    if with_headers:
+        middle = queue_block + b"\0\0\0\0\0\x02" + _MESSAGE_ID
+        tail = _QUEUE_NAME + queue_block
+        size = 2 + 2 * id_size + len(middle) + len(tail)
+    else:
+        middle, tail = queue_block + _EMPTY_REST, b""
+        size = 2 + id_size + len(middle)
+    if size > outbox.body_bytes_max:
+        raise LocalProtocolError(f"a PublishAck of {size:,} B does not fit into a frame")
+    if outbox.compresses(size):
+        for id_block in ids:
+            outbox.send(
+                b"".join((start, id_block, middle, id_block, tail) if with_headers else (start, id_block, middle))
+            )
+        return
+    head = HEADER.pack(size, Compression.NONE) + start
+    if with_headers:
+        frames = b"".join([part for id_block in ids for part in (head, id_block, middle, id_block, tail)])
+    else:
+        frames = head + (middle + head).join(ids) + middle
+    outbox.send_frames(frames)

@@ -1,0 +1,211 @@
+"""One connection of the native protocol, without a socket or a clock. Contract: `vibemq.protocols.session.Session`.
+
+reading      intake (frames) -> publish, ledger (hot paths) · commands, bulk, admin, handshake (the rest)
+answering    replies (tokens) -> outbox
+delivering   deliver
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, VibeMQError
+from vibemq.model.commands import Settle, Settlement
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.runs import Run, runs_of
+from vibemq.model.stored import Slice
+from vibemq.protocols.native import extensions, handshake
+from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
+from vibemq.protocols.native.errors import error_body, sentence, wire_code
+from vibemq.protocols.native.handshake import ConnectAsked
+from vibemq.protocols.native.intake import Intake
+from vibemq.protocols.native.replies import ask_plain
+from vibemq.protocols.native.settings import NativeSettings
+from vibemq.protocols.native.state import Pending, State
+from vibemq.protocols.native.subscriptions import Subscription
+from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.session import Principal, Request, SessionContext
+
+_TOO_LARGE = "too large for this protocol"
+
+
+class NativeSession:
+    """See `vibemq.protocols.session.Session` for what each verb means."""
+
+    def __init__(self, context: SessionContext, settings: NativeSettings) -> None:
+        self._state = State.of(context, settings)
+        self._intake = Intake(self._state)
+        self._deliveries = PlainDeliveries(self._state.outbox, self._state.json)
+        self._fatal: RemoteProtocolError | None = None
+        self._ended = False
+        self._heard = False
+        self._heard_at = context.now
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        if data:
+            self._heard = True
+            self._intake.append(data)
+        else:
+            self._ended = True
+
+    def commands(self) -> Sequence[Request]:
+        state = self._state
+        if self._fatal is None:
+            try:
+                self._intake.read()
+            except RemoteProtocolError as error:
+                self._fatal = error
+        requests, state.requests = state.requests, []
+        if self._fatal is not None and not requests:
+            self._hang_up(self._fatal)
+            raise self._fatal
+        if self._ended and not state.authenticating:
+            state.closing = True
+        return requests
+
+    def _hang_up(self, error: RemoteProtocolError) -> None:
+        """Last words, once: .NET clients ignore them, people with a packet dump do not."""
+        if not self._state.closing:
+            self._state.closing = True
+            self._state.outbox.send(error_body(self._state.context.new_id(), error))
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def authenticated(self, token: Any, principal: Principal) -> None:
+        handshake.accept(self._state, cast(ConnectAsked, token), principal)
+
+    def refused(self, token: Any, error: VibeMQError) -> None:
+        if isinstance(token, ConnectAsked):
+            handshake.refuse(self._state, token, error)
+        elif token is not None:
+            cast(Pending, token).refuse(self._state, error)
+        elif self._state.principal is None:
+            # The connection itself is turned away.
+            self._state.error(self._state.context.new_id(), error)
+            self._state.closing = True
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                token = cast(Pending, effect.token)
+                if isinstance(effect.result, VibeMQError):
+                    token.refuse(self._state, effect.result)
+                else:
+                    token.answer(self._state, effect.result)
+            elif isinstance(effect, ConsumerEnded):
+                self._consumer_ended(effect)
+
+    def _consumer_ended(self, effect: ConsumerEnded) -> None:
+        subscription = self._state.subscriptions.of_consumer(effect.consumer)
+        if subscription is None:
+            return
+        self._state.subscriptions.remove(subscription)
+        if subscription.plain:
+            # There is no frame to tell such a peer; it expects to be served again once the queue is back.
+            self._state.wanted.add(subscription.queue, self._state.now)
+        else:
+            code, text = wire_code(effect.error), sentence(effect.error)
+            self._state.outbox.send(extensions.subscription_ended(subscription.id, effect.queue, code, text))
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        subscription = self._state.subscriptions.of_consumer(deliver.consumer)
+        if subscription is None:
+            runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
+            self._settle(deliver.consumer, Settlement.RELEASE, runs, "")
+            return
+        for piece in slices:
+            if subscription.plain:
+                too_large = self._deliver_plain(deliver, piece, subscription)
+            else:
+                too_large = self._deliver_bulk(deliver, piece, subscription)
+            if too_large:
+                self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), _TOO_LARGE)
+
+    def _deliver_plain(self, deliver: Deliver, piece: Slice, subscription: Subscription) -> list[int]:
+        acquired = deliver.acquired or {}
+        ids, sequences, too_large = self._deliveries.send(piece, subscription.queue_block, acquired)
+        if not deliver.settled:
+            self._state.ledger.note(ids, deliver.consumer, sequences)
+        return too_large
+
+    def _deliver_bulk(self, deliver: Deliver, piece: Slice, subscription: Subscription) -> list[int]:
+        outbox = self._state.outbox
+        too_large: list[int] = []
+        acquired = deliver.acquired or {}
+        for first, body in bulk_bodies(piece, subscription.id, deliver.queue, acquired, outbox.body_bytes_max):
+            if body is None:
+                too_large.append(first)
+            else:
+                outbox.send(body)
+        return too_large
+
+    def _settle(self, consumer: int, verb: Settlement, runs: list[Run], reason: str) -> None:
+        """Give back what cannot be delivered; the next `commands()` returns it."""
+        self._state.ask(Settle(self._state.session, None, consumer, verb, runs, reason=reason))
+
+    def data_to_send(self) -> bytes:
+        return self._state.outbox.take()
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        state = self._state
+        state.now = max(state.now, now)
+        if self._heard:
+            self._heard = False
+            self._heard_at = state.now
+        if self._fatal is not None:
+            self._hang_up(self._fatal)
+            return
+        deadline = self._silence_deadline()
+        if deadline is not None and state.now >= deadline and not state.closing:
+            self._give_up()
+        for queue in state.wanted.due(state.now):
+            if state.subscriptions.of_queue(queue) is None and not state.subscriptions.full:
+                ask_plain(state, queue, [])
+
+    def _silence_deadline(self) -> int | None:
+        state, limits = self._state, self._state.context.limits
+        if state.principal is not None:
+            return self._heard_at + limits.idle_timeout_ms if limits.idle_timeout_ms else None
+        # The peer has done its part while its credentials are being checked.
+        return None if state.authenticating else state.context.now + limits.handshake_timeout_ms
+
+    def _give_up(self) -> None:
+        state, limits = self._state, self._state.context.limits
+        state.closing = True
+        if state.principal is None:
+            wait_ms = limits.handshake_timeout_ms
+            state.error(state.context.new_id(), NotAuthenticated(f"no successful Connect within {wait_ms} ms"))
+        else:
+            self._say_goodbye("idle_timeout")
+
+    def next_deadline(self) -> int | None:
+        state = self._state
+        if self._fatal is not None or state.requests:
+            return state.now
+        deadlines = (self._silence_deadline(), state.wanted.next_due())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def shutdown(self, reason: str) -> None:
+        state = self._state
+        if state.principal is not None:
+            self._say_goodbye(reason)
+        elif not state.closing:
+            # A client takes any first frame but an Error for a ConnectAck.
+            state.error(state.context.new_id(), ShuttingDown(f"the broker is stopping ({reason}); connect again later"))
+
+    def _say_goodbye(self, reason: str) -> None:
+        state = self._state
+        state.outbox.send(encode_body(CommandType.DISCONNECT, state.context.new_id(), headers={"reason": reason}))
+
+    @property
+    def closing(self) -> bool:
+        return self._state.closing
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._state.principal

@@ -1,0 +1,104 @@
+"""What the parts of one native session share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from vibemq.errors import LocalProtocolError, MessageTooLarge, VibeMQError
+from vibemq.protocols.native.errors import error_body
+from vibemq.protocols.native.extensions import BATCH_EXTENSION
+from vibemq.protocols.native.headers import HeaderReader
+from vibemq.protocols.native.jsoncheck import JsonCheck
+from vibemq.protocols.native.ledger import AckIntake, Ledger
+from vibemq.protocols.native.outbox import Outbox
+from vibemq.protocols.native.publish import PublishIntake
+from vibemq.protocols.native.settings import NativeSettings
+from vibemq.protocols.native.subscriptions import Subscriptions, Wanted
+from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.session import Principal, Request, SessionContext
+
+_LEDGER_ENTRIES_LEAST = 4096
+
+
+class Pending(Protocol):
+    """A token: the session's note about a command that waits for its answer."""
+
+    def answer(self, state: "State", result: Any) -> None: ...
+
+    def refuse(self, state: "State", error: VibeMQError) -> None: ...
+
+
+@dataclass(slots=True)
+class State:
+    context: SessionContext
+    settings: NativeSettings
+    now: int
+    outbox: Outbox
+    json: JsonCheck
+    headers: HeaderReader
+    publishes: PublishIntake
+    ledger: Ledger
+    acks: AckIntake
+    subscriptions: Subscriptions
+    wanted: Wanted = field(default_factory=Wanted)
+    principal: Principal | None = None
+    extensions: frozenset[str] = frozenset()
+    requests: list[Request] = field(default_factory=list)
+    """What `commands()` returns next."""
+    authenticating: bool = False
+    left: bool = False
+    """The peer said goodbye: nothing more is read."""
+    failed_attempts: int = 0
+    closing: bool = False
+
+    @classmethod
+    def of(cls, context: SessionContext, settings: NativeSettings) -> "State":
+        limits = context.limits
+        json = JsonCheck(depth_max=limits.json_depth_max, nonce=context.new_id())
+        headers = HeaderReader(headers_max=limits.headers_max, value_units_max=limits.header_value_units_max)
+        ledger = Ledger(entries_max=_LEDGER_ENTRIES_LEAST)
+        return cls(
+            context,
+            settings,
+            context.now,
+            Outbox(body_bytes_max=limits.body_bytes_max, threshold=settings.compression_threshold),
+            json,
+            headers,
+            PublishIntake(body_bytes_max=limits.body_bytes_max, headers=headers, json=json),
+            ledger,
+            AckIntake(ledger),
+            Subscriptions(subscriptions_max=settings.subscriptions_max),
+        )
+
+    @property
+    def session(self) -> int:
+        return self.context.session
+
+    @property
+    def bulk(self) -> bool:
+        """Whether the peer speaks batch/1."""
+        return BATCH_EXTENSION in self.extensions
+
+    def ask(self, request: Request) -> None:
+        self.requests.append(request)
+
+    def reply(
+        self,
+        kind: CommandType,
+        message_id: str,
+        queue: str = "",
+        payload: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Queue an answer; one too large for a frame becomes an Error."""
+        try:
+            self.outbox.send(encode_body(kind, message_id, queue, payload, headers or {}))
+        except LocalProtocolError as error:
+            self.error(message_id, MessageTooLarge(f"the answer is too large: {error}; ask for less at a time"))
+
+    def error(self, message_id: str, error: VibeMQError) -> None:
+        self.outbox.send(error_body(message_id, error))
+
+    def fit_ledger(self) -> None:
+        """Room for all that the plain subscriptions may hold, and for as much again that was never settled."""
+        self.ledger.entries_max = _LEDGER_ENTRIES_LEAST + 4 * self.settings.prefetch * len(self.subscriptions)

@@ -1,0 +1,118 @@
+"""The subscriptions of one connection, and queues that are gone but still wanted."""
+
+from dataclasses import dataclass, field
+
+from vibemq.errors import InvalidMessage, LimitError
+from vibemq.protocols.native.wire import str16
+
+_ENDED_MAX = 1024
+_WAIT_FIRST_MS = 1_000
+_WAIT_MAX_MS = 30_000
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One consumer. A plain client has one per queue, known by the queue's name; with batch/1 the id names it."""
+
+    consumer: int
+    id: str
+    queue: str
+    queue_block: bytes
+    plain: bool
+    active: bool = False
+    """The engine has said yes."""
+    asked_by: list[str] = field(default_factory=list)
+    """Ids of the Subscribe frames that wait for the engine's answer."""
+
+
+class Subscriptions:
+    def __init__(self, *, subscriptions_max: int) -> None:
+        self._max = subscriptions_max
+        self._next_consumer = 1
+        self._by_consumer: dict[int, Subscription] = {}
+        self._by_queue: dict[str, Subscription] = {}
+        self._by_id: dict[str, Subscription] = {}
+        self._ended: dict[str, int] = {}
+        """Id -> consumer of subscriptions that are over, whose messages may still be settled."""
+
+    def __len__(self) -> int:
+        return len(self._by_consumer)
+
+    @property
+    def full(self) -> bool:
+        return len(self._by_consumer) >= self._max
+
+    def add(self, message_id: str, queue: str, *, plain: bool) -> Subscription:
+        """Raises LimitError, or InvalidMessage when the id is in use."""
+        if self.full:
+            raise LimitError(f"a connection may have {self._max} subscriptions; open another connection")
+        if not plain and message_id in self._by_id:
+            raise InvalidMessage(
+                f"the subscription id {message_id[:64]!r} is in use on this connection; take a new one"
+            )
+        subscription = Subscription(self._next_consumer, message_id, queue, str16(queue), plain, asked_by=[message_id])
+        self._next_consumer += 1
+        self._by_consumer[subscription.consumer] = subscription
+        if plain:
+            self._by_queue[queue] = subscription
+        else:
+            self._by_id[message_id] = subscription
+        return subscription
+
+    def of_consumer(self, consumer: int) -> Subscription | None:
+        return self._by_consumer.get(consumer)
+
+    def of_queue(self, queue: str) -> Subscription | None:
+        """A plain client's."""
+        return self._by_queue.get(queue)
+
+    def of_id(self, message_id: str) -> Subscription | None:
+        return self._by_id.get(message_id)
+
+    def consumer_of(self, message_id: str) -> int | None:
+        """For settlements: subscriptions that are over count too, the last thousand of them."""
+        subscription = self._by_id.get(message_id)
+        return subscription.consumer if subscription is not None else self._ended.get(message_id)
+
+    def forget_name(self, subscription: Subscription) -> None:
+        """It is being unsubscribed: its queue or id may be used again, its deliveries still arrive."""
+        if self._by_queue.get(subscription.queue) is subscription:
+            del self._by_queue[subscription.queue]
+        if self._by_id.pop(subscription.id, None) is not None:
+            self._ended[subscription.id] = subscription.consumer
+            if len(self._ended) > _ENDED_MAX:
+                del self._ended[next(iter(self._ended))]
+
+    def remove(self, subscription: Subscription) -> None:
+        """It is over; nothing may be delivered for it any more."""
+        self.forget_name(subscription)
+        self._by_consumer.pop(subscription.consumer, None)
+
+
+class Wanted:
+    """Queues that were deleted under a plain client's subscription.
+
+    Such a client cannot be told, and its subscription is to outlive the queue: it is asked for again, later and
+    later, without creating the queue.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[str, tuple[int, int]] = {}
+        """Queue -> (when to ask, wait after that)."""
+
+    def add(self, queue: str, now: int) -> None:
+        _, wait_ms = self._due.get(queue, (0, _WAIT_FIRST_MS))
+        self._due[queue] = (now + wait_ms, min(2 * wait_ms, _WAIT_MAX_MS))
+
+    def discard(self, queue: str) -> None:
+        self._due.pop(queue, None)
+
+    def due(self, now: int) -> list[str]:
+        """Queues to ask for now; each stays until `discard`, and is due again after a longer wait."""
+        queues = [queue for queue, (when, _) in self._due.items() if when <= now]
+        for queue in queues:
+            self.add(queue, now)
+        return queues
+
+    def next_due(self) -> int | None:
+        return min((when for when, _ in self._due.values()), default=None)

@@ -1,0 +1,84 @@
+"""`vibemq serve`: one broker, one process, its signals and its words on stdout."""
+
+import asyncio
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import anyio
+import orjson
+
+from vibemq.config import Settings
+from vibemq.server import logs
+from vibemq.server.broker import Broker
+
+log = logging.getLogger("vibemq.app")
+
+EXIT_STORAGE_FAILED = 70
+SWITCH_INTERVAL_S = 0.0005
+"""A flush thread gets the interpreter back this soon beside a busy event loop; Python's own 5 ms make it a convoy."""
+
+
+def serve(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT, drain, and return the exit code.
+
+    Prints one JSON line per listener on stdout, then `{"event": "ready"}`; logs go to stderr. A second signal ends at
+    once. Ends the process with code 70 when a write failed with an unknown outcome.
+
+    Raises:
+        ConfigInvalid, StorageError: nothing was served.
+    """
+    logs.set_up(settings.log)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+    return anyio.run(_serve, settings, backend="asyncio", backend_options=options)
+
+
+async def _serve(settings: Settings) -> int:
+    async with Broker(settings=settings, on_fatal=_end_now) as broker:
+        _obey_signals(broker)
+        for listening in broker.listening:
+            _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
+        if broker.http_address is not None:
+            host, port = broker.http_address
+            _say("listening", protocol="http", host=host, port=port)
+        _say("ready")
+        await broker.run()
+    return 0
+
+
+def _obey_signals(broker: Broker) -> None:
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def obey(number: int) -> None:
+        if seen:
+            log.warning("second signal: ending at once")
+            _flush_streams()
+            os._exit(128 + number)
+        seen.append(number)
+        log.info("%s: draining", signal.Signals(number).name, extra={"event": "broker.draining"})
+        broker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, obey, number)
+
+
+def _end_now(error: BaseException) -> None:
+    """Nobody knows what is on disk: no goodbye, no flush, no further word to storage. Recovery decides."""
+    _flush_streams()
+    os._exit(EXIT_STORAGE_FAILED)
+
+
+def _flush_streams() -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _say(event: str, **fields: Any) -> None:
+    sys.stdout.write(orjson.dumps({"event": event, **fields}).decode() + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,152 @@
+"""Puts a broker together from its parts, in the order in which they need each other."""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anyio.abc import TaskGroup
+
+from vibemq import plugins
+from vibemq.config import Settings
+from vibemq.engine import Engine, EngineSettings
+from vibemq.errors import ConfigInvalid
+from vibemq.model.options import options_from_dict
+from vibemq.server.admin import Admin
+from vibemq.server.authority import Authority
+from vibemq.server.checks import plugin_settings
+from vibemq.server.clock import Clock
+from vibemq.server.committer import Committer
+from vibemq.server.contracts import QueueEngine
+from vibemq.server.health import Condition
+from vibemq.server.inner import INNER_SESSION, InnerSession
+from vibemq.server.keeper import Keeper
+from vibemq.server.lanes import Switchboard
+from vibemq.server.metrics import Metrics
+from vibemq.server.roster import Roster
+from vibemq.server.shell import Shell
+from vibemq.server.store import Store
+from vibemq.server.ticker import Ticker
+from vibemq.server.turn import Turn
+from vibemq.storage.interface import Plugin
+
+Reports = Mapping[str, Callable[[], Awaitable[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The parts that the broker's owner needs again."""
+
+    engine: QueueEngine
+    shell: Shell
+    keeper: Keeper
+    inner: InnerSession
+
+
+def new_id() -> str:
+    """32 hex digits from the system's source."""
+    return os.urandom(16).hex()
+
+
+def storage_plugin(settings: Settings) -> tuple[Plugin, Any]:
+    """The provider's plug-in and its checked options. Raises ConfigInvalid."""
+    name = settings.storage.provider
+    try:
+        plugin: Plugin = plugins.find("storage", name)
+    except LookupError as error:
+        raise ConfigInvalid(f"storage provider {name!r} cannot be used: {error}") from error
+    return plugin, plugin_settings(plugin.settings, settings.storage.settings, f"the {name} provider's settings")
+
+
+async def assemble(
+    settings: Settings,
+    condition: Condition,
+    metrics: Metrics,
+    reports: Callable[[Store, Roster], Reports],
+    tasks: TaskGroup,
+    fatal: Callable[[BaseException], None],
+    opened: Callable[[Store], None],
+) -> Assembly:
+    """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
+
+    Args:
+        reports: makes the admin verbs that need no arguments.
+        opened: called with the store once it has to be closed.
+
+    Raises:
+        ConfigInvalid, StorageError
+    """
+    plugin, provider_settings = storage_plugin(settings)
+    if plugin.durable:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = Authority(settings.auth)
+    store = Store(plugin.create(settings.data_dir, provider_settings))
+    opened(store)
+    state = await store.begin(store.provider.open)
+
+    clock = Clock(not_before=state.instant)
+    queue_defaults = options_from_dict(settings.queue_defaults)
+    engine: QueueEngine = Engine(
+        EngineSettings(
+            auto_create=settings.auto_create,
+            queue_defaults=queue_defaults,
+            capacity_messages_default=settings.limits.capacity_messages_default,
+            block_timeout_ms=settings.limits.block_timeout_ms,
+            transient_only=not plugin.durable,
+        ),
+        jitter=random.Random().random,  # noqa: S311  # spreads retries; nothing secret
+        new_id=new_id,
+    )
+    turn = Turn()
+    switchboard = Switchboard()
+    committer = Committer(
+        store=store,
+        engine=engine,
+        switchboard=switchboard,
+        clock=clock,
+        metrics=metrics,
+        weak_flush_ms=settings.weak_flush_ms,
+        wake=turn.wake,
+        fatal=fatal,
+    )
+    roster = Roster(
+        settings.limits,
+        metrics,
+        clock,
+        authentication=authority.enabled,
+        queue_defaults=queue_defaults,
+        new_id=new_id,
+    )
+    inner = InnerSession(lambda commands: committer.submit(engine.handle(commands, clock.now())))
+    switchboard.connect(INNER_SESSION, inner.take)
+    shell = Shell(
+        loop=asyncio.get_running_loop(),
+        engine=engine,
+        clock=clock,
+        store=store,
+        committer=committer,
+        switchboard=switchboard,
+        turn=turn,
+        ticker=Ticker(engine, committer, clock),
+        roster=roster,
+        authority=authority,
+        limits=settings.limits,
+        metrics=metrics,
+        admin=Admin(engine, store, inner, clock, reports(store, roster)),
+        tasks=tasks,
+        fatal=fatal,
+    )
+    turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine]
+    keeper = Keeper(
+        store=store,
+        roster=roster,
+        clock=clock,
+        condition=condition,
+        limits=settings.limits,
+        decide=shell.decide,
+        fatal=fatal,
+    )
+    committer.submit(engine.restore(state, clock.now()))
+    return Assembly(engine, shell, keeper, inner)

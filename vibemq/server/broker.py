@@ -1,0 +1,233 @@
+"""A broker inside a program, and the one that `vibemq serve` runs.
+
+async with vibemq.Broker(data_dir="data") as broker:
+    async with vibemq.connect(broker.url) as mq:
+        ...
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from vibemq.config import Http, Listener, Settings, StorageChoice
+from vibemq.errors import StorageFailed
+from vibemq.model.effects import QueueInfo
+from vibemq.server.assembly import Assembly, assemble
+from vibemq.server.health import Condition
+from vibemq.server.listener import Listening, entrance_of, listen
+from vibemq.server.metrics import Metrics
+from vibemq.server.reporting import make_report, operator_reports
+from vibemq.server.stopping import drain
+from vibemq.server.store import Store
+from vibemq.server.web_server import WebServer
+
+log = logging.getLogger("vibemq.broker")
+
+
+class Broker:
+    """One broker. Use it once, as an asynchronous context manager, in any program that runs on asyncio.
+
+    Args:
+        data_dir: where the queues live; one process at a time.
+        settings: everything else at once; then the other arguments must be left alone.
+        host, port: of the native listener; port 0 = any free one, see `port` and `url`.
+        http_port: serve health and metrics there; None = not at all.
+        storage: name of the storage provider.
+        on_fatal: called, instead of ending the context, when a write failed with an unknown outcome.
+
+    Leaving the context drains: clients are told, what they hold is released, everything is flushed and closed.
+    When storage fails, the body is cancelled and StorageFailed comes out of the context.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        settings: Settings | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        http_port: int | None = None,
+        storage: str = "lmdb",
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        if settings is None:
+            settings = Settings(
+                data_dir=Path(data_dir if data_dir is not None else "vibemq-data"),
+                storage=StorageChoice(provider=storage),
+                listeners=(Listener(host=host, port=port),),
+                http=Http(enabled=http_port is not None, port=http_port or 0),
+            )
+        elif data_dir is not None:
+            raise TypeError("give either data_dir or settings, not both")
+        self.settings = settings
+        self.listening: list[Listening] = []
+        self.metrics_counters = Metrics()
+        self.condition = Condition()
+        self._on_fatal = on_fatal
+        self._parts: Assembly | None = None
+        self._store: Store | None = None
+        self._web: WebServer | None = None
+        self._tasks: TaskGroup | None = None
+        self._failure: BaseException | None = None
+        self._failed = asyncio.Event()
+        self._stop = asyncio.Event()
+        self.report = make_report(self.condition, self.metrics_counters, lambda: self._parts)
+
+    # -- the operations of a broker -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until `stop` is called."""
+        await self._stop.wait()
+
+    def stop(self) -> None:
+        """Have `run` return; leaving the context then drains."""
+        self._stop.set()
+
+    def list_queues(self) -> list[QueueInfo]:
+        return self._running().engine.queue_infos()
+
+    def queue_info(self, name: str) -> QueueInfo | None:
+        return self._running().engine.queue_info(name)
+
+    def metrics(self) -> dict[str, Any]:
+        """As /metrics/ shows them."""
+        return self.report.json_metrics()
+
+    def health(self) -> dict[str, Any]:
+        """As /health/ shows it."""
+        return self.report.health()
+
+    @property
+    def port(self) -> int:
+        """Of the first listener."""
+        return self.listening[0].port
+
+    @property
+    def url(self) -> str:
+        """Where `vibemq.connect` finds the native listener."""
+        native = next(listening for listening in self.listening if listening.protocol == "native")
+        host = f"[{native.host}]" if ":" in native.host else native.host
+        return f"vibemq://{host}:{native.port}"
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        return (self._web.host, self._web.port) if self._web is not None else None
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        try:
+            await self._start(self._tasks)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._abandon()
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        assert self._tasks is not None
+        with anyio.CancelScope(shield=True):
+            if self._failure is None:
+                await self._finish()
+            else:
+                await self._abandon()
+        self._tasks.cancel_scope.cancel()
+        # The group sees only its own cancellation, never the body's error: it would come out wrapped in a group.
+        ours = isinstance(error, asyncio.CancelledError) and self._failure is not None
+        await self._tasks.__aexit__(*((kind, error, trace) if ours else (None, None, None)))
+        if self._failure is not None:
+            raise self._as_storage_failure(self._failure)
+        return False
+
+    async def _start(self, tasks: TaskGroup) -> None:
+        settings = self.settings
+        entrances = [(listener, entrance_of(listener)) for listener in settings.listeners]
+        if settings.http.enabled:
+            self._web = WebServer(settings.http, self.report)
+            tasks.start_soon(self._web.run)
+        tasks.start_soon(self._guard)
+        self._parts = await assemble(
+            settings,
+            self.condition,
+            self.metrics_counters,
+            operator_reports(settings, self.report),
+            tasks,
+            self._fatal,
+            self._opened,
+        )
+        for listener, entrance in entrances:
+            self.listening.append(await listen(listener, entrance, self._parts.shell))
+        tasks.start_soon(self._parts.keeper.run)
+        self.condition.started = True
+        log.info("ready", extra={"event": "broker.ready"})
+
+    def _opened(self, store: Store) -> None:
+        """Storage is open: from here on it has to be closed."""
+        self._store = store
+
+    async def _finish(self) -> None:
+        assert self._parts is not None
+        try:
+            await drain(self._parts, self.condition, self.listening, self.settings.drain_timeout_ms)
+            if self._store is not None and self._failure is None:
+                await self._store.close()
+        except StorageFailed as error:
+            self._fatal(error)
+        finally:
+            await self._abandon()
+        log.info("stopped", extra={"event": "broker.stopped"})
+
+    async def _abandon(self) -> None:
+        """Let go of everything without another word to storage. Harmless after a proper end."""
+        for listening in self.listening:
+            listening.server.close()
+        if self._parts is not None:
+            self._parts.shell.ticker.stop()
+            for connection in self._parts.shell.roster:
+                connection.drop("the broker has stopped")
+            await asyncio.sleep(0)
+        if self._store is not None:
+            self._store.abandon()
+        if self._web is not None:
+            self._web.stop()
+            self._web.close()
+
+    def _fatal(self, error: BaseException) -> None:
+        """A write or flush failed and nobody knows what is on disk: stop, and let recovery decide."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        self.condition.failed = True
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+        self._failed.set()
+
+    async def _guard(self) -> None:
+        await self._failed.wait()
+        assert self._tasks is not None
+        self._tasks.cancel_scope.cancel()
+
+    @staticmethod
+    def _as_storage_failure(error: BaseException) -> StorageFailed:
+        if isinstance(error, StorageFailed):
+            return error
+        failure = StorageFailed(f"storage failed in an unforeseen way: {error!r}")
+        failure.__cause__ = error
+        return failure
+
+    def _running(self) -> Assembly:
+        if self._parts is None:
+            raise RuntimeError("the broker is not running; use `async with Broker(...) as broker:`")
+        return self._parts

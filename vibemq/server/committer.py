@@ -1,0 +1,261 @@
+"""Group commit: outcomes to storage, and their gated effects to the world once their durability holds.
+
+Everything that all connections decide in one turn of the event loop becomes one append. Then, by durability:
+
+    TRANSIENT, ASYNC, WEAK   told when the append has returned
+    STRONG                   told when a flush that started after the append has returned
+
+One flush runs at a time, in the sync thread; while it runs the next group gathers, so a flush is shared by everyone
+who came meanwhile and nothing needs tuning. Weak data is flushed by a timer that is armed only while some is unsynced.
+
+TRANSIENT and ASYNC could be told before the append: with a provider that appends on the loop the wait is nothing,
+and with one that appends in a thread it lets a full disk be reported to the publisher instead of losing its message.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vibemq.errors import StorageFailed, StorageFull
+from vibemq.model.effects import Outcome
+from vibemq.model.options import Durability
+from vibemq.model.records import MessagesAdded
+from vibemq.server.clock import Clock
+from vibemq.server.contracts import QueueEngine
+from vibemq.server.lanes import Hold, Switchboard
+from vibemq.server.metrics import Metrics
+from vibemq.server.store import Store
+from vibemq.storage.interface import IStorageProvider
+
+log = logging.getLogger("vibemq.committer")
+
+
+@dataclass(slots=True)
+class Step:
+    """One outcome on its way to disk."""
+
+    outcome: Outcome
+    holds: list[Hold]
+    size: int
+    """Bytes of rows."""
+    begun: float
+    position: int = 0
+    """How many appends had returned when its own had; a flush that starts later covers it."""
+
+
+def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> dict[int, StorageFull]:
+    """Append all steps as one batch; when that is too much, each by itself, so that only the offender is refused.
+
+    Returns the refused ones by index.
+    """
+    records = [record for step in steps for record in step.outcome.records]
+    if not records:
+        return {}
+    try:
+        storage.append(records)
+        return {}
+    except StorageFull as error:
+        if len(steps) == 1:
+            return {0: error}
+    refused: dict[int, StorageFull] = {}
+    for index, step in enumerate(steps):
+        try:
+            if step.outcome.records:
+                storage.append(step.outcome.records)
+        except StorageFull as error:
+            refused[index] = error
+    return refused
+
+
+class Committer:
+    """Drives outcomes of the engine through storage. Lives on the event loop; `wake` asks for a `turn` soon."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: QueueEngine,
+        switchboard: Switchboard,
+        clock: Clock,
+        metrics: Metrics,
+        weak_flush_ms: int,
+        wake: Callable[[], None],
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._switchboard = switchboard
+        self._clock = clock
+        self._metrics = metrics
+        self._weak_flush_s = weak_flush_ms / 1000
+        self._wake = wake
+        self._fatal = fatal
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[Step] = []
+        self._awaiting_flush: list[Step] = []
+        self._appending = False
+        self._flushing = False
+        self._flush_again = False
+        self._dead = False
+        self._appends = 0
+        self._flushed_appends = 0
+        self._weak_appends = 0
+        self._weak_timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.backlog_bytes = 0
+        """Rows of outcomes that have not been told yet; publishers pause when it grows."""
+
+    @property
+    def dead(self) -> bool:
+        """A write failed with an unknown outcome: nobody is told anything any more."""
+        return self._dead
+
+    def submit(self, outcome: Outcome) -> None:
+        """Take one outcome: tell what may be told, keep what must be kept."""
+        if self._dead:
+            return
+        holds = self._switchboard.accept(outcome)
+        if not (outcome.records or holds or outcome.ticket):
+            return
+        size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
+        self.backlog_bytes += size
+        self._gathered.append(Step(outcome, holds, size, self._loop.time()))
+        self._idle.clear()
+        self._wake()
+
+    def turn(self) -> None:
+        """Append what has gathered. Called once per loop turn."""
+        if self._dead or self._appending or not self._gathered:
+            return
+        steps, self._gathered = self._gathered, []
+        provider = self._store.provider
+        if self._store.blocking:
+            self._appending = True
+            self._store.begin(lambda: append_steps(provider, steps)).add_done_callback(
+                lambda done: self._appended_aside(steps, done)
+            )
+            return
+        try:
+            self._appended(steps, append_steps(provider, steps))
+        except Exception as error:
+            self._fail(error)
+
+    async def settled(self) -> None:
+        """Return when everything submitted so far, and what followed from it, has been told."""
+        await self._idle.wait()
+
+    async def finish(self) -> None:
+        """Settle, then flush once more: the last words of a graceful end."""
+        await self.settled()
+        if self._weak_timer is not None:
+            self._weak_timer.cancel()
+            self._weak_timer = None
+        if not self._dead and self._flushed_appends < self._appends:
+            await self._store.begin_sync()
+
+    def _appended_aside(self, steps: list[Step], done: "asyncio.Future[dict[int, StorageFull]]") -> None:
+        self._appending = False
+        if done.cancelled():
+            return
+        try:
+            self._appended(steps, done.result())
+        except Exception as error:
+            self._fail(error)
+        self._wake()
+
+    def _appended(self, steps: list[Step], refused: dict[int, StorageFull]) -> None:
+        if any(step.outcome.records for step in steps):
+            self._appends += 1
+            self._metrics.appends += 1
+        for index, step in enumerate(steps):
+            step.position = self._appends
+            if index in refused:
+                self._refuse(step, refused[index])
+                continue
+            durability = step.outcome.durability
+            if step.outcome.records and durability >= Durability.WEAK:
+                self._expect_weak_flush()
+            waits = bool(step.holds) or step.outcome.ticket != 0
+            if durability is Durability.STRONG and waits and step.position > self._flushed_appends:
+                self._awaiting_flush.append(step)
+            else:
+                self._tell(step)
+        self._flush_if_asked()
+        self._note_idle()
+
+    def _refuse(self, step: Step, error: StorageFull) -> None:
+        self._switchboard.drop(step.holds)
+        self.backlog_bytes -= step.size
+        self._metrics.storage_full += 1
+        if not step.outcome.ticket:
+            # The engine has gone on from facts that could not be kept; only a restart brings both together again.
+            self._fail(StorageFailed(f"facts that cannot be taken back did not fit on the disk: {error}"))
+            return
+        self.submit(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
+
+    def _tell(self, step: Step) -> None:
+        self.backlog_bytes -= step.size
+        if step.holds:
+            self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
+            self._switchboard.release(step.holds)
+        if step.outcome.ticket:
+            self.submit(self._engine.committed(step.outcome.ticket, self._clock.now()))
+
+    def _expect_weak_flush(self) -> None:
+        self._weak_appends = self._appends
+        if self._weak_timer is None:
+            self._weak_timer = self._loop.call_later(self._weak_flush_s, self._weak_flush_due)
+
+    def _weak_flush_due(self) -> None:
+        self._weak_timer = None
+        if self._weak_appends > self._flushed_appends:
+            self._flush()
+
+    def _flush_if_asked(self) -> None:
+        if self._awaiting_flush or self._flush_again:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._dead:
+            return
+        if self._flushing:
+            self._flush_again = True
+            return
+        self._flushing = True
+        self._flush_again = False
+        covers, steps = self._appends, self._awaiting_flush
+        self._awaiting_flush = []
+        begun = self._loop.time()
+        self._store.begin_sync().add_done_callback(lambda done: self._flushed(covers, steps, begun, done))
+
+    def _flushed(self, covers: int, steps: list[Step], begun: float, done: "asyncio.Future[int]") -> None:
+        self._flushing = False
+        if done.cancelled():
+            return
+        try:
+            done.result()
+            self._metrics.fsync_seconds.observe(self._loop.time() - begun)
+            self._flushed_appends = covers
+            for step in steps:
+                self._tell(step)
+        except Exception as error:
+            self._fail(error)
+        self._flush_if_asked()
+        self._note_idle()
+        self._wake()
+
+    def _note_idle(self) -> None:
+        if not (self._gathered or self._awaiting_flush or self._appending or self._flushing):
+            self._idle.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._dead:
+            return
+        self._dead = True
+        self._gathered.clear()
+        self._awaiting_flush.clear()
+        self._idle.set()
+        log.critical("storage failed, the broker stops: %s", error, exc_info=error)
+        self._fatal(error)

@@ -1,0 +1,36 @@
+"""What the shell asks of the engine; written down here so that tests may stand in for it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Command
+from vibemq.model.effects import Outcome, QueueInfo
+from vibemq.model.runs import Run
+from vibemq.model.stored import StoredState
+
+
+class QueueEngine(Protocol):
+    """The face of `vibemq.engine` that the server uses. Pure: every call returns what to keep and what to tell."""
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Of all queues since start: published, delivered, settled, redelivered, dead_lettered …"""
+
+    def restore(self, state: StoredState, now: int) -> Outcome: ...
+
+    def handle(self, commands: Sequence[Command], now: int) -> Outcome: ...
+
+    def committed(self, ticket: int, now: int) -> Outcome: ...
+
+    def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome: ...
+
+    def tick(self, now: int) -> Outcome: ...
+
+    def next_deadline(self) -> int | None: ...
+
+    def queue_info(self, name: str) -> QueueInfo | None: ...
+
+    def queue_infos(self) -> list[QueueInfo]: ...
+
+    def waiting_runs(self, queue: str, limit: int) -> list[Run]: ...

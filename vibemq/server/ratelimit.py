@@ -1,0 +1,95 @@
+"""Token buckets, and bounded tables of them by address. Pure: the caller brings the time."""
+
+import ipaddress
+from collections import OrderedDict
+
+TABLE_MAX = 100_000
+
+
+class TokenBucket:
+    """`rate` tokens a second, at most `burst` saved up; full at birth."""
+
+    __slots__ = ("_burst", "_rate", "_tokens", "_updated")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._updated = now
+
+    def take(self, count: int, now: float) -> bool:
+        """Take `count` tokens; a batch bigger than the burst is let through when the bucket is full, on credit."""
+        self._tokens = min(self._burst, self._tokens + (now - self._updated) * self._rate)
+        self._updated = now
+        if self._tokens < min(count, self._burst):
+            return False
+        self._tokens -= count
+        return True
+
+
+class AddressLimiter:
+    """Limits how often something happens per address; the least recently seen addresses are forgotten first."""
+
+    def __init__(self, per_minute: int, *, table_max: int = TABLE_MAX) -> None:
+        self._per_minute = per_minute
+        self._table_max = table_max
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def allows(self, host: str, now: float) -> bool:
+        """Count one event of that host. `now` in monotonic seconds. Loopback and local sockets are exempt."""
+        key = network_of(host)
+        if not self._per_minute or key is None:
+            return True
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(self._per_minute / 60, self._per_minute, now)
+            if len(self._buckets) > self._table_max:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(key)
+        return bucket.take(1, now)
+
+
+class FailureBackoff:
+    """Slows guessing down: after `free` failures an address waits 1 s, then 2, 4 … up to `wait_max_s`."""
+
+    def __init__(self, *, free: int = 5, wait_max_s: float = 60.0, table_max: int = TABLE_MAX) -> None:
+        self._free = free
+        self._wait_max_s = wait_max_s
+        self._table_max = table_max
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def wait_s(self, host: str, now: float) -> float:
+        """Seconds until that address may try again; 0 = now."""
+        _, until = self._failures.get(network_of(host) or "local", (0, 0.0))
+        return max(0.0, until - now)
+
+    def failed(self, host: str, now: float) -> None:
+        key = network_of(host) or "local"
+        failures = self._failures.get(key, (0, 0.0))[0] + 1
+        # The exponent is capped before the shift: an attacker's failures must not become a huge integer.
+        wait = min(self._wait_max_s, float(1 << min(failures - self._free, 10))) if failures > self._free else 0.0
+        self._failures[key] = (failures, now + wait)
+        self._failures.move_to_end(key)
+        if len(self._failures) > self._table_max:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, host: str) -> None:
+        self._failures.pop(network_of(host) or "local", None)
+
+
+def network_of(host: str) -> str | None:
+    """What counts as one peer: an IPv4 address or an IPv6 /64; None for loopback and what is no address."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        elif not address.is_loopback:
+            return str(ipaddress.ip_network((address, 64), strict=False).network_address)
+    return None if address.is_loopback else str(address)

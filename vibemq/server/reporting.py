@@ -1,0 +1,61 @@
+"""Connects the reports (health, metrics, connections, broker.info) with the parts of a running broker."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from vibemq.config import Settings
+from vibemq.model.effects import QueueInfo
+from vibemq.server.assembly import Assembly, Reports
+from vibemq.server.health import Condition, Report
+from vibemq.server.metrics import Metrics
+from vibemq.server.roster import Roster
+from vibemq.server.store import Store
+
+Parts = Callable[[], Assembly | None]
+
+
+def make_report(condition: Condition, metrics: Metrics, parts: Parts) -> Report:
+    """`parts` returns None until storage has been recovered; the probes must answer before that."""
+
+    def queues() -> list[QueueInfo]:
+        assembly = parts()
+        return assembly.engine.queue_infos() if assembly is not None else []
+
+    def connections() -> dict[str, int]:
+        assembly = parts()
+        return assembly.shell.roster.by_protocol() if assembly is not None else {}
+
+    def counters() -> dict[str, int]:
+        assembly = parts()
+        return dict(assembly.engine.counters) if assembly is not None else {}
+
+    return Report(
+        condition,
+        metrics,
+        queues=queues,
+        connections=connections,
+        now=lambda: int(time.time() * 1000),
+        counters=counters,
+    )
+
+
+def operator_reports(settings: Settings, report: Report) -> Callable[[Store, Roster], Reports]:
+    """The admin verbs that take no arguments."""
+
+    def make(store: Store, roster: Roster) -> Reports:
+        async def info() -> dict[str, Any]:
+            stats = await store.call(store.provider.stats)
+            place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
+            return report.info() | place | {"storage": asdict(stats)}
+
+        async def metrics() -> dict[str, Any]:
+            return report.json_metrics()
+
+        async def connections() -> list[dict[str, Any]]:
+            return [connection.described() for connection in roster]
+
+        return {"broker.info": info, "broker.metrics": metrics, "connections.list": connections}
+
+    return make

@@ -1,0 +1,161 @@
+"""What a connection may ask of the broker around it, gathered in one place and nothing more."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from anyio import CapacityLimiter, to_thread
+from anyio.abc import TaskGroup
+
+from vibemq.config import Limits
+from vibemq.errors import AuthError, AuthFailed, RateLimited, StorageFailed, VibeMQError
+from vibemq.model.commands import CloseSession, Command
+from vibemq.model.effects import Reply
+from vibemq.protocols.session import Admin, Authenticate
+from vibemq.server.authority import Action, Authority
+from vibemq.server.clock import Clock
+from vibemq.server.committer import Committer
+from vibemq.server.contracts import QueueEngine
+from vibemq.server.lanes import Switchboard
+from vibemq.server.metrics import Metrics
+from vibemq.server.ratelimit import FailureBackoff
+from vibemq.server.roster import Roster
+from vibemq.server.store import Store
+from vibemq.server.ticker import Ticker
+from vibemq.server.turn import Turn
+
+if TYPE_CHECKING:
+    from vibemq.server.connection import Connection
+
+log = logging.getLogger("vibemq.shell")
+
+BACKLOG_BYTES_MAX = 64 * 1024 * 1024
+"""Published bytes on their way to disk; above this nobody is read from until half of it is told."""
+
+
+PENDING_MAX = 32
+
+
+class AdminDesk(Protocol):
+    async def answer(self, verb: str, arguments: dict[str, object]) -> object: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Shell:
+    loop: asyncio.AbstractEventLoop
+    engine: QueueEngine
+    clock: Clock
+    store: Store
+    committer: Committer
+    switchboard: Switchboard
+    turn: Turn
+    ticker: Ticker
+    roster: Roster
+    authority: Authority
+    limits: Limits
+    metrics: Metrics
+    admin: AdminDesk
+    tasks: TaskGroup
+    fatal: Callable[[BaseException], None]
+    paused: "set[Connection]" = field(default_factory=set)
+    """Connections that are not read from."""
+    overloaded: bool = False
+    _hashing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
+    _admin_slots: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
+    _backoff: FailureBackoff = field(default_factory=FailureBackoff)
+
+    def decide(self, commands: Sequence[Command]) -> None:
+        """One engine step. Raises what the engine raises, which is a bug of ours."""
+        self.committer.submit(self.engine.handle(commands, self.clock.now()))
+
+    def close_session(self, session: int, *, clean: bool) -> None:
+        if not self.committer.dead:
+            self.decide([CloseSession(session, clean)])
+
+    def mind_the_load(self) -> None:
+        """Stop reading while too much waits for the disk; called once per loop turn."""
+        backlog = self.committer.backlog_bytes
+        if not self.overloaded and backlog > BACKLOG_BYTES_MAX:
+            self.overloaded = True
+            for connection in self.roster:
+                connection.wake()
+        elif self.overloaded and backlog < BACKLOG_BYTES_MAX // 2:
+            self.overloaded = False
+            for connection in list(self.paused):
+                connection.wake()
+
+    # -- people -----------------------------------------------------------------------------------------------------
+
+    def authenticate(self, connection: "Connection", request: Authenticate) -> None:
+        if not self.authority.enabled:
+            connection.session.authenticated(request.token, self.authority.authenticate(request))
+            return
+        wait_s = self._backoff.wait_s(connection.host, self.loop.time())
+        if wait_s > 0:
+            self._refuse(connection, request, AuthFailed(f"too many failed attempts; try again in {wait_s:.0f} s"))
+            return
+        connection.pending += 1
+        self.tasks.start_soon(self._authenticate, connection, request)
+
+    async def _authenticate(self, connection: "Connection", request: Authenticate) -> None:
+        try:
+            principal = await to_thread.run_sync(self.authority.authenticate, request, limiter=self._hashing)
+        except AuthError as error:
+            self._backoff.failed(connection.host, self.loop.time())
+            self._refuse(connection, request, error)
+        else:
+            self._backoff.succeeded(connection.host)
+            connection.session.authenticated(request.token, principal)
+        finally:
+            connection.pending -= 1
+        if not connection.ending:
+            connection.process()
+        connection.wake()
+
+    def _refuse(self, connection: "Connection", request: Authenticate, error: VibeMQError) -> None:
+        self.metrics.auth_failures += 1
+        fields = {"event": "auth.failed", "conn_id": connection.connection_id, "remote": connection.host}
+        log.warning("authentication failed", extra={**fields, "user": request.username})
+        connection.session.refused(request.token, error)
+
+    # -- operators --------------------------------------------------------------------------------------------------
+
+    def administer(self, connection: "Connection", request: Admin) -> None:
+        principal = connection.principal
+        if not self.authority.allows(principal, Action.ADMIN, ""):
+            self.metrics.not_authorized += 1
+            connection.session.refused(request.token, self.authority.refusal(principal, Action.ADMIN, ""))
+            return
+        if connection.pending >= PENDING_MAX:
+            self.metrics.rate_limited += 1
+            busy = f"{PENDING_MAX} admin requests of this connection are under way; wait for an answer"
+            connection.session.refused(request.token, RateLimited(busy))
+            return
+        connection.pending += 1
+        self.tasks.start_soon(self._administer, connection, request)
+
+    async def _administer(self, connection: "Connection", request: Admin) -> None:
+        principal = connection.principal
+        fields = {"event": "admin", "verb": request.verb, "user": principal.name if principal else ""}
+        result: object
+        try:
+            async with self._admin_slots:
+                result = await self.admin.answer(request.verb, request.arguments)
+            log.info("admin %s: done", request.verb, extra={**fields, "remote": connection.host})
+        except StorageFailed as error:
+            self.fatal(error)
+            result = error
+        except VibeMQError as error:
+            log.info("admin %s: %s", request.verb, error, extra={**fields, "remote": connection.host})
+            result = error
+        except Exception:
+            log.exception("admin %s failed", request.verb, extra=fields)
+            self.metrics.errors += 1
+            result = VibeMQError("the broker could not do this; its log says why")
+        finally:
+            connection.pending -= 1
+        if not connection.ending:
+            connection.lane.tell([Reply(connection.number, request.token, result)])
+        connection.wake()

@@ -1,0 +1,103 @@
+"""Keys of a store's values; lmdb and sqlite share them. Integers big-endian, so that key order is number order.
+
+table   key after the table byte                                        value
+m       name                                                            store-wide facts
+q       queue_id u32                                                    queue
+g       queue_id u32 | group_id u32                                     group
+r       queue_id u32 | group_id u32 | kind u8 | page u64                a page of runs       (see dirty.py)
+v       queue_id u32 | group_id u32 | kind u8 | page u64                a page of values
+c       queue_id u32 | first_sequence u64                               chunk
+u       queue_id u32 | sequence u64                                     dedup id
+d       dead_id u64                                                     dead letter's facts
+x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
+i       queue_id u32 | first_sequence u64                               what the block holds
+b       queue_id u32 | first_sequence u64                               block of messages    (see blocks.py)
+"""
+
+import struct
+
+META = b"m"
+QUEUE = b"q"
+GROUP = b"g"
+RUN_PAGE = b"r"
+VALUE_PAGE = b"v"
+CHUNK = b"c"
+DEDUP = b"u"
+DEAD = b"d"
+DEAD_BY_MESSAGE = b"x"
+BLOCK_INFO = b"i"
+BLOCK = b"b"
+
+STATE_META = META + b"state"
+
+_QUEUE = struct.Struct("!cI")
+_GROUP = struct.Struct("!cII")
+_PAGE = struct.Struct("!cIIBQ")
+_SEQUENCE = struct.Struct("!cIQ")
+_DEAD = struct.Struct("!cQ")
+_DEAD_BY_MESSAGE = struct.Struct("!cIQQ")
+
+
+def queue_key(queue_id: int) -> bytes:
+    return _QUEUE.pack(QUEUE, queue_id)
+
+
+def group_key(queue_id: int, group_id: int) -> bytes:
+    return _GROUP.pack(GROUP, queue_id, group_id)
+
+
+def page_key(table: bytes, queue_id: int, group_id: int, kind: int, page: int) -> bytes:
+    return _PAGE.pack(table, queue_id, group_id, kind, page)
+
+
+def sequence_key(table: bytes, queue_id: int, sequence: int) -> bytes:
+    """A key of `c`, `u`, `i` or `b`."""
+    return _SEQUENCE.pack(table, queue_id, sequence)
+
+
+def dead_key(dead_id: int) -> bytes:
+    return _DEAD.pack(DEAD, dead_id)
+
+
+def dead_by_message_key(queue_id: int, sequence: int, dead_id: int) -> bytes:
+    return _DEAD_BY_MESSAGE.pack(DEAD_BY_MESSAGE, queue_id, sequence, dead_id)
+
+
+def split_queue_key(key: bytes) -> int:
+    return int(_QUEUE.unpack(key)[1])
+
+
+def split_group_key(key: bytes) -> tuple[int, int]:
+    _, queue_id, group_id = _GROUP.unpack(key)
+    return queue_id, group_id
+
+
+def split_page_key(key: bytes) -> tuple[int, int, int, int]:
+    """(queue_id, group_id, kind, page)."""
+    _, queue_id, group_id, kind, page = _PAGE.unpack(key)
+    return queue_id, group_id, kind, page
+
+
+def split_sequence_key(key: bytes) -> tuple[int, int]:
+    _, queue_id, sequence = _SEQUENCE.unpack(key)
+    return queue_id, sequence
+
+
+def split_dead_by_message_key(key: bytes) -> tuple[int, int, int]:
+    _, queue_id, sequence, dead_id = _DEAD_BY_MESSAGE.unpack(key)
+    return queue_id, sequence, dead_id
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key that does not start with `prefix`, for use as the end of a scan."""
+    number = int.from_bytes(prefix, "big") + 1
+    return number.to_bytes(len(prefix) + (number >> (8 * len(prefix))), "big")
+
+
+def queue_prefix(table: bytes, queue_id: int) -> bytes:
+    """What all keys of one queue in one table start with."""
+    return _QUEUE.pack(table, queue_id)
+
+
+def group_prefix(table: bytes, queue_id: int, group_id: int) -> bytes:
+    return _GROUP.pack(table, queue_id, group_id)

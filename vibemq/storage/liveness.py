@@ -1,0 +1,108 @@
+"""Which messages of a queue must be kept. Pure questions over a `StoredQueue`; nothing here changes it.
+
+waiting     some group has not settled it, or the log keeps it
+alive       waiting, or a dead letter points at it
+"""
+
+from collections.abc import Iterable
+
+from vibemq.model.options import Retention
+from vibemq.model.runs import Run, RunSet
+from vibemq.model.stored import StoredGroup, StoredQueue
+
+
+def is_alive(queue: StoredQueue, sequence: int) -> bool:
+    """Whether the message must still be readable."""
+    return sequence in queue.dead or is_waiting(queue, sequence)
+
+
+def is_waiting(queue: StoredQueue, sequence: int) -> bool:
+    """Alive for another reason than a dead letter."""
+    if queue.deleted or not 0 < sequence < queue.next_sequence:
+        return False
+    if queue.options.retention is Retention.LOG:
+        return sequence not in queue.dropped
+    return any(in_group(group, sequence) for group in queue.groups.values())
+
+
+def in_group(group: StoredGroup, sequence: int) -> bool:
+    """Not settled by the group: pending in it, or still to be handed out."""
+    return (sequence >= group.head and sequence not in group.taken) or sequence in group.pending
+
+
+def untouched(group: StoredGroup, sequence: int) -> bool:
+    """Never handed out by the group."""
+    return sequence >= group.head and sequence not in group.taken
+
+
+def waiting_floor(queue: StoredQueue) -> int:
+    """No sequence below it is waiting. Costs one look per group."""
+    if queue.deleted:
+        return queue.next_sequence
+    if queue.options.retention is Retention.LOG:
+        if not queue.dropped or queue.dropped.first > 1:
+            return 1
+        return queue.dropped.touching(1, 1)[0][1] + 1
+    floor = queue.next_sequence
+    for group in queue.groups.values():
+        floor = min(floor, group.head, group.pending.first if group.pending else floor)
+    return floor
+
+
+def waiting_runs(queue: StoredQueue, first: int, last: int) -> list[Run]:
+    """The waiting sequences within [first, last], ascending, merged."""
+    first, last = max(first, 1), min(last, queue.next_sequence - 1)
+    if queue.deleted or first > last:
+        return []
+    if queue.options.retention is Retention.LOG:
+        return gaps(queue.dropped, first, last)
+    found: list[list[Run]] = []
+    for group in queue.groups.values():
+        fresh = gaps(group.taken, max(first, group.head), last)
+        if fresh == [(first, last)]:
+            return fresh
+        found += (fresh, group.pending.overlap(first, last))
+    return _union(found)
+
+
+def alive_runs(queue: StoredQueue, first: int, last: int) -> list[Run]:
+    """The alive sequences within [first, last], ascending, merged. Sequences never stored may be among them."""
+    return _union([waiting_runs(queue, first, last), queue.dead.overlap(first, last)])
+
+
+def any_waiting(queue: StoredQueue, first: int, last: int) -> bool:
+    """Whether [first, last] holds a waiting message; immediate when it reaches above a group's untaken head."""
+    if queue.deleted or first >= queue.next_sequence:
+        return False
+    if queue.options.retention is not Retention.LOG:
+        for group in queue.groups.values():
+            if group.head <= last and not group.taken:
+                return True
+    return bool(waiting_runs(queue, first, last))
+
+
+def gaps(runs: RunSet, first: int, last: int) -> list[Run]:
+    """What [first, last] holds beside the runs."""
+    if first > last:
+        return []
+    missing: list[Run] = []
+    for start, stop in runs.overlap(first, last):
+        if start > first:
+            missing.append((first, start - 1))
+        first = stop + 1
+    if first <= last:
+        missing.append((first, last))
+    return missing
+
+
+def _union(found: Iterable[list[Run]]) -> list[Run]:
+    filled = [runs for runs in found if runs]
+    if len(filled) <= 1:
+        return filled[0] if filled else []
+    merged: list[Run] = []
+    for first, last in sorted(run for runs in filled for run in runs):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged

@@ -1,0 +1,98 @@
+"""Copies of a store: a backup beside the living one, and a compacted one in its place."""
+
+import os
+import shutil
+from pathlib import Path
+
+from vibemq.errors import StorageError
+from vibemq.storage.interface import Progress
+from vibemq.storage.lmdb.driver import CheckpointDriver
+from vibemq.storage.lmdb.env import DATA_FILE, open_reader
+from vibemq.storage.lmdb.layout import VERSION_FILE, Layout, check_version, fsync_folder, write_version
+from vibemq.storage.lmdb.tables import translated
+
+
+def make(driver: CheckpointDriver, target: Path, progress: Progress | None) -> None:
+    """Write a consistent copy of everything appended before the call. `open` accepts the folder as a data directory.
+
+    The copy needs no journal: the store is brought up to date first. The version file comes last, so a folder
+    without one is an unfinished backup.
+    """
+    _need_empty(target)
+    report = progress or _silent
+    report(0, 3)
+    copy = Layout(target)
+    copy.store.mkdir(parents=True, mode=0o700)
+    driver.copy_store(copy.store)
+    report(2, 3)
+    _fsync_file(copy.store / DATA_FILE)
+    fsync_folder(copy.store)
+    write_version(copy)
+    report(3, 3)
+
+
+def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> None:
+    """Copy a backup into an empty or new data directory.
+
+    Raises:
+        StorageError: `source` is no finished backup, or `data_dir` is not empty.
+    """
+    if not check_version(Layout(source)):
+        raise StorageError(f"{source} is no finished backup (it has no {VERSION_FILE})")
+    _need_empty(data_dir)
+    report = progress or _silent
+    report(0, 2)
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in (Layout(source).store.name, Layout(source).journal.name):
+        if (source / name).exists():
+            shutil.copytree(source / name, data_dir / name, ignore=shutil.ignore_patterns("lock.mdb", "*.lock"))
+    report(1, 2)
+    for path in sorted(data_dir.rglob("*")):
+        if path.is_file():
+            _fsync_file(path)
+        else:
+            fsync_folder(path)
+    write_version(Layout(data_dir))
+    report(2, 2)
+
+
+def rewrite(layout: Layout, progress: Progress | None) -> None:
+    """Replace the store's file by a compacted copy. Nobody has the store open meanwhile.
+
+    A crash leaves the old file or the new one, both whole: the rename is what counts.
+    """
+    report = progress or _silent
+    report(0, 2)
+    folder = layout.data_dir / "compacting"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    where = str(layout.store / DATA_FILE)
+    with translated(where):
+        env = open_reader(layout.store)
+        try:
+            env.copy(str(folder), compact=True)
+        finally:
+            env.close()
+    report(1, 2)
+    _fsync_file(folder / DATA_FILE)
+    os.rename(folder / DATA_FILE, layout.store / DATA_FILE)
+    fsync_folder(layout.store)
+    shutil.rmtree(folder, ignore_errors=True)
+    report(2, 2)
+
+
+def _need_empty(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise StorageError(f"{folder} is not empty; choose a new folder")
+
+
+def _fsync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _silent(done: int, total: int) -> None:
+    pass

@@ -1,0 +1,124 @@
+"""Recent rows, by queue and sequence: what the journal holds and LMDB does not have yet.
+
+One entry per appended stretch of messages (never one per message). An entry keeps its rows in memory until the
+buffer is over its bound; then the oldest entries forget their rows and remember only where the journal has them.
+After a checkpoint, entries at or below `applied_lsn` go altogether: LMDB answers for them.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeVar
+
+from vibemq.model.rows import Rows
+from vibemq.model.stored import Slice
+
+PlaceT = TypeVar("PlaceT")
+
+ENTRY_BYTES = 400
+"""What an entry costs beside its rows."""
+
+
+@dataclass(slots=True)
+class Entry(Generic[PlaceT]):
+    """One stretch: sequences first … last, consecutive."""
+
+    queue_id: int
+    first: int
+    last: int
+    published_at: int
+    lsn: int
+    rows: Rows | None
+    place: PlaceT
+    """Where the journal has the rows."""
+
+
+class WriteBuffer(Generic[PlaceT]):
+    """Not thread-safe: the caller serialises `add`, `read` and `release`.
+
+    Args:
+        load: reads an evicted entry's rows back from the journal.
+        bytes_max: bound of the rows held in memory.
+    """
+
+    def __init__(self, load: Callable[[PlaceT, int, int], Rows], *, bytes_max: int) -> None:
+        self._load = load
+        self._bytes_max = bytes_max
+        self._queues: dict[int, list[Entry[PlaceT]]] = {}
+        self._by_age: deque[Entry[PlaceT]] = deque()
+        self._evictable: deque[Entry[PlaceT]] = deque()
+        self.bytes_held = 0
+
+    def add(self, queue_id: int, first: int, published_at: int, rows: Rows, *, lsn: int, place: PlaceT) -> None:
+        """Remember a stretch. Sequences of one queue come in ascending order."""
+        entry = Entry(queue_id, first, first + rows.count - 1, published_at, lsn, rows, place)
+        self._queues.setdefault(queue_id, []).append(entry)
+        self.bytes_held += rows.size + ENTRY_BYTES
+        self._by_age.append(entry)
+        self._evictable.append(entry)
+        self._evict()
+
+    def _evict(self) -> None:
+        while self.bytes_held > self._bytes_max and self._evictable:
+            self._let_go(self._evictable.popleft())
+
+    def _let_go(self, entry: Entry[PlaceT]) -> None:
+        if entry.rows is not None:
+            self.bytes_held -= entry.rows.size + ENTRY_BYTES
+            entry.rows = None
+
+    def read(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
+        """Slices of the buffered sequences in [first, last], ascending, one per stretch."""
+        entries = self._queues.get(queue_id, [])
+        index = bisect_right(entries, first, key=lambda entry: entry.first) - 1
+        for entry in islice(entries, max(index, 0), None):
+            if entry.first > last:
+                return
+            if entry.last < first:
+                continue
+            start, stop = max(first, entry.first), min(last, entry.last)
+            rows = self._rows(entry).slice(start - entry.first, stop - entry.first + 1)
+            yield Slice(start, entry.published_at, rows)
+
+    def _rows(self, entry: Entry[PlaceT]) -> Rows:
+        if entry.rows is not None:
+            return entry.rows
+        return self._load(entry.place, entry.queue_id, entry.first)
+
+    def first_buffered(self, queue_id: int) -> int | None:
+        """The lowest buffered sequence of the queue; from there on the buffer has all that is stored."""
+        entries = self._queues.get(queue_id)
+        return entries[0].first if entries else None
+
+    def release(self, applied_lsn: int) -> None:
+        """Forget every entry that the store has by now."""
+        touched: set[int] = set()
+        while self._by_age and self._by_age[0].lsn <= applied_lsn:
+            touched.add(self._by_age.popleft().queue_id)
+        while self._evictable and self._evictable[0].lsn <= applied_lsn:
+            self._evictable.popleft()
+        for queue_id in touched:
+            entries = self._queues.get(queue_id, [])
+            self._drop(queue_id, bisect_right(entries, applied_lsn, key=lambda entry: entry.lsn))
+
+    def forget(self, queue_id: int, below: int) -> None:
+        """Drop stretches wholly below a sequence: nobody will ask for them again."""
+        entries = self._queues.get(queue_id)
+        if entries and entries[0].last < below:
+            self._drop(queue_id, bisect_right(entries, below - 1, key=lambda entry: entry.last))
+
+    def forget_queue(self, queue_id: int) -> None:
+        self._drop(queue_id, len(self._queues.get(queue_id, ())))
+
+    def _drop(self, queue_id: int, count: int) -> None:
+        """Drop the queue's first `count` stretches. `_by_age` keeps their shells until their lsn is released."""
+        entries = self._queues.get(queue_id)
+        if entries is None:
+            return
+        for entry in entries[:count]:
+            self._let_go(entry)
+        del entries[:count]
+        if not entries:
+            del self._queues[queue_id]

@@ -1,0 +1,97 @@
+"""Journal records into LMDB: the one writer of the store, in whatever process it runs.
+
+Records run through the same reducer as everywhere; what it touched is written together with the rows that are still
+alive, and with the lsn reached, in one synced transaction. A message that was settled before its checkpoint is never
+written. After an exception the object is ahead of the store and must be thrown away.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import lmdb
+
+from vibemq.model.records import MessagesAdded
+from vibemq.storage.blocks import store_blocks
+from vibemq.storage.dirty import Dirty
+from vibemq.storage.disk import Disk
+from vibemq.storage.encoding import decode_batch
+from vibemq.storage.kv import load_state, write_dirty
+from vibemq.storage.lmdb.env import DATA_FILE
+from vibemq.storage.lmdb.segment import JournalRecord, read_segment
+from vibemq.storage.lmdb.tables import LmdbKV, reading, writing
+from vibemq.storage.state import apply
+from vibemq.storage.stored_dead import StoredDead
+
+TRANSACTION_BYTES = 64 << 20
+
+
+class SegmentToApply(NamedTuple):
+    path: str
+    first_lsn: int
+    last_lsn: int
+
+
+class Checkpoint:
+    """Owns the state that the store holds, and moves both forward together."""
+
+    def __init__(self, env: lmdb.Environment, *, transaction_bytes: int = TRANSACTION_BYTES) -> None:
+        self._env = env
+        self._where = str(Path(env.path()) / DATA_FILE)
+        self._transaction_bytes = transaction_bytes
+        self._dirty = Dirty()
+        with reading(env, self._where) as kv:
+            self.state = load_state(kv)
+
+    @property
+    def applied_lsn(self) -> int:
+        return self.state.lsn
+
+    def apply_segments(self, disk: Disk, segments: Sequence[SegmentToApply], *, up_to_lsn: int) -> None:
+        """Apply sealed segments, oldest first. Raises what `writing` and `read_segment` raise."""
+        self.apply_records(self._read(disk, segments), up_to_lsn=up_to_lsn)
+
+    def _read(self, disk: Disk, segments: Sequence[SegmentToApply]) -> Iterator[tuple[str, JournalRecord]]:
+        for segment in segments:
+            for record in read_segment(disk, segment.path, above_lsn=self.state.lsn, last_lsn=segment.last_lsn):
+                yield segment.path, record
+
+    def apply_records(self, records: Iterable[tuple[str, JournalRecord]], *, up_to_lsn: int = 0) -> None:
+        """Apply (where from, record) pairs in transactions of bounded size; then the store stands at `up_to_lsn`."""
+        left = iter(records)
+        more = True
+        while more:
+            with writing(self._env, self._where) as kv:
+                more = self._one_transaction(kv, left, up_to_lsn)
+            self._dirty.clear()
+
+    def _one_transaction(self, kv: LmdbKV, records: Iterator[tuple[str, JournalRecord]], up_to_lsn: int) -> bool:
+        """Return whether the transaction was filled before the records ran out."""
+        dead = StoredDead(kv, _nothing_is_volatile)
+        added: list[MessagesAdded] = []
+        taken = 0
+        more = False
+        for where, record in records:
+            self._apply_one(where, record, dead, added)
+            taken += len(record.body)
+            if taken >= self._transaction_bytes:
+                more = True
+                break
+        if not more:
+            self.state.lsn = max(self.state.lsn, up_to_lsn)
+        store_blocks(kv, self.state, added, self._dirty.left)
+        dead.flush()
+        write_dirty(kv, self.state, self._dirty)
+        return more
+
+    def _apply_one(self, where: str, record: JournalRecord, dead: StoredDead, added: list[MessagesAdded]) -> None:
+        for fact in decode_batch(record.body, where):
+            apply(self.state, fact, dead, self._dirty)
+            if type(fact) is MessagesAdded:
+                added.append(fact)
+        self.state.lsn = record.lsn
+
+
+def _nothing_is_volatile(queue_id: int) -> bool:
+    """Facts about transient messages are not journaled."""
+    return False

@@ -1,0 +1,86 @@
+"""Opening the LMDB file: who may write it, how big its map is, and what is checked before mapping it.
+
+The checkpointer's process is the only writer, always with full sync: LMDB's unsynced modes leave a broken file after
+a power cut. The broker maps the same file read-only. The map is far bigger than any data: address space costs
+nothing, and growing a map while readers are active is what goes wrong.
+"""
+
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import lmdb
+
+from vibemq.errors import StorageDamaged
+
+DATA_FILE = "data.mdb"
+MAP_BYTES_MAX = 1 << 40
+_META_AT = 16
+_MAGIC = 0xBEEFC0DE
+_META_BYTES = 136
+_LAST_PAGE_AT = 24 + 2 * 48
+"""Behind magic, version, address and map size (24 bytes) and two database records of 48 (mdb.c, MDB_meta)."""
+_HEAD_BYTES = 1 << 17
+
+
+def map_bytes(folder: Path) -> int:
+    """Twice the disk, at most 1 TiB, in whole MiB: never full before the disk is."""
+    disk = shutil.disk_usage(folder).total
+    return max(1 << 30, min(MAP_BYTES_MAX, 2 * disk)) & ~((1 << 20) - 1)
+
+
+def open_writer(folder: Path) -> lmdb.Environment:
+    """Open (or create) the store for the one writing process. Call `missing_bytes` first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return lmdb.open(
+        str(folder), map_size=map_bytes(folder), sync=True, metasync=True, max_readers=64, mode=0o600, lib_version=0
+    )
+
+
+def open_reader(folder: Path) -> lmdb.Environment:
+    """Map the store read-only; its transactions must be short and never cross an await. Call `missing_bytes` first."""
+    return lmdb.open(
+        str(folder), map_size=map_bytes(folder), readonly=True, create=False, max_readers=64, lib_version=0
+    )
+
+
+def missing_bytes(folder: Path) -> int:
+    """How much shorter the file is than its newest header says; the file is then stretched with zeros.
+
+    Reading a mapped page behind the end of the file kills the process with SIGBUS, so the gap is filled before
+    anything is mapped. A gap can be harmless (pages that were freed before they were ever written) or the mark of a
+    cut: when this is not 0, walk the whole store before trusting it.
+
+    Raises:
+        StorageDamaged: the file has no valid header at all.
+    """
+    path = folder / DATA_FILE
+    if not path.exists() or path.stat().st_size == 0:
+        return 0
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    needed = _bytes_needed(head)
+    if needed is None:
+        raise StorageDamaged(
+            "no valid LMDB header",
+            path=str(path),
+            offset=0,
+            hint="restore a backup, or run `vibemq-admin check --repair`",
+        )
+    missing = max(0, needed - path.stat().st_size)
+    if missing:
+        os.truncate(path, needed)
+    return missing
+
+
+def _bytes_needed(head: bytes) -> int | None:
+    """File length according to the newest of the two meta pages; None when neither is whole."""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    newest: tuple[int, int] | None = None
+    for start in (0, page_bytes):
+        meta = head[start + _META_AT : start + _META_AT + _META_BYTES]
+        if len(meta) == _META_BYTES and struct.unpack_from("=I", meta)[0] == _MAGIC:
+            last_page, transaction = struct.unpack_from("=QQ", meta, _LAST_PAGE_AT)
+            newest = max(newest or (0, 0), (transaction, last_page))
+    return None if newest is None else (newest[1] + 1) * page_bytes

@@ -1,0 +1,323 @@
+"""The `lmdb` provider: a journal in front of LMDB, and a process of its own that moves the one into the other.
+
+    append    records → one journal record; rows stay at hand until a checkpoint has them
+    read      rows at hand, else their journal record, else LMDB
+    maintain  keeps the checkpointer alive and busy, spare segments and ballast in store
+
+Threads: `append`, `read` and the dead-letter verbs may run in the event loop's thread, `sync` in another, `maintain`,
+`backup` and `check` in further ones. `_lock` guards what they share and is never held for a flush or a checkpoint.
+The broker itself only reads LMDB, in snapshots of milliseconds.
+"""
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import lmdb
+
+from vibemq.errors import StorageFailed, StorageFull
+from vibemq.model.options import Durability
+from vibemq.model.records import MessagesAdded, QueueCreated, Record
+from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.storage.blocks import limit
+from vibemq.storage.dirty import Dirty
+from vibemq.storage.disk import RealDisk
+from vibemq.storage.encoding import decode_batch, encode_batch
+from vibemq.storage.interface import Problem, Progress, StorageStats
+from vibemq.storage.kv import load_state
+from vibemq.storage.lmdb import backup, check
+from vibemq.storage.lmdb.ballast import Ballast
+from vibemq.storage.lmdb.copying import copy_state
+from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
+from vibemq.storage.lmdb.driver import CheckpointDriver
+from vibemq.storage.lmdb.env import DATA_FILE, open_reader
+from vibemq.storage.lmdb.journal import Journal, Position
+from vibemq.storage.lmdb.layout import Layout
+from vibemq.storage.lmdb.opening import create_store, make_whole, own
+from vibemq.storage.lmdb.recent import LeftOnly, RecentRows
+from vibemq.storage.lmdb.recovery import RecoveryReport
+from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.lmdb.stored import StoredRows
+from vibemq.storage.lmdb.tables import reading, translated
+from vibemq.storage.state import apply, is_transient, persistent, restart_transient
+from vibemq.storage.stored_dead import assemble, select
+
+logger = logging.getLogger(__name__)
+
+
+class LmdbProvider:
+    """See `IStorageProvider`."""
+
+    name = "lmdb"
+    blocking_append = False
+
+    def __init__(self, data_dir: Path, settings: LmdbSettings, *, clock: Callable[[], float] = time.time) -> None:
+        self._layout = Layout(data_dir)
+        self._settings = settings
+        self._clock = clock
+        self._where = str(self._layout.store / DATA_FILE)
+        self._lock = threading.RLock()
+        self._left: Dirty = LeftOnly()
+        self._ballast = Ballast(data_dir, settings.ballast_bytes)
+        self._torn_bytes = 0
+        self._closed = True
+
+    # -- opening and closing --------------------------------------------------------------------------------------
+
+    def open(self) -> StoredState:
+        self._owner = own(self._layout, allow_remote=self._settings.allow_remote_file_system)
+        try:
+            return self._open()
+        except BaseException:
+            self._owner.release()
+            raise
+
+    def _open(self) -> StoredState:
+        create_store(self._layout)
+        make_whole(self._layout)
+        with translated(self._where):
+            self._env = open_reader(self._layout.store)
+        try:
+            with reading(self._env, self._where) as kv:
+                self._state = load_state(kv)
+            self._journal, report = Journal.open(
+                RealDisk(),
+                str(self._layout.journal),
+                segment_bytes=self._settings.segment_bytes,
+                applied_lsn=self._state.lsn,
+            )
+        except BaseException:
+            self._env.close()
+            raise
+        self._applied_lsn = self._state.lsn
+        self._recent = RecentRows(self._journal, buffer_bytes=self._settings.buffer_bytes)
+        self._stored = StoredRows(self._env, self._where)
+        self._dead = JournaledDead(SnapshotKV(self._env, self._where), lambda q: is_transient(self._state, q))
+        self._driver = CheckpointDriver(
+            self._layout,
+            self._settings,
+            self._journal,
+            self._lock,
+            self._on_applied,
+            applied_lsn=self._applied_lsn,
+        )
+        self._replay(report)
+        self._ballast.take(free_bytes=shutil.disk_usage(self._layout.data_dir).free)
+        self._closed = False
+        return copy_state(self._state)
+
+    def _replay(self, report: RecoveryReport) -> None:
+        for record in report:
+            position = Position(record.lsn, record.segment, record.offset, len(record.body))
+            batch = decode_batch(record.body, f"{self._layout.journal} record {record.lsn}")
+            self._apply(batch, record.lsn, position)
+        self._state.lsn = report.last_lsn
+        self._torn_bytes = report.cut_bytes
+        if report.cut_at is not None:
+            path, offset = report.cut_at
+            logger.warning(
+                "cut a torn tail of %d bytes (%d whole records) off the journal in %s at offset %d; "
+                "none of it had been confirmed as flushed",
+                report.cut_bytes,
+                report.cut_records,
+                path,
+                offset,
+            )
+        restart_transient(self._state, int(self._clock() * 1000))
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._driver.stop(final_checkpoint=True)
+            self._journal.close()
+        finally:
+            self._driver.stop(final_checkpoint=False)
+            self._env.close()
+            self._owner.release()
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[Record]) -> int:
+        self._check_open()
+        with self._lock:
+            durable = self._durable_part(records)
+            position = self._write(durable) if durable else None
+            lsn = self._state.lsn if position is None else position.lsn
+            self._apply(records, lsn, position)
+            return lsn
+
+    def sync(self) -> int:
+        self._check_open()
+        return self._journal.sync()
+
+    def _durable_part(self, records: Sequence[Record]) -> Sequence[Record]:
+        """The records that may reach the disk."""
+        state = self._state
+        born_transient = {
+            record.queue_id
+            for record in records
+            if type(record) is QueueCreated and record.options.durability is Durability.TRANSIENT
+        }
+        if born_transient:
+            # `persistent` knows only queues of earlier batches.
+            state = StoredState(queues=dict(state.queues))
+            for record in records:
+                if type(record) is QueueCreated:
+                    apply(state, record, self._dead)
+        durable = [record for record in records if persistent(state, record)]
+        return records if len(durable) == len(records) else durable
+
+    def _write(self, records: Sequence[Record]) -> Position:
+        parts = encode_batch(records)
+        try:
+            return self._journal.append(parts)
+        except StorageFull:
+            # A full disk must still be drained: what only settles messages may use the ballast.
+            if any(type(record) is MessagesAdded for record in records) or not self._ballast.release():
+                raise
+            logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
+            return self._journal.append(parts)
+
+    def _apply(self, records: Sequence[Record], lsn: int, position: Position | None) -> None:
+        state, left = self._state, self._left
+        self._dead.lsn = lsn
+        for record in records:
+            apply(state, record, self._dead, left)
+            if type(record) is MessagesAdded:
+                self._recent.add(state, record, position)
+        state.lsn = lsn
+        if left.left:
+            self._recent.forget(state, left.left)
+        left.clear()
+
+    def _on_applied(self, lsn: int) -> None:
+        """Called with the lock held when the store has everything up to `lsn`."""
+        self._applied_lsn = lsn
+        self._recent.release(lsn)
+        self._dead.applied(lsn)
+        self._journal.release(lsn)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        self._check_open()
+        with self._lock:
+            if is_transient(self._state, queue_id):
+                return self._recent.read_transient(queue_id, first, last, max_bytes)
+            start = self._recent.first_buffered(queue_id)
+            if start is None:
+                return self._stored.read(queue_id, first, last, max_bytes)
+            if first >= start:
+                return list(limit(self._recent.read(queue_id, first, last), max_bytes))
+            return list(limit(self._both(queue_id, first, last, start, max_bytes), max_bytes))
+
+    def _both(self, queue_id: int, first: int, last: int, start: int, max_bytes: int) -> Iterator[Slice]:
+        """Store below `start`, recent rows from there on."""
+        parts = self._stored.read(queue_id, first, min(last, start - 1), max_bytes)
+        yield from parts
+        # A store that was cut short by the limit must not be followed by later rows.
+        if sum(part.rows.size for part in parts) < max_bytes or not parts:
+            yield from self._recent.read(queue_id, start, last)
+
+    def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
+        self._check_open()
+        with self._lock:
+            entries = select(self._state, self._dead.after(after), limit, queue)
+            return [assemble(self._state, entry, self.read, self._where) for entry in entries]
+
+    def dead_letter(self, dead_id: int) -> DeadLetter | None:
+        self._check_open()
+        with self._lock:
+            entry = self._dead.get(dead_id)
+            return None if entry is None else assemble(self._state, entry, self.read, self._where)
+
+    # -- upkeep ---------------------------------------------------------------------------------------------------
+
+    def maintain(self) -> None:
+        """One round of housekeeping. Blocking, at most for a zero-filled segment; never for a checkpoint."""
+        self._check_open()
+        self._driver.poll()
+        free = shutil.disk_usage(self._layout.data_dir).free
+        if self._driver.disk_was_full and self._ballast.release():
+            logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
+        elif not self._driver.disk_was_full:
+            self._ballast.take(free_bytes=free)
+        try:
+            self._journal.prepare_spare()
+        except StorageFull as error:
+            logger.warning("no spare journal segment: %s", error)
+
+    def stats(self) -> StorageStats:
+        self._check_open()
+        journal = self._journal.stats()
+        disk = shutil.disk_usage(self._layout.data_dir)
+        store_bytes, reclaimable = store_size(self._env)
+        return StorageStats(
+            provider=self.name,
+            last_lsn=journal.last_lsn,
+            durable_lsn=journal.durable_lsn,
+            applied_lsn=self._applied_lsn,
+            journal_bytes=journal.bytes_on_disk,
+            store_bytes=store_bytes,
+            reclaimable_bytes=reclaimable,
+            buffered_bytes=self._recent.bytes_held,
+            disk_free_bytes=disk.free,
+            disk_total_bytes=disk.total,
+            torn_tail_bytes=self._torn_bytes,
+            details={
+                "journal_segments": journal.segments,
+                "journal_spares": journal.spares,
+                "journal_bytes_unreleased": journal.bytes_unreleased,
+                "journal_appends": journal.appends,
+                "journal_flushes": journal.syncs,
+                "ballast_held": self._ballast.held,
+                **self._driver.details(),
+            },
+        )
+
+    def check(self) -> Iterator[Problem]:
+        self._check_open()
+        yield from check.check_store(self._env, self._where)
+        yield from check.check_journal(self._journal)
+
+    def backup(self, target: Path, progress: Progress | None = None) -> None:
+        self._check_open()
+        backup.make(self._driver, target, progress)
+
+    def compact(self, progress: Progress | None = None) -> int:
+        self._check_open()
+        before = directory_bytes(self._layout.data_dir)
+        with self._driver.turn, self._lock:
+            self._driver.checkpoint_now()
+            self._driver.stop(final_checkpoint=False)
+            self._env.close()
+            try:
+                backup.rewrite(self._layout, progress)
+            finally:
+                self._env = open_reader(self._layout.store)
+                self._stored.env = self._env
+                self._dead.kv = SnapshotKV(self._env, self._where)
+            self._journal.trim()
+        return max(0, before - directory_bytes(self._layout.data_dir))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageFailed(f"the store in {self._layout.data_dir} is not open")
+
+
+def store_size(env: lmdb.Environment) -> tuple[int, int]:
+    """(bytes of the data file, bytes of its pages that nothing uses)."""
+    stat, info = env.stat(), env.info()
+    size = (info["last_pgno"] + 1) * stat["psize"]
+    used = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] + 2
+    return size, max(0, size - used * stat["psize"])
+
+
+def directory_bytes(folder: Path) -> int:
+    """Disk space of all files below the folder."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

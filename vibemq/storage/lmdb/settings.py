@@ -1,0 +1,19 @@
+"""Options of the lmdb provider; the defaults suit a small machine."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class LmdbSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    segment_bytes: int = Field(default=16 << 20, ge=64 << 10, le=1 << 30)
+    """Size of a journal segment."""
+    buffer_bytes: int = Field(default=32 << 20, ge=0)
+    """Rows kept in memory until a checkpoint has them; older ones are read back from the journal."""
+    checkpoint_lag_bytes: int = Field(default=64 << 20, ge=0)
+    """Journal that is left alone: messages settled while still in it never reach the store. Bounds recovery time."""
+    checkpoint_ms: int = Field(default=10_000, ge=100)
+    """The journal is checkpointed at least this often while anything is in it."""
+    ballast_bytes: int = Field(default=64 << 20, ge=0)
+    """Disk space kept so that a full disk can be drained."""
+    allow_remote_file_system: bool = False

@@ -1,0 +1,46 @@
+"""Reading blocks of messages from LMDB, with the few last used ones at hand.
+
+A drain reads a block many times over, a socket's fill at a time; decoding it once is what makes that cheap. Messages
+never change under their sequence, so a block whose info is the same is the same.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import lmdb
+
+from vibemq.model.stored import Slice
+from vibemq.storage.blocks import BlockInfo, block_infos, clip, limit, load_block
+from vibemq.storage.kv import KV
+from vibemq.storage.lmdb.tables import reading
+
+BLOCKS_AT_HAND = 8
+
+
+class StoredRows:
+    """Not thread-safe; the provider's lock guards it."""
+
+    def __init__(self, env: lmdb.Environment, where: str) -> None:
+        self.env = env
+        self._where = where
+        self._blocks: OrderedDict[tuple[int, BlockInfo], list[Slice]] = OrderedDict()
+
+    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        """As `IStorageProvider.read`, of what is in the store."""
+        with reading(self.env, self._where) as kv:
+            return list(limit(self._parts(kv, queue_id, first, last), max_bytes))
+
+    def _parts(self, kv: KV, queue_id: int, first: int, last: int) -> Iterator[Slice]:
+        for info in block_infos(kv, queue_id, first, last):
+            yield from clip(self._block(kv, queue_id, info), [(first, last)])
+
+    def _block(self, kv: KV, queue_id: int, info: BlockInfo) -> list[Slice]:
+        key = (queue_id, info)
+        parts = self._blocks.get(key)
+        if parts is None:
+            parts = self._blocks[key] = load_block(kv, queue_id, info)
+            if len(self._blocks) > BLOCKS_AT_HAND:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end(key)
+        return parts

@@ -1,0 +1,122 @@
+"""The checked fake: the same reducer and liveness rules as the durable providers, without a byte on disk."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from pathlib import Path
+
+from vibemq.errors import StorageFailed
+from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.storage.dead import DeadTable
+from vibemq.storage.dirty import Dirty
+from vibemq.storage.interface import Problem, Progress, StorageStats
+from vibemq.storage.state import alive_runs, apply
+from vibemq.storage.stored_dead import assemble, select
+from vibemq.storage.volatile import VolatileRows
+
+_WHERE = "memory"
+
+
+class MemoryStorage:
+    """See `IStorageProvider`. Touches no file, so `sync` has nothing to flush and `backup` nothing to write."""
+
+    name = "memory"
+    blocking_append = False
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._open = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._state = StoredState()
+        self._dead = DeadTable()
+        self._dirty = Dirty()
+        self._rows = VolatileRows()
+
+    def open(self) -> StoredState:
+        with self._lock:
+            self._open = True
+            return deepcopy(self._state)
+
+    def append(self, records: Sequence[Record]) -> int:
+        with self._lock:
+            self._check_open()
+            for record in records:
+                apply(self._state, record, self._dead, self._dirty)
+                if isinstance(record, MessagesAdded) and record.queue_id in self._state.queues:
+                    self._rows.add(record)
+            self._rows.forget(self._state, self._dirty.left)
+            self._dirty.clear()
+            self._state.lsn += 1
+            return self._state.lsn
+
+    def sync(self) -> int:
+        with self._lock:
+            self._check_open()
+            return self._state.lsn
+
+    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        with self._lock:
+            self._check_open()
+            return self._rows.read(queue_id, first, last, max_bytes)
+
+    def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
+        with self._lock:
+            self._check_open()
+            entries = select(self._state, self._dead.after(after), limit, queue)
+            return [assemble(self._state, entry, self.read, _WHERE) for entry in entries]
+
+    def dead_letter(self, dead_id: int) -> DeadLetter | None:
+        with self._lock:
+            self._check_open()
+            entry = self._dead.get(dead_id)
+            return None if entry is None else assemble(self._state, entry, self.read, _WHERE)
+
+    def maintain(self) -> None:
+        self._check_open()
+
+    def stats(self) -> StorageStats:
+        with self._lock:
+            lsn = self._state.lsn
+            return StorageStats(
+                provider=self.name,
+                last_lsn=lsn,
+                durable_lsn=lsn,
+                applied_lsn=lsn,
+                journal_bytes=0,
+                store_bytes=0,
+                reclaimable_bytes=0,
+                buffered_bytes=self._rows.size,
+                disk_free_bytes=0,
+                disk_total_bytes=0,
+                details={"dead_letters": self._state.dead_count},
+            )
+
+    def check(self) -> Iterator[Problem]:
+        """Every message with a dead letter must have its row."""
+        with self._lock:
+            self._check_open()
+            for queue in self._state.queues.values():
+                for first, last in queue.dead.runs():
+                    held = sum(part.rows.count for part in self.read(queue.queue_id, first, last, 1 << 62))
+                    if held != last - first + 1 or alive_runs(queue, first, last) != [(first, last)]:
+                        yield Problem("dead letters without their messages", _WHERE, None, queue.name, first, last)
+
+    def backup(self, target: Path, progress: Progress | None = None) -> None:
+        raise StorageFailed("the memory provider keeps nothing on disk, so there is nothing to back up")
+
+    def compact(self, progress: Progress | None = None) -> int:
+        self._check_open()
+        return 0
+
+    def close(self) -> None:
+        """Forget everything. Idempotent."""
+        with self._lock:
+            self._open = False
+            self._reset()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StorageFailed("the memory store is not open")

@@ -1,0 +1,56 @@
+"""A consistent copy of a live database."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+from vibemq.errors import StorageFailed
+from vibemq.storage.interface import Progress
+from vibemq.storage.sqlite.connection import DATABASE, VERSION
+from vibemq.storage.store_file import StoreInfo, fsync_folder, write_store_info
+
+_PAGES_PER_STEP = 1024
+
+
+def back_up(source: Path, target: Path, now: int, progress: Progress | None) -> None:
+    """Copy the committed state of this moment into the empty or new folder `target`; writers go on meanwhile.
+
+    Raises:
+        StorageFailed: the target is in use, or cannot be written.
+        sqlite3.Error: reading or writing failed; the target has no store file and will not be mistaken for a store.
+    """
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise StorageFailed(f"the backup folder {target} is not empty; choose a new one")
+        _copy(source, target / DATABASE, progress)
+        descriptor = os.open(target / DATABASE, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        fsync_folder(target)
+        write_store_info(target, StoreInfo("sqlite", VERSION, now))
+    except OSError as exc:
+        raise StorageFailed(f"the backup into {target} failed: {exc}") from exc
+
+
+def _copy(source: Path, target: Path, progress: Progress | None) -> None:
+    def step(_status: int, remaining: int, total: int) -> None:
+        if progress is not None:
+            progress(total - remaining, total)
+
+    reader = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    try:
+        # The open transaction pins one snapshot, so that commits do not start the copy over.
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        writer = sqlite3.connect(target)
+        try:
+            reader.backup(writer, pages=_PAGES_PER_STEP, progress=step)
+        finally:
+            writer.close()
+        reader.execute("COMMIT")
+    finally:
+        reader.close()
+    os.chmod(target, 0o600)

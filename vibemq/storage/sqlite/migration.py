@@ -1,0 +1,36 @@
+"""The SQLite store as `vibemq.storage.migrate` sees it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+
+from vibemq.storage.migrate import MigrationStore
+from vibemq.storage.sqlite.connection import DATABASE, VERSION, SqliteKV, connect, transaction, translated
+
+__all__ = ["VERSION", "open_store"]
+
+
+class SqliteMigration:
+    """A connection that flushes at every commit: nothing else runs, and a step is done only when it is on disk."""
+
+    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
+        self._connection = connection
+        self._where = where
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return transaction(self._connection)
+
+    def kv(self, transaction: sqlite3.Connection) -> SqliteKV:
+        # Version 0 had this table from the start; an empty store has it once step 1 ran.
+        transaction.execute("CREATE TABLE IF NOT EXISTS kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
+        return SqliteKV(transaction, self._where)
+
+
+@contextmanager
+def open_store(data_dir: Path) -> Iterator[MigrationStore]:
+    path = data_dir / DATABASE
+    with translated(str(path)), closing(connect(path)) as connection:
+        path.chmod(0o600)
+        connection.execute("PRAGMA synchronous = FULL")
+        yield SqliteMigration(connection, str(path))

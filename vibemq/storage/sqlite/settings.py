@@ -1,0 +1,14 @@
+"""Options of the sqlite provider."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SqliteSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cache_bytes: int = Field(default=16 << 20, ge=1 << 20)
+    """SQLite's page cache."""
+    wal_bytes: int = Field(default=16 << 20, ge=1 << 16)
+    """The write-ahead log is folded into the database once it is longer."""
+    allow_remote: bool = False
+    """Accept a data directory on a remote file system, where flushes and locks cannot be trusted."""

@@ -1,0 +1,97 @@
+"""`store.json`: which provider a data directory belongs to, and which version its layout has.
+
+    {"provider": "sqlite", "version": 1, "created_at": 1763726400000}
+
+Written atomically and durably. A directory without it holds no store yet.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from vibemq.errors import StorageDamaged, StoreVersionError
+
+STORE_FILE = "store.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    provider: str
+    version: int
+    created_at: int
+    """Milliseconds; 0 = unknown."""
+
+
+def read_store_info(data_dir: Path) -> StoreInfo | None:
+    """None for a directory without a store.
+
+    Raises:
+        StorageDamaged: the file makes no sense.
+    """
+    path = data_dir / STORE_FILE
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        facts = json.loads(text)
+        return StoreInfo(str(facts["provider"]), int(facts["version"]), int(facts.get("created_at", 0)))
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise StorageDamaged(
+            f"the store file cannot be read ({exc!r})",
+            path=str(path),
+            hint='write {"provider": "<name>", "version": <number>} into it by hand if you know both',
+        ) from exc
+
+
+def write_store_info(data_dir: Path, info: StoreInfo) -> None:
+    facts = {"provider": info.provider, "version": info.version, "created_at": info.created_at}
+    temporary = data_dir / f"{STORE_FILE}.new"
+    with temporary.open("w") as file:
+        file.write(json.dumps(facts) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(data_dir / STORE_FILE)
+    fsync_folder(data_dir)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the folder's entries durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_store(data_dir: Path, provider: str, version: int) -> bool:
+    """Whether there is a store that this provider may open; False for a fresh directory.
+
+    Raises:
+        StoreVersionError: another provider's store, a newer one, or one that must be migrated first.
+        StorageDamaged: the store file makes no sense.
+    """
+    info = read_store_info(data_dir)
+    if info is None:
+        return False
+    if info.provider != provider:
+        raise StoreVersionError(
+            f"{data_dir} holds a store of the {info.provider!r} provider, not of {provider!r}; "
+            f"start with storage provider {info.provider!r}, or choose another data directory"
+        )
+    if info.version > version:
+        raise newer_store(data_dir, info.version, version)
+    if info.version < version:
+        raise StoreVersionError(
+            f"{data_dir} has store version {info.version}, this VibeMQ needs {version}; "
+            f"run `vibemq-admin migrate --data-dir {data_dir}`"
+        )
+    return True
+
+
+def newer_store(data_dir: Path, version: int, known: int) -> StoreVersionError:
+    return StoreVersionError(
+        f"{data_dir} was written by a newer VibeMQ (store version {version}, this one knows up to {known}); "
+        "upgrade VibeMQ, or restore a backup of that time"
+    )

@@ -1,0 +1,285 @@
+"""Promises that every protocol's session keeps, as a suite over a `Dialect`: what the suite must be able to say in a
+protocol's own bytes. Call `check_session(dialect)`; it raises AssertionError with a sentence.
+
+    tests/conformance/test_sessions.py runs it for the protocols of this package; an outside plug-in may do the same.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from vibemq.errors import AuthFailed, QueueFull, RemoteProtocolError
+from vibemq.model.commands import CloseSession, Command, Publish, Subscribe
+from vibemq.model.effects import Deliver, Published, Reply, Subscribed
+from vibemq.model.options import QueueOptions
+from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.stored import Slice
+from vibemq.protocols.session import (
+    Admin,
+    Authenticate,
+    Goodbye,
+    Principal,
+    Request,
+    Session,
+    SessionContext,
+    SessionLimits,
+)
+
+NOW = 1_700_000_000_000
+SESSION = 7
+QUEUE = "orders"
+SOMEBODY = Principal("somebody", superuser=True)
+
+
+def context(
+    *, authentication: bool = False, limits: SessionLimits | None = None, queue_defaults: QueueOptions | None = None
+) -> SessionContext:
+    """A context with numbered ids, the same in every run."""
+    numbers = count(1)
+    return SessionContext(
+        session=SESSION,
+        connection_id="c" * 32,
+        server_version="9.9.9",
+        authentication=authentication,
+        limits=limits or SessionLimits(),
+        queue_defaults=queue_defaults or QueueOptions(),
+        now=NOW,
+        new_id=lambda: f"{next(numbers):032x}",
+    )
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How to say things in one protocol. Bytes are as a peer sends them."""
+
+    name: str
+    create: Callable[[SessionContext], Session]
+    hello: bytes
+    """The whole handshake of a peer with valid credentials, if the protocol has any."""
+    publish: Callable[[str, bytes], bytes]
+    """(message id, JSON payload) -> a publish to QUEUE."""
+    subscribe: Callable[[], bytes]
+    """Consume from QUEUE."""
+    broken: Sequence[bytes] = ()
+    """After the handshake, what no session can read on from."""
+    has_goodbye: bool = True
+    """Whether the protocol can tell its peer that the broker stops."""
+    publishes_alone: bool = False
+    """Whether each message is a command of its own."""
+
+
+@dataclass
+class Talk:
+    """A session with a server's manners: answers Authenticate, gathers commands and bytes."""
+
+    session: Session
+    asked: list[Request] = field(default_factory=list)
+    sent: bytearray = field(default_factory=bytearray)
+
+    def hear(self, data: bytes) -> list[Request]:
+        """Give the session bytes; return the engine commands and admin requests that came of them."""
+        self.session.tick(NOW)
+        self.session.receive_data(data)
+        heard: list[Request] = []
+        while requests := self.session.commands():
+            for request in requests:
+                if isinstance(request, Authenticate):
+                    self.session.authenticated(request.token, SOMEBODY)
+                else:
+                    heard.append(request)
+        self.sent += self.session.data_to_send()
+        self.asked += heard
+        return heard
+
+    def tell(self, request: Any, result: Any) -> bytes:
+        self.session.apply([Reply(SESSION, request.token, result)])
+        return self.session.data_to_send()
+
+
+def talk(dialect: Dialect) -> Talk:
+    """A session after its handshake."""
+    started = Talk(dialect.create(context()))
+    if dialect.hello:
+        started.hear(dialect.hello)
+    started.asked.clear()
+    started.sent.clear()
+    return started
+
+
+def check_session(dialect: Dialect) -> None:
+    """Every promise of `vibemq.protocols.session.Session` that can be put without knowing the protocol."""
+    for check in (
+        check_silent_until_spoken_to,
+        check_handshake,
+        check_refused_handshake,
+        check_publish,
+        check_publish_refused,
+        check_deliver,
+        check_any_cut_is_the_same,
+        check_broken_stream,
+        check_garbage,
+        check_end_of_stream,
+        check_handshake_deadline,
+        check_shutdown,
+    ):
+        check(dialect)
+
+
+def check_silent_until_spoken_to(dialect: Dialect) -> None:
+    session = dialect.create(context())
+    assert session.data_to_send() == b"", "a session speaks before its peer does"
+    assert list(session.commands()) == []
+    assert not session.closing
+
+
+def check_handshake(dialect: Dialect) -> None:
+    if not dialect.hello:
+        return
+    session = dialect.create(context(authentication=True))
+    assert _principal(session) is None
+    session.receive_data(dialect.hello)
+    requests = list(session.commands())
+    assert [type(request) for request in requests] == [Authenticate], "a handshake asks for its credentials' check"
+    assert list(session.commands()) == [], "nothing more is read before the credentials are checked"
+    request = requests[0]
+    assert isinstance(request, Authenticate)
+    session.authenticated(request.token, SOMEBODY)
+    assert _principal(session) == SOMEBODY
+    assert session.data_to_send(), "the peer is told that it is welcome"
+    assert session.data_to_send() == b"", "bytes are handed out once"
+
+
+def _principal(session: Session) -> Principal | None:
+    return session.principal
+
+
+def check_refused_handshake(dialect: Dialect) -> None:
+    if not dialect.hello:
+        return
+    session = dialect.create(context(authentication=True))
+    session.receive_data(dialect.hello)
+    for request in session.commands():
+        assert isinstance(request, Authenticate)
+        session.refused(request.token, AuthFailed("wrong password"))
+    assert session.principal is None
+    assert session.data_to_send(), "the peer is told that its credentials are refused"
+
+
+def check_publish(dialect: Dialect) -> None:
+    talking = talk(dialect)
+    payloads = {f"m{number}": b'{"n":%d}' % number for number in range(20)}
+    commands = talking.hear(b"".join(dialect.publish(*item) for item in payloads.items()))
+    rows = [RowView(row) for command in commands if isinstance(command, Publish) for row in command.rows]
+    assert len(rows) == len(payloads), "every message becomes one row"
+    assert [view.payload for view in rows] == list(payloads.values()), "payloads pass through unchanged, in order"
+    if not dialect.publishes_alone:
+        assert len(commands) == 1, "messages of one read to one queue become one command"
+    for command in commands:
+        assert isinstance(command, Publish)
+        assert (command.session, command.queue) == (SESSION, QUEUE)
+        assert talking.tell(command, Published(QUEUE, 1, command.rows.count)), "a publish is confirmed"
+
+
+def check_publish_refused(dialect: Dialect) -> None:
+    talking = talk(dialect)
+    accepted = _answers(talk(dialect), dialect, None)
+    refused = _answers(talking, dialect, QueueFull(QUEUE, "10 messages"))
+    assert refused, "a refused publish is answered"
+    assert refused != accepted, "a refused publish is never confirmed"
+    assert not talking.session.closing, "a full queue does not end the connection"
+
+
+def _answers(talking: Talk, dialect: Dialect, error: QueueFull | None) -> bytes:
+    answers = b""
+    for command in talking.hear(dialect.publish("m1", b"1")):
+        answers += talking.tell(command, error or Published(QUEUE, 1, 1))
+    return answers
+
+
+def check_deliver(dialect: Dialect) -> None:
+    talking = talk(dialect)
+    commands = talking.hear(dialect.subscribe())
+    assert [type(command) for command in commands] == [Subscribe], "a subscription is one command"
+    command = commands[0]
+    assert isinstance(command, Subscribe)
+    assert (command.session, command.queue) == (SESSION, QUEUE)
+    talking.tell(command, Subscribed(QUEUE, "", command.consumer, 1))
+    payload = b'"delivered payload"'
+    piece = Slice(41, NOW, Rows.of([pack_row("id-41", payload), pack_row("id-42", payload)]))
+    talking.session.deliver(Deliver(SESSION, command.consumer, QUEUE, 1, 0, [(41, 42)], {42: 2}), [piece])
+    assert talking.session.data_to_send().count(payload) == 2, "payloads are delivered unchanged"
+
+
+def check_any_cut_is_the_same(dialect: Dialect) -> None:
+    stream = dialect.publish("a", b"1") + dialect.subscribe() + dialect.publish("b", b"[2]")
+    whole, pieces = talk(dialect), talk(dialect)
+    whole.hear(stream)
+    for at in range(len(stream)):
+        pieces.hear(stream[at : at + 1])
+    assert list(map(_outline, pieces.asked)) == list(map(_outline, whole.asked)), "cutting the stream changes it"
+    assert pieces.sent == whole.sent
+
+
+def _outline(request: Request) -> tuple[Any, ...]:
+    """What a request asks for, without its token."""
+    if isinstance(request, Publish):
+        return "publish", request.queue, list(request.rows)
+    if isinstance(request, Subscribe):
+        return "subscribe", request.queue, request.consumer, request.capacity_messages
+    return (type(request).__name__,)
+
+
+def check_broken_stream(dialect: Dialect) -> None:
+    for broken in dialect.broken:
+        session = talk(dialect).session
+        session.receive_data(dialect.publish("before", b"1") + broken)
+        before = list(session.commands())
+        assert [type(request) for request in before] == [Publish], "what came before the broken bytes still counts"
+        try:
+            session.commands()
+        except RemoteProtocolError:
+            assert session.closing
+        else:
+            raise AssertionError(f"{dialect.name} reads on after {broken[:20]!r}")
+
+
+def check_garbage(dialect: Dialect) -> None:
+    source = random.Random(20_240_229)  # noqa: S311  # the same garbage every time, nothing secret
+    for number in range(200):
+        session = talk(dialect).session if number % 2 else dialect.create(context())
+        try:
+            for _ in range(4):
+                session.receive_data(source.randbytes(source.choice((1, 9, 200, 5_000))))
+                for request in session.commands():
+                    assert isinstance(request, Command | Authenticate | Admin | Goodbye)
+                    assert not isinstance(request, CloseSession)
+                    if isinstance(request, Authenticate):
+                        session.refused(request.token, AuthFailed("no"))
+        except RemoteProtocolError:
+            assert session.closing
+        session.data_to_send()
+
+
+def check_end_of_stream(dialect: Dialect) -> None:
+    talking = talk(dialect)
+    talking.session.receive_data(b"")
+    assert list(talking.session.commands()) == []
+    assert talking.session.closing, "after the end of the stream the connection can only be closed"
+
+
+def check_handshake_deadline(dialect: Dialect) -> None:
+    limits = SessionLimits()
+    session = dialect.create(context(authentication=True))
+    deadline = session.next_deadline()
+    assert deadline is not None, "a silent stranger is waited for without end"
+    assert deadline <= NOW + limits.handshake_timeout_ms
+    session.tick(NOW + limits.handshake_timeout_ms)
+    assert session.closing, "a silent stranger is sent away"
+
+
+def check_shutdown(dialect: Dialect) -> None:
+    talking = talk(dialect)
+    talking.session.shutdown("server_shutdown")
+    assert bool(talking.session.data_to_send()) == dialect.has_goodbye
