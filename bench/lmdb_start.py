@@ -6,6 +6,7 @@ With --journal the broker is "killed" before any checkpoint, so the start reads 
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def fill(folder: Path, count: int) -> dict[str, float]:
         append_s += took
         worst = max(worst, took)
         provider.sync()
-        if first % 20_000 == 1:
+        if first % 20_000 == 1 and "--journal" not in sys.argv:
             provider.maintain()
     return {"fill_s": time.perf_counter() - began, "append_s": append_s, "append_worst_ms": worst * 1000}
 
@@ -64,36 +65,35 @@ def start(folder: Path, count: int) -> dict[str, float]:
     return figures
 
 
+def checkpoint(folder: Path, count: int) -> dict[str, float]:
+    provider = LmdbProvider(folder, LmdbSettings())
+    provider.open()
+    began = time.perf_counter()
+    provider.checkpoint()
+    figures = {"checkpoint_s": time.perf_counter() - began, "store_mib": provider.stats().store_bytes >> 20}
+    provider.close()
+    return figures
+
+
+PHASES = {"fill": fill, "checkpoint": checkpoint, "start": start}
+
+
 def main() -> None:
-    numbers = [int(a) for a in sys.argv[1:] if a.isdigit()]
-    count = numbers[0] if numbers else 1_000_000
-    if "--child" in sys.argv:
-        print(json.dumps(start(Path(sys.argv[sys.argv.index("--child") + 1]), count)))
-        return
+    flags = ["--journal"] if "--journal" in sys.argv else []
+    if len(sys.argv) > 3 and sys.argv[1] in PHASES:
+        print(json.dumps(PHASES[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))))
+        sys.stdout.flush()
+        # As a crash would: the journal is left as it is.
+        os._exit(0)
+    count = next((int(argument) for argument in sys.argv[1:] if argument.isdigit()), 1_000_000)
     folder = Path(tempfile.mkdtemp(prefix="vibemq-bench-"))
     try:
-        print(json.dumps(fill(folder, count)))
-        if "--journal" not in sys.argv:
-            # Opened again, because fill() leaves as a crash would: nothing is closed.
-            command = [sys.executable, __file__, str(count), "--child", str(folder)]
-            subprocess.run([sys.executable, __file__, "--checkpoint", str(folder)], check=True)
-        command = [sys.executable, __file__, str(count), "--child", str(folder)]
-        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+        for phase in PHASES:
+            if phase != "checkpoint" or not flags:
+                subprocess.run([sys.executable, __file__, phase, str(folder), str(count), *flags], check=True)
     finally:
         shutil.rmtree(folder)
 
 
-def checkpoint(folder: Path) -> None:
-    provider = LmdbProvider(folder, LmdbSettings())
-    provider.open()
-    began = time.perf_counter()
-    provider._driver.checkpoint_now()
-    print(json.dumps({"checkpoint_s": time.perf_counter() - began, "store_mib": provider.stats().store_bytes >> 20}))
-    provider.close()
-
-
 if __name__ == "__main__":
-    if "--checkpoint" in sys.argv:
-        checkpoint(Path(sys.argv[-1]))
-    else:
-        main()
+    main()

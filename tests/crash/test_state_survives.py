@@ -75,7 +75,7 @@ async def test_attempts_lead_to_the_dead_letters_across_restarts(broker: BrokerP
         assert await mq.fetch("q", max=1, timeout=0.3) == []
         listed = await mq.admin("dlq.list", queue="q", limit=10)
     (letter,) = listed["letters"]
-    assert (letter["id"], letter["queue"], letter["reason"], letter["error"]) == ("poison", "q", "MAX_ATTEMPTS", "failure 3")
+    assert (letter["id"], letter["queue"], letter["reason"], letter["error"]) == ("poison", "q", "max_attempts", "failure 3")
     assert letter["failed"] == 3
     assert letter["published_at"] <= letter["first_failed_at"] <= letter["dead_at"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from fake_broker import FakeBroker, broker_and_client
+from tests.integration.fake_broker import FakeBroker, broker_and_client
 from pydantic import BaseModel, ValidationError
 
 import vibemq

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from fake_broker import FakeBroker, broker_and_client
+from tests.integration.fake_broker import FakeBroker, broker_and_client
 
 import vibemq
 from vibemq.client import Outgoing, ReconnectPolicy
@@ -312,8 +312,11 @@ async def test_a_request_that_changes_things_is_not_repeated_by_itself() -> None
             except ConnectionLost as exc:
                 raised.append(exc)
 
+        looked = anyio.Event()
+
         async def look() -> None:
             assert await mq.queue_info("orders") is None
+            looked.set()
 
         tasks.start_soon(purge)
         tasks.start_soon(look)
@@ -322,7 +325,7 @@ async def test_a_request_that_changes_things_is_not_repeated_by_itself() -> None
         broker.mute = False
         async with anyio.create_task_group() as serving:
             await broker.start(serving)
-            await mq.ping()
+            await looked.wait()
             assert [type(exc) for exc in raised] == [ConnectionLost]
             serving.cancel_scope.cancel()
 

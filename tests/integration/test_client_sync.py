@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
-from fake_broker import FakeBroker
+from tests.integration.fake_broker import FakeBroker
 
 import vibemq
 from vibemq.errors import NotConnected, QueueNotFound

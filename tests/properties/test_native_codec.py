@@ -123,8 +123,8 @@ def _damage(body: bytes, changes: list[tuple[int, int]], cut: int) -> bytes:
 def test_decoders_raise_nothing_else_on_garbage(decode: Callable[[bytes], object], body: bytes) -> None:
     try:
         decode(body)
-    except RemoteProtocolError as error:
-        assert str(error)
+    except RemoteProtocolError:
+        return
 
 
 # -- sessions -------------------------------------------------------------------------------------------------------

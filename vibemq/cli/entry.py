@@ -1,5 +1,6 @@
 """Runs a Typer application and turns whatever ends it into an exit code and one sentence."""
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from vibemq.errors import VibeMQError
 def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Errors outside the family and the system's pass through: bugs."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    # What a person must know is in the error; `serve` and `sub --follow` set up logs of their own.
+    logging.getLogger("vibemq").addHandler(logging.NullHandler())
     try:
         result = typer.main.get_command(app).main(args=words, prog_name=name, standalone_mode=False)
         sys.stdout.flush()

@@ -1,6 +1,7 @@
 """`vibemq sub`: print what a queue holds, and settle it."""
 
 import base64
+import logging
 import sys
 from dataclasses import dataclass
 from typing import Annotated, Any, BinaryIO
@@ -68,6 +69,9 @@ def sub(
     """
     if reject is not None and not ack:
         raise Usage("--reject and --no-ack contradict each other")
+    if follow:
+        # Lost and mended connections are worth a line on stderr; nothing else tells why it is quiet.
+        logging.basicConfig(level=logging.WARNING, format="%(message)s")
     wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose)
     prefetch = min(prefetch, count) if count is not None else prefetch
     received = anyio.run(_consume, queue, url, timeout, group, from_beginning, prefetch, wish)

@@ -100,7 +100,14 @@ def _tell(state: State, turn: Turn, queue: Queue, group: Group, given: Given) ->
         group.tally.redelivered += len(acquired) if acquired else 0
         turn.effects.append(
             Deliver(
-                consumer.session.number, consumer.number, queue.name, queue.queue_id, group.group_id, runs, acquired
+                consumer.session.number,
+                consumer.number,
+                queue.name,
+                queue.queue_id,
+                group.group_id,
+                runs,
+                acquired,
+                settled=not queue.options.consumers_settle,
             )
         )
         if consumer.held.earliest < queue.armed_at:

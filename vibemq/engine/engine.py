@@ -17,6 +17,7 @@ from vibemq.engine.adding import show
 from vibemq.engine.dispatch import dispatch
 from vibemq.engine.expiry import expire
 from vibemq.engine.fanout import remove_consumer
+from vibemq.engine.group import END
 from vibemq.engine.restore import restore
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import Open, State, Totals
@@ -25,7 +26,6 @@ from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueInfo, Reply, Subscribed
 from vibemq.model.options import Durability
-from vibemq.model.records import Record
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredState
 
@@ -100,24 +100,23 @@ class Engine:
                 self._answer_failed(turn, effect, error)
         for wait in outcome.waits:
             self._fail_wait(turn, wait, ticket, holes, error)
-        state.owed += undo.owed_of(outcome.records, holes)
-        if state.owed:
-            state.owed_at = turn.now + _OWED_RETRY_MS
-        return self._finish(turn, pay=False)
+        state.owed += undo.owed_of(outcome.records, holes) + turn.records
+        self._carry(turn)
+        return Outcome(effects=turn.effects)
 
     def tick(self, now: int) -> Outcome:
         """Do what is due at or before now."""
         turn = self._begin(now)
         timers.ring(self._state, turn)
-        return self._finish(turn, pay=self._state.owed_at <= turn.now)
+        return self._finish(turn)
 
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
         at = timers.next_alarm(self._state)
-        owed_at = self._state.owed_at if self._state.owed else None
-        if at is None or owed_at is None:
-            return at if owed_at is None else owed_at
-        return min(at, owed_at)
+        owed_at = self._state.owed_at
+        if owed_at == END:
+            return at
+        return owed_at if at is None else min(at, owed_at)
 
     # -- views ----------------------------------------------------------------------------------------------------
 
@@ -163,8 +162,24 @@ class Engine:
             state.now = now
         return Turn(state.now)
 
-    def _finish(self, turn: Turn, *, pay: bool = True) -> Outcome:
+    def _carry(self, turn: Turn) -> None:
+        """Leave what follows from a failure to the next step: records made now could not build on what is owed."""
         state = self._state
+        if state.carried is not None:
+            turn.dirty |= state.carried.dirty
+            turn.freed |= state.carried.freed
+        state.carried = turn if turn.dirty or turn.freed else None
+        if state.carried is not None:
+            state.owed_at = turn.now
+        elif state.owed:
+            state.owed_at = turn.now + _OWED_RETRY_MS
+
+    def _finish(self, turn: Turn) -> Outcome:
+        state = self._state
+        if state.carried is not None:
+            turn.dirty |= state.carried.dirty
+            turn.freed |= state.carried.freed
+            state.carried = None
         while turn.dirty or turn.freed:
             while turn.freed:
                 publish.unpark(state, turn, turn.freed.popitem()[0])
@@ -174,28 +189,27 @@ class Engine:
                     continue
                 expire(state, turn, queue)
                 dispatch(state, turn, queue, group)
-        records = turn.records
-        if state.owed and (records or turn.gated or state.owed_at <= turn.now) and pay:
-            records = self._pay(turn)
-        if not records and not turn.waits:
-            return Outcome(records, turn.effects, turn.gated, turn.durability, 0)
-        return Outcome(records, turn.effects, turn.gated, turn.durability, self._issue(turn, records))
-
-    def _pay(self, turn: Turn) -> list[Record]:
-        """Put what is owed before the records of this outcome."""
-        state = self._state
-        records, state.owed = state.owed + turn.records, []
-        turn.durability = max(turn.durability, Durability.STRONG)
-        return records
-
-    def _issue(self, turn: Turn, records: list[Record]) -> int:
-        state = self._state
-        ticket = state.next_ticket
-        state.next_ticket += 1
-        state.open[ticket] = Open(records, turn.gated, turn.added)
+        if state.owed_at < END and (turn.records or turn.gated or state.owed_at <= turn.now):
+            self._pay(turn)
+        ticket = self._issue(turn) if turn.records else 0
         for wait in turn.waits:
             for awaited in wait.tickets:
                 state.open[awaited].waits.append(wait)
+        return Outcome(turn.records, turn.effects, turn.gated, turn.durability, ticket)
+
+    def _pay(self, turn: Turn) -> None:
+        """Put what is owed before the records of this outcome."""
+        state = self._state
+        if state.owed:
+            turn.records = state.owed + turn.records
+            turn.durability = max(turn.durability, Durability.STRONG)
+        state.owed, state.owed_at = [], END
+
+    def _issue(self, turn: Turn) -> int:
+        state = self._state
+        ticket = state.next_ticket
+        state.next_ticket += 1
+        state.open[ticket] = Open(turn.records, turn.gated, turn.added)
         return ticket
 
     def _settle_wait(self, turn: Turn, wait: Wait, ticket: int) -> None:

@@ -25,7 +25,8 @@ def check_group_name(name: str) -> str:
     if 1 <= len(name) <= GROUP_NAME_MAX and not name.startswith(PASSING_PREFIX):
         return name
     raise InvalidOptions(
-        f"group name {name[:64]!r} is not allowed; use 1 to {GROUP_NAME_MAX} characters, the first not {PASSING_PREFIX!r}"
+        f"group name {name[:64]!r} is not allowed; use 1 to {GROUP_NAME_MAX} characters, "
+        f"the first of them not {PASSING_PREFIX!r}"
     )
 
 

@@ -30,9 +30,8 @@ def seek_group(state: State, turn: Turn, command: SeekGroup) -> None:
         raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} belongs to one subscriber alone")
     else:
         move_group(state, turn, queue, group, command.start, command.start_sequence, need)
-        fenced = GroupFenced(
-            f"group {command.group!r} of queue {queue.name!r} was taken over; subscribe again to go on"
-        )
+        fenced = GroupFenced(f"group {command.group!r} of queue {queue.name!r} has a new owner; this one must stop")
+
         end_consumers(turn, queue, group.name, fenced, but_session=command.session)
         for consumer in [c for c in group.consumers if not c.active]:
             remove_consumer(turn, consumer)

@@ -121,8 +121,9 @@ def _open_originals(state: State, turn: Turn, queue: Queue, duplicates: dict[int
     """The outcomes that carry the originals, as far as these are not safe yet."""
     wanted = set(duplicates.values())
     tickets: set[int] = set()
-    for ticket, outcome in [*state.open.items(), (state.next_ticket, turn)]:
-        for added in outcome.added:
+    carried = [(ticket, outcome.added) for ticket, outcome in state.open.items()]
+    for ticket, all_added in [*carried, (state.next_ticket, turn.added)]:
+        for added in all_added:
             if added.queue is queue and not added.visible and any(added.first <= s <= added.last for s in wanted):
                 tickets.add(ticket)
     return tickets

@@ -8,7 +8,7 @@ from vibemq.engine.consumer import Consumer, SessionState
 from vibemq.engine.group import END
 from vibemq.engine.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.turn import Wait
+from vibemq.engine.turn import Turn, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
@@ -60,7 +60,9 @@ class State:
         self.owed: list[Record] = []
         """Facts that hold but could not be written; they go with the next records."""
         self.owed_at = END
-        """When to try again without other records."""
+        """When to try again without other records, or to go on with what follows from a failure."""
+        self.carried: Turn | None = None
+        """Consequences of failed outcomes, for the next step."""
         self.totals = Totals()
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""

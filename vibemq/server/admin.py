@@ -84,13 +84,11 @@ class Admin:
             raise QueueNotFound(name)
         runs = _first_of(self._engine.waiting_runs(name, limit + start), start, limit)
         piece = await self._store.call(lambda: read_piece(self._store.provider, info.queue_id, runs, ANSWER_BYTES_MAX))
-        priorities = getattr(self._engine, "priority_of", None)
         return [
             message_json(
                 row,
                 sequence=part.first_sequence + index,
                 published_at=part.published_at,
-                priority=priorities(name, part.first_sequence + index) if priorities else 1,
             )
             for part in piece.slices
             for index, row in enumerate(part.rows)

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vibemq.errors import StorageFailed, StorageFull
+from vibemq.errors import StorageFull
 from vibemq.model.effects import Outcome
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
@@ -44,28 +44,27 @@ class Step:
     """How many appends had returned when its own had; a flush that starts later covers it."""
 
 
-def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> dict[int, StorageFull]:
-    """Append all steps as one batch; when that is too much, each by itself, so that only the offender is refused.
+def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> tuple[int, StorageFull | None]:
+    """Append all steps as one batch; when that is too much, one by one up to the first that does not fit.
 
-    Returns the refused ones by index.
+    Returns how many are written, and why the next one is not.
     """
     records = [record for step in steps for record in step.outcome.records]
     if not records:
-        return {}
+        return len(steps), None
     try:
         storage.append(records)
-        return {}
+        return len(steps), None
     except StorageFull as error:
         if len(steps) == 1:
-            return {0: error}
-    refused: dict[int, StorageFull] = {}
+            return 0, error
     for index, step in enumerate(steps):
         try:
             if step.outcome.records:
                 storage.append(step.outcome.records)
         except StorageFull as error:
-            refused[index] = error
-    return refused
+            return index, error
+    return len(steps), None
 
 
 class Committer:
@@ -138,7 +137,7 @@ class Committer:
             )
             return
         try:
-            self._appended(steps, append_steps(provider, steps))
+            self._appended(steps, *append_steps(provider, steps))
         except Exception as error:
             self._fail(error)
 
@@ -155,25 +154,24 @@ class Committer:
         if not self._dead and self._flushed_appends < self._appends:
             await self._store.begin_sync()
 
-    def _appended_aside(self, steps: list[Step], done: "asyncio.Future[dict[int, StorageFull]]") -> None:
+    def _appended_aside(self, steps: list[Step], done: "asyncio.Future[tuple[int, StorageFull | None]]") -> None:
         self._appending = False
         if done.cancelled():
             return
         try:
-            self._appended(steps, done.result())
+            self._appended(steps, *done.result())
         except Exception as error:
             self._fail(error)
         self._wake()
 
-    def _appended(self, steps: list[Step], refused: dict[int, StorageFull]) -> None:
-        if any(step.outcome.records for step in steps):
+    def _appended(self, steps: list[Step], written: int, full: StorageFull | None) -> None:
+        if any(step.outcome.records for step in steps[:written]):
             self._appends += 1
             self._metrics.appends += 1
-        for index, step in enumerate(steps):
+        if full is not None:
+            self._refuse(steps[written:], full)
+        for step in steps[:written]:
             step.position = self._appends
-            if index in refused:
-                self._refuse(step, refused[index])
-                continue
             durability = step.outcome.durability
             if step.outcome.records and durability >= Durability.WEAK:
                 self._expect_weak_flush()
@@ -185,15 +183,23 @@ class Committer:
         self._flush_if_asked()
         self._note_idle()
 
-    def _refuse(self, step: Step, error: StorageFull) -> None:
-        self._switchboard.drop(step.holds)
-        self.backlog_bytes -= step.size
+    def _refuse(self, steps: list[Step], error: StorageFull) -> None:
+        """Fail the steps, and all that the engine has decided since: their records may build on the missing ones.
+
+        This comes before any `committed` of the same batch, so that nothing more is decided in between.
+        """
+        steps += self._gathered
+        self._gathered = []
         self._metrics.storage_full += 1
-        if not step.outcome.ticket:
-            # The engine has gone on from facts that could not be kept; only a restart brings both together again.
-            self._fail(StorageFailed(f"facts that cannot be taken back did not fit on the disk: {error}"))
-            return
-        self.submit(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
+        log.warning("the disk is full, %d outcomes are refused: %s", len(steps), error)
+        answers: list[Outcome] = []
+        for step in steps:
+            self._switchboard.drop(step.holds)
+            self.backlog_bytes -= step.size
+            if step.outcome.ticket:
+                answers.append(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
+        for answer in answers:
+            self.submit(answer)
 
     def _tell(self, step: Step) -> None:
         self.backlog_bytes -= step.size

@@ -13,10 +13,6 @@ from vibemq.model.stored import StoredState
 class QueueEngine(Protocol):
     """The face of `vibemq.engine` that the server uses. Pure: every call returns what to keep and what to tell."""
 
-    @property
-    def counters(self) -> dict[str, int]:
-        """Of all queues since start: published, delivered, settled, redelivered, dead_lettered …"""
-
     def restore(self, state: StoredState, now: int) -> Outcome: ...
 
     def handle(self, commands: Sequence[Command], now: int) -> Outcome: ...

@@ -4,7 +4,8 @@ Keys are those of the first VibeMQ, in snake_case, so that its dashboards work.
 """
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -38,6 +39,24 @@ class Condition:
     loop_lag_s: float = 0.0
 
 
+class Totals:
+    """Sums of the queues' counters that do not fall when a queue is deleted."""
+
+    def __init__(self) -> None:
+        self._alive: dict[str, dict[str, int]] = {}
+        self._gone: Counter[str] = Counter()
+
+    def of(self, queues: Iterable[QueueInfo]) -> Counter[str]:
+        alive = {queue.incarnation: queue.counters for queue in queues}
+        for incarnation in self._alive.keys() - alive.keys():
+            self._gone.update(self._alive[incarnation])
+        self._alive = alive
+        totals = Counter(self._gone)
+        for counters in alive.values():
+            totals.update(counters)
+        return totals
+
+
 class Report:
     """Answers of the health and metrics routes, taken from counters that exist anyway."""
 
@@ -49,7 +68,6 @@ class Report:
         queues: Callable[[], list[QueueInfo]],
         connections: Callable[[], dict[str, int]],
         now: Callable[[], int],
-        counters: Callable[[], dict[str, int]],
     ) -> None:
         self.condition = condition
         self.metrics = metrics
@@ -57,8 +75,7 @@ class Report:
         self.connections = connections
         """Open connections by protocol."""
         self.now = now
-        self.counters = counters
-        """The engine's totals since start: published, delivered, settled, redelivered, dead_lettered …"""
+        self._totals = Totals()
         self._started_at = now()
 
     @property
@@ -89,28 +106,30 @@ class Report:
         )
 
     def health(self) -> dict[str, Any]:
-        totals, queues = self.counters(), self.queues()
+        queues = self.queues()
+        totals = self._totals.of(queues)
         return {
             "is_healthy": self.is_ready(),
             "status": "healthy" if self.is_ready() else "unhealthy",
             "active_connections": sum(self.connections().values()),
             "queue_count": len(queues),
             "in_flight_messages": sum(queue.in_flight for queue in queues),
-            "total_messages_published": totals.get("published", 0),
-            "total_messages_delivered": totals.get("delivered", 0),
+            "total_messages_published": totals["published"],
+            "total_messages_delivered": totals["delivered"],
             "memory_usage_mb": self.condition.memory_bytes // 1_048_576,
             "timestamp": self._timestamp(),
             "alarms": self.alarms(),
         }
 
     def json_metrics(self) -> dict[str, Any]:
-        totals, queues, metrics = self.counters(), self.queues(), self.metrics
+        queues, metrics = self.queues(), self.metrics
+        totals = self._totals.of(queues)
         return {
-            "total_messages_published": totals.get("published", 0),
-            "total_messages_delivered": totals.get("delivered", 0),
-            "total_messages_acknowledged": totals.get("settled", 0),
-            "total_retries": totals.get("redelivered", 0),
-            "total_dead_lettered": totals.get("dead_lettered", 0),
+            "total_messages_published": totals["published"],
+            "total_messages_delivered": totals["delivered"],
+            "total_messages_acknowledged": totals["settled"],
+            "total_retries": totals["redelivered"],
+            "total_dead_lettered": totals["dead_lettered"],
             "total_errors": metrics.errors + metrics.storage_full + metrics.damaged_messages,
             "total_connections_accepted": metrics.connections_accepted,
             "total_connections_rejected": metrics.connections_rejected,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vibemq.errors import InvalidPayload
-from vibemq.model.options import enum_of
+from vibemq.errors import InvalidOptions, InvalidPayload
+from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.records import MessageExtra, Reason
 from vibemq.model.rows import RowView, pack_row
 from vibemq.model.stored import DeadLetter
@@ -114,16 +114,25 @@ def letter_json(letter: DeadLetter, *, with_payload: bool) -> dict[str, Any]:
     return shown | payload_json(view.payload) if with_payload else shown
 
 
-def message_json(row: bytes, *, sequence: int, published_at: int, priority: int) -> dict[str, Any]:
+def message_json(row: bytes, *, sequence: int, published_at: int) -> dict[str, Any]:
     view = RowView(row)
     shown: dict[str, Any] = {
         "sequence": sequence,
         "id": view.message_id,
         "published_at": published_at,
-        "priority": priority,
+        "priority": priority_of(view.headers),
         "headers": view.headers,
     }
     return shown | payload_json(view.payload)
+
+
+def priority_of(headers: Mapping[str, str]) -> int:
+    """As its header says; the engine's own ordering does not come with the row."""
+    try:
+        return int(enum_of(Priority, headers.get("priority", "normal"), "priority"))
+    except InvalidOptions:
+        text = headers["priority"]
+        return min(int(text), PRIORITY_MAX) if text.isascii() and text.isdecimal() else int(Priority.LOW)
 
 
 def payload_json(payload: bytes) -> dict[str, str]:

@@ -27,18 +27,7 @@ def make_report(condition: Condition, metrics: Metrics, parts: Parts) -> Report:
         assembly = parts()
         return assembly.shell.roster.by_protocol() if assembly is not None else {}
 
-    def counters() -> dict[str, int]:
-        assembly = parts()
-        return dict(assembly.engine.counters) if assembly is not None else {}
-
-    return Report(
-        condition,
-        metrics,
-        queues=queues,
-        connections=connections,
-        now=lambda: int(time.time() * 1000),
-        counters=counters,
-    )
+    return Report(condition, metrics, queues=queues, connections=connections, now=lambda: int(time.time() * 1000))
 
 
 def operator_reports(settings: Settings, report: Report) -> Callable[[Store, Roster], Reports]:

@@ -38,6 +38,7 @@ class WebServer:
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 limit_concurrency=CONCURRENT_MAX,

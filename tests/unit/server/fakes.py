@@ -23,8 +23,6 @@ class FakeEngine:
         self.after: dict[int, Outcome] = {}
         self.handled: list[Command] = []
 
-    counters: dict[str, int] = {}  # noqa: RUF012  # empty and never written
-
     def restore(self, state: StoredState, now: int) -> Outcome:
         return Outcome()
 

@@ -95,7 +95,9 @@ def test_hashes_are_salted_and_checked() -> None:
     assert not verify_password("secreT", HASH.get_secret_value())
 
 
-@pytest.mark.parametrize("stored", ["", "plain", "scrypt$99$8$1$AA==$AA==", "scrypt$14$8$1$!$AA==", "md5$1$1$1$AA==$AA=="])
+@pytest.mark.parametrize(
+    "stored", ["", "plain", "scrypt$99$8$1$AA==$AA==", "scrypt$14$8$1$!$AA==", "md5$1$1$1$AA==$AA=="]
+)
 def test_a_hash_of_another_kind_is_refused_at_the_start_without_repeating_it(stored: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         parse_hash(stored)

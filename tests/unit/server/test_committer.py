@@ -156,15 +156,18 @@ async def test_the_engine_hears_of_what_is_kept_and_its_answer_goes_the_same_way
     assert len(bench.storage.appends) == 2
 
 
-async def test_a_full_disk_refuses_only_who_does_not_fit(bench: Bench) -> None:
+async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(bench: Bench) -> None:
     bench.storage.full_above = 5
-    bench.engine.after[2] = Outcome(effects=[Reply(1, "refused", None)])
-    for ticket, (token, count) in enumerate((("small", 1), ("big", 9), ("other", 2)), start=1):
+    for ticket in (2, 3):
+        bench.engine.after[ticket] = Outcome(effects=[Reply(1, f"refused {ticket}", None)])
+    for ticket, (token, count) in enumerate((("small", 1), ("big", 9), ("behind", 2)), start=1):
         bench.submit(token, Durability.STRONG, count=count, ticket=ticket)
-    assert sorted(await bench.settled()) == ["other", "refused", "small"]
-    assert bench.engine.failed_tickets == [(2, "STORAGE_FULL")]
-    assert sorted(bench.engine.committed_tickets) == [1, 3]
+    assert await bench.settled() == ["small", "refused 2", "refused 3"]
+    assert bench.engine.failed_tickets == [(2, "STORAGE_FULL"), (3, "STORAGE_FULL")]
+    assert bench.engine.committed_tickets == [1]
     assert bench.committer.backlog_bytes == 0
+    bench.submit("next", Durability.STRONG, ticket=4)
+    assert (await bench.settled())[-1] == "next", "the broker works on"
 
 
 async def test_after_a_failed_append_nobody_hears_anything(bench: Bench) -> None:

@@ -50,8 +50,8 @@ def speeds(ledger: Ledger, result: Result) -> RenderableType:
         ("consumed and settled", f"{_rate(ledger.distinct, result.consume_seconds):,.0f}/s"),
         ("broker ready, first start", f"{result.start_seconds:.2f} s"),
         ("broker ready again after kill -9", f"{recovery.ready:.2f} s"),
-        ("first publish confirmed after kill -9", f"{recovery.first_confirm:.2f} s"),
-        ("first delivery after kill -9", f"{recovery.first_delivery:.2f} s"),
+        ("first publish confirmed after kill -9", _after(recovery.first_confirm)),
+        ("first delivery after kill -9", _after(recovery.first_delivery)),
         ("whole demo", f"{result.total_seconds:.1f} s"),
     ]
     return table(("speed (the kill and the recovery included)", "figure"), rows, title="\nSpeed")
@@ -125,6 +125,11 @@ def as_object(ledger: Ledger, result: Result, direct: Delays, problems: list[str
         "problems": problems,
         "ok": not problems,
     }
+
+
+def _after(seconds: float) -> str:
+    """A dash when nothing was left to come: a short run may be all published by then."""
+    return f"{seconds:.2f} s" if seconds else "–"
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -30,7 +30,7 @@ from vibemq.storage.lmdb.segment import DATA, HEADER, MARK, pack_header, segment
 
 SEGMENT_BYTES = 16 << 20
 ZEROES = bytes(1 << 20)
-FREE_SEGMENTS_MAX = 8
+FREE_SEGMENTS_MAX = 12
 NEW_SUFFIX = ".new"
 
 

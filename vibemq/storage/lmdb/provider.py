@@ -42,6 +42,7 @@ from vibemq.storage.lmdb.recovery import RecoveryReport
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.lmdb.tables import reading, translated
+from vibemq.storage.lmdb.upkeep import Upkeep
 from vibemq.storage.state import apply, is_transient, persistent, restart_transient
 from vibemq.storage.stored_dead import assemble, select
 
@@ -106,6 +107,8 @@ class LmdbProvider:
         )
         self._replay(report)
         self._ballast.take(free_bytes=shutil.disk_usage(self._layout.data_dir).free)
+        self._upkeep = Upkeep(self._keep_up)
+        self._upkeep.wake()
         self._closed = False
         return copy_state(self._state)
 
@@ -132,6 +135,7 @@ class LmdbProvider:
         if self._closed:
             return
         self._closed = True
+        self._upkeep.stop()
         try:
             self._driver.stop(final_checkpoint=True)
             self._journal.close()
@@ -149,7 +153,10 @@ class LmdbProvider:
             position = self._write(durable) if durable else None
             lsn = self._state.lsn if position is None else position.lsn
             self._apply(records, lsn, position)
-            return lsn
+        if position is not None and position.offset == 0:
+            # A segment was begun: have the next one ready, and see whether the old ones are worth a checkpoint.
+            self._upkeep.wake()
+        return lsn
 
     def sync(self) -> int:
         self._check_open()
@@ -242,15 +249,28 @@ class LmdbProvider:
         """One round of housekeeping. Blocking, at most for a zero-filled segment; never for a checkpoint."""
         self._check_open()
         self._driver.poll()
+        self._keep_ballast()
+        try:
+            self._journal.prepare_spare()
+        except StorageFull as error:
+            logger.warning("no spare journal segment: %s", error)
+
+    def _keep_up(self) -> None:
+        self._journal.prepare_spare()
+        if self._driver.details()["checkpointer_running"]:
+            self._driver.poll()
+
+    def _keep_ballast(self) -> None:
         free = shutil.disk_usage(self._layout.data_dir).free
         if self._driver.disk_was_full and self._ballast.release():
             logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
         elif not self._driver.disk_was_full:
             self._ballast.take(free_bytes=free)
-        try:
-            self._journal.prepare_spare()
-        except StorageFull as error:
-            logger.warning("no spare journal segment: %s", error)
+
+    def checkpoint(self) -> None:
+        """Wait until the store has everything appended before the call. Raises StorageError after ten minutes."""
+        self._check_open()
+        self._driver.checkpoint_now()
 
     def stats(self) -> StorageStats:
         self._check_open()

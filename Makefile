@@ -1,0 +1,80 @@
+# Every verb works on a fresh checkout: what it needs is installed into .venv first.
+# `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# The first Python that is new enough and able to make environments; `make install PYTHON=…` chooses another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+
+KILLS ?= 30
+TORTURE_SECONDS ?= 300
+ARGS ?=
+
+.PHONY: help install fmt lint types test test-fast crash torture demo bench docs docker-test interop clean
+
+help: ## list the verbs
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## make .venv with VibeMQ and everything its development needs
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "VibeMQ needs Python 3.11 or newer with its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[demo,speed]' --group dev
+	@touch $@
+
+fmt: install ## format the code and mend what can be mended
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: install ## style, format and the rooms' imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: install ## mypy --strict
+	$(BIN)/mypy
+
+test: install ## everything but Docker; what CI runs
+	$(BIN)/lint-imports
+	$(BIN)/pytest -m "not docker" $(ARGS)
+
+test-fast: install ## the tests that take no time: no child processes, no crashes
+	$(BIN)/pytest -m "not slow and not docker" $(ARGS)
+
+crash: install ## kill -9 under load, KILLS times per policy (30), and the simulated crashes
+	VIBEMQ_KILL_CYCLES=$(KILLS) $(BIN)/pytest tests/crash $(ARGS)
+
+torture: install ## new crash seeds and new inputs until TORTURE_SECONDS (300) are over
+	end=$$(( $$(date +%s) + $(TORTURE_SECONDS) )); round=0; \
+	while [ $$(date +%s) -lt $$end ]; do \
+		round=$$(( round + 1 )); seed=$$RANDOM; echo "round $$round, seed $$seed"; \
+		$(BIN)/pytest -q -x tests/crash tests/properties --hypothesis-seed=$$seed $(ARGS); \
+	done
+
+demo: install ## 336,776 flights, a kill -9 in the middle, and an account of every one
+	$(BIN)/vibemq demo $(ARGS)
+
+bench: install ## speed on this machine
+	$(BIN)/vibemq bench $(ARGS)
+
+docs: install ## check the documentation: links, tables, and every Python example
+	$(BIN)/pytest tests/docs $(ARGS)
+
+docker-test: install ## build the image and prove it: kill, restart, drain (needs a Docker engine)
+	$(BIN)/pytest -m docker tests/docker $(ARGS)
+
+interop: install ## other implementations' clients and recorded bytes
+	$(BIN)/pytest tests/interop $(ARGS)
+
+clean: ## remove everything that can be made again, .venv included
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,63 @@
+"""Every storage provider in the tree against the one suite."""
+
+import sqlite3
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from vibemq.plugins import find
+from vibemq.storage import keys
+from vibemq.testing.storage_conformance import CHECKS, Check, Subject
+
+
+def damage_sqlite(data_dir: Path) -> None:
+    connection = sqlite3.connect(data_dir / "vibemq.sqlite", isolation_level=None)
+    for key, value in connection.execute(
+        "SELECT key, value FROM kv WHERE key >= ? AND key < ?", (keys.BLOCK, keys.after(keys.BLOCK))
+    ).fetchall():
+        connection.execute("UPDATE kv SET value = ? WHERE key = ?", (flipped(value), key))
+    connection.close()
+
+
+def damage_lmdb(data_dir: Path) -> None:
+    import lmdb
+
+    with (
+        lmdb.open(str(data_dir / "store"), map_size=1 << 30, lib_version=0) as env,
+        env.begin(write=True) as transaction,
+    ):
+        with transaction.cursor() as cursor:
+            cursor.set_range(keys.BLOCK)
+            found = [(bytes(key), bytes(value)) for key, value in cursor if key[:1] == keys.BLOCK]
+        for key, value in found:
+            transaction.put(key, flipped(value))
+
+
+def flipped(value: bytes) -> bytes:
+    return value[:-10] + bytes([value[-10] ^ 1]) + value[-9:]
+
+
+DAMAGE = {"sqlite": damage_sqlite, "lmdb": damage_lmdb}
+PROVIDERS = [name for name in ("memory", "sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.provider")]
+
+
+@pytest.fixture(params=PROVIDERS)
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
+    name = request.param
+    plugin = find("storage", name)
+    settings = plugin.settings()
+    repair = plugin.repair
+    return Subject(
+        name=name,
+        data_dir=tmp_path / "data",
+        make=lambda data_dir: plugin.create(data_dir, settings),
+        durable=plugin.durable,
+        damage=DAMAGE.get(name),
+        repair=None if repair is None else lambda data_dir: repair(data_dir, settings),
+    )
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_provider(subject: Subject, check: Check) -> None:
+    check(subject)
