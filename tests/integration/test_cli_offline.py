@@ -1,8 +1,10 @@
 """The offline verbs on real stores of both durable providers."""
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +70,16 @@ def stored_count(folder: Path, provider: str) -> int:
 
 
 def damage(folder: Path) -> None:
-    """Turn over one byte of the message with the id m500, wherever the provider keeps it."""
+    """Turn over one byte of the message with the id m500, wherever the provider keeps it (the journal may be one)."""
+    damaged = 0
     for path in (path for path in folder.rglob("*") if path.is_file()):
         content = bytearray(path.read_bytes())
         at = content.rfind(b"m500")
         if at >= 0:
             content[at] ^= 0xFF
             path.write_bytes(content)
-            return
-    raise AssertionError("no file holds the message")
+            damaged += 1
+    assert damaged, "no file holds the message"
 
 
 def test_a_sound_store_is_sound(admin: Run, data_dir: Path) -> None:
@@ -178,6 +181,50 @@ def test_an_unknown_provider(admin: Run, data_dir: Path) -> None:
     code, refused, _ = admin("check", "--data-dir", data_dir, "--storage", "papyrus")
     assert code == 2
     assert "papyrus" in refused["error"]["message"]
+
+
+@pytest.fixture
+def dotnet_file(tmp_path: Path) -> Path:
+    """A database as the .NET broker writes it (docs/spec/native.md, 8.2), with one row that cannot be read."""
+    path = tmp_path / "dotnet.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            """
+            CREATE TABLE queues (name TEXT PRIMARY KEY, options_json TEXT, created_at TEXT);
+            CREATE TABLE messages (id TEXT PRIMARY KEY, queue_name TEXT, payload_json TEXT, timestamp TEXT,
+                headers_json TEXT, version INTEGER, priority INTEGER, delivery_attempts INTEGER);
+            CREATE TABLE dead_letters (id TEXT PRIMARY KEY, message_id TEXT, message_json TEXT, reason INTEGER,
+                failed_at TEXT);
+            INSERT INTO queues VALUES ('orders', '{}', '2026-01-02T03:04:05.0000000Z');
+            INSERT INTO messages VALUES ('a', 'orders', '{"n":1}', '2026-01-02T03:04:06Z', '{"k":"v"}', 1, 1, 0);
+            INSERT INTO messages VALUES ('b', 'orders', '{"n":2}', '2026-01-02T03:04:07Z', NULL, 1, 1, 0);
+            INSERT INTO messages VALUES ('c', 'orders', '{"n":3}', '2026-01-02T03:04:08Z', 'no json', 1, 1, 0);
+            """
+        )
+    return path
+
+
+def test_a_dotnet_file_is_imported(admin: Run, dotnet_file: Path, tmp_path: Path, provider: str) -> None:
+    place = tmp_path / "new"
+    words = ("import", dotnet_file, "--data-dir", place, "--storage", provider)
+    code, would, _ = admin(*words, "--dry-run")
+    assert (code, would["queues"], would["messages"], would["dry_run"]) == (6, 1, 2, True)
+    assert not place.exists()
+    code, told, _ = admin(*words)
+    assert (code, told["queues"], told["messages"]) == (6, 1, 2)
+    assert [(row["table"], row["key"]) for row in told["bad"]] == [("messages", "c")]
+    assert stored_count(place, provider) == 2
+    code, refused, _ = admin(*words)
+    assert (code, refused["error"]["code"]) == (1, "QUEUE_EXISTS")
+    code, again, _ = admin(*words, "--resume")
+    assert (again["messages"], again["skipped"]) == (0, 2)
+
+
+def test_what_is_no_dotnet_file_is_refused(admin: Run, data_dir: Path, tmp_path: Path) -> None:
+    assert admin("import", tmp_path / "gone", "--data-dir", data_dir)[0] == 3
+    (tmp_path / "text").write_text("not a database at all, but long enough to be looked at" * 10)
+    code, refused, _ = admin("import", tmp_path / "text", "--data-dir", data_dir)
+    assert (code, refused["error"]["code"]) == (2, "CONFIG_INVALID")
 
 
 def test_the_doctor_looks_at_a_data_directory(admin: Run, data_dir: Path) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.integration.fake_broker import FakeBroker, broker_and_client
 from pydantic import BaseModel, ValidationError
 
 import vibemq
+from tests.integration.fake_broker import FakeBroker, broker_and_client
 from vibemq.errors import NotConnected, QueueExists, QueueNotFound
 from vibemq.protocols.native.wire import CommandType
 

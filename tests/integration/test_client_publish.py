@@ -6,9 +6,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.integration.fake_broker import FakeBroker, broker_and_client
 
 import vibemq
+from tests.integration.fake_broker import FakeBroker, broker_and_client
 from vibemq.client import Outgoing, ReconnectPolicy
 from vibemq.errors import (
     AuthFailed,

@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
-from tests.integration.fake_broker import FakeBroker
 
 import vibemq
+from tests.integration.fake_broker import FakeBroker
 from vibemq.errors import NotConnected, QueueNotFound
 
 

@@ -26,6 +26,7 @@ class BrokerProcess:
         self.port = 0
         self._storage = storage
         self._log = data_dir.with_name(data_dir.name + ".log")
+        self._config = data_dir.with_name(data_dir.name + ".toml")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -77,9 +78,15 @@ class BrokerProcess:
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(self.data_dir)]
         command += ["--port", str(self.port), "--http-port", "0", "--storage", self._storage, "--log-level", "warning"]
+        # Settings of this machine's real broker (its file, its variables) are none of this one's business.
+        self._config.touch()
+        command += ["--config", str(self._config)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("VIBEMQ_")}
         with self._log.open("ab") as log:
             # A session of its own: Ctrl-C at the terminal is ours to handle, the broker is stopped in order.
-            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)  # noqa: S603
+            return subprocess.Popen(  # noqa: S603  # our own interpreter, no shell
+                command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+            )
 
     def _read_until_ready(self, lines: IO[bytes]) -> bool:
         for line in lines:

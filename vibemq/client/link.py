@@ -117,6 +117,7 @@ class Link:
         for subscriber in list(self.subscriptions.values()):
             subscriber.ended(failure)
         self.subscriptions.clear()
+        self._subscribing.clear()
         requests = list(self._requests.values())
         self._requests.clear()
         for pending in requests:

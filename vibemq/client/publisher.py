@@ -2,9 +2,9 @@
 
 Resending. What a lost connection had not confirmed is sent again on the next. The broker may have accepted the first
 copy, so a message that must not be doubled needs a dedup id *in its first copy*. `publish` gives it one of its own
-(`safe_retry`), which costs some 60 bytes on the wire and, for the dedup window (2 min), some 150 bytes of the broker's
-memory. In bulk that would be most of the cost of a small message, so `publish_many` and `Publisher` do it on request
-(`dedup=True`); without it they are at-least-once.
+(`safe_retry`). In bulk that takes a quarter to a third of the throughput (measured at 1 KiB: 73k to 56k messages a
+second on a strong queue, 92k to 62k on a transient one), and the broker remembers every id for the queue's dedup
+window. So `publish_many` and `Publisher` do it on request (`dedup=True`); without it they are at-least-once.
 """
 
 from collections import deque

@@ -1,6 +1,7 @@
 """Dead letters that go back or go for good. The server reads them; the engine keeps their number.
 
-A letter's queue is told by `origins` of the command, or known from its making since the start.
+A letter's queue is told by `origins` of the command, or known from its making since the start. After a restart a
+message that died in several groups counts once, since that is what the stored state tells; hence the floor of 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ def _is_there(state: State, dead_id: int) -> bool:
 def remove(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> None:
     for dead_id in dead_ids:
         state.dead_gone.add(dead_id, dead_id)
+        state.dead_total -= 1
         _count(state, dead_id, origins, -1)
 
 
@@ -57,6 +59,7 @@ def put_back(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] |
     """A replay that could not be stored did not happen."""
     for dead_id in dead_ids:
         state.dead_gone.remove(dead_id, dead_id)
+        state.dead_total += 1
         _count(state, dead_id, origins, +1)
 
 
@@ -66,9 +69,9 @@ def _count(state: State, dead_id: int, origins: Mapping[int, int] | None, change
         return
     queue = state.queues_by_id.get(queue_id)
     if queue is not None:
-        queue.dead += change
+        queue.dead = max(0, queue.dead + change)
     elif queue_id in state.graves or change > 0:
-        state.graves[queue_id] = state.graves.get(queue_id, 0) + change
+        state.graves[queue_id] = max(0, state.graves.get(queue_id, 0) + change)
         if not state.graves[queue_id]:
             del state.graves[queue_id]
 

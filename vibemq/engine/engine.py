@@ -140,7 +140,7 @@ class Engine:
     @property
     def dead_count(self) -> int:
         """Dead letters of all queues, deleted ones included."""
-        return sum(queue.dead for queue in self._state.queues.values()) + sum(self._state.graves.values())
+        return self._state.dead_total
 
     @property
     def totals(self) -> Totals:

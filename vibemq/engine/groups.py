@@ -35,7 +35,7 @@ def seek_group(state: State, turn: Turn, command: SeekGroup) -> None:
         end_consumers(turn, queue, group.name, fenced, but_session=command.session)
         for consumer in [c for c in group.consumers if not c.active]:
             remove_consumer(turn, consumer)
-    turn.answer(command, group_info(group), need)
+    turn.answer(command, group_info(group, queue.next_sequence), need)
 
 
 def drop_group(state: State, turn: Turn, command: DeleteGroup) -> None:

@@ -6,11 +6,11 @@ from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.model.runs import Run
 
 
-def group_info(group: Group) -> GroupInfo:
+def group_info(group: Group, next_sequence: int) -> GroupInfo:
     return GroupInfo(
         name=group.name,
         durable=group.durable,
-        head=group_head(group),
+        head=group_head(group, next_sequence),
         waiting=group.waiting,
         in_flight=group.in_flight,
         consumers=sum(consumer.active for consumer in group.consumers),
@@ -18,10 +18,10 @@ def group_info(group: Group) -> GroupInfo:
     )
 
 
-def group_head(group: Group) -> int:
+def group_head(group: Group, next_sequence: int) -> int:
     """The lowest sequence it has not settled; where it will go on when there is none."""
     runs = group.ready.runs()[:1] + group.later.runs()[:1] + group.held_runs()
-    return min((first for first, _ in runs), default=group.start)
+    return min((first for first, _ in runs), default=max(group.start, next_sequence))
 
 
 def furthest_behind(queue: Queue) -> Group | None:
@@ -71,7 +71,7 @@ def queue_info(queue: Queue) -> QueueInfo:
         first_sequence=first,
         next_sequence=queue.next_sequence,
         oldest_at=queue.sizes.published_at(oldest) if oldest < END else 0,
-        groups=[group_info(group) for group in groups],
+        groups=[group_info(group, queue.next_sequence) for group in groups],
         counters=counters_of(queue),
     )
 
@@ -86,7 +86,7 @@ def _first_sequence(queue: Queue) -> int:
     """The oldest message that some group or the log still keeps."""
     if queue.log:
         return queue.log.first
-    firsts = [group_head(group) for group in queue.groups.values() if group.unsettled]
+    firsts = [group_head(group, queue.next_sequence) for group in queue.groups.values() if group.unsettled]
     return min(firsts, default=queue.next_sequence)
 
 

@@ -49,6 +49,8 @@ class State:
         """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
         self.next_queue_id = 1
         self.next_dead_id = 1
+        self.dead_total = 0
+        """Letters of all queues, deleted ones included."""
         self.dead_origins: dict[int, RunSet] = {}
         """queue_id -> ids of letters made since the start."""
         self.dead_gone = RunSet()
@@ -88,6 +90,7 @@ class State:
         self.next_dead_id += 1
         self.dead_origins.setdefault(queue.queue_id, RunSet()).add(dead_id, dead_id)
         queue.dead += 1
+        self.dead_total += 1
         return dead_id
 
     def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:

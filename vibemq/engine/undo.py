@@ -49,6 +49,7 @@ def vanish(turn: Turn, state: State, added: Added) -> None:
     if added.redirected is not None:
         queue.redirected -= len(added.redirected)
         queue.dead -= len(added.redirected)
+        state.dead_total -= len(added.redirected)
     queue.holes.append((first, last))
     queue.dedup = {key: known for key, known in queue.dedup.items() if not first <= known[0] <= last}
     turn.free(queue)

@@ -73,15 +73,13 @@ def clip(parts: Iterable[Slice], runs: Sequence[Run]) -> list[Slice]:
 
 def limit(parts: Iterable[Slice], max_bytes: int) -> Iterator[Slice]:
     """The leading rows that fit into `max_bytes` together, at least one."""
-    used = 0
+    used, least = 0, 1
     for part in parts:
         if used + part.rows.size <= max_bytes:
-            used += part.rows.size
+            used, least = used + part.rows.size, 0
             yield part
             continue
-        fitting = bisect_right(part.rows.offsets(), max_bytes - used) - 1 if max_bytes > used else 0
-        if not used:
-            fitting = max(fitting, 1)
+        fitting = max(bisect_right(part.rows.offsets(), max_bytes - used) - 1, least)
         if fitting > 0:
             yield Slice(part.first_sequence, part.published_at, part.rows.slice(0, fitting))
         return
@@ -93,7 +91,9 @@ def pack(parts: Iterable[Slice], size_max: int = BLOCK_BYTES) -> Iterator[list[S
     room = size_max
     for part in parts:
         while part.rows.count:
-            fitting = part.rows.count if part.rows.size <= room else bisect_right(part.rows.offsets(), room) - 1
+            # The room is negative behind a row that is bigger than a block.
+            fits = part.rows.size <= room
+            fitting = part.rows.count if fits else max(bisect_right(part.rows.offsets(), room) - 1, 0)
             if not fitting and not block:
                 fitting = 1
             if fitting:

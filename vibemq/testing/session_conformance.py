@@ -277,6 +277,7 @@ def check_handshake_deadline(dialect: Dialect) -> None:
     assert deadline <= NOW + limits.handshake_timeout_ms
     session.tick(NOW + limits.handshake_timeout_ms)
     assert session.closing, "a silent stranger is sent away"
+    assert session.next_deadline() is None, "a closing session asks for no more ticks"
 
 
 def check_shutdown(dialect: Dialect) -> None:

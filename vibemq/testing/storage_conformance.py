@@ -7,7 +7,9 @@ A `Subject` is one data directory and how to open it. Checks about surviving a r
 nothing (`durable=False`), and those about damage over subjects without a `damage` hook.
 """
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageError, StorageLocked, StoreVersionError
+from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     ALL_GROUPS,
     Attempts,
@@ -40,6 +43,7 @@ from vibemq.model.records import (
     Returned,
     Settled,
 )
+from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.interface import IStorageProvider, Problem
@@ -84,10 +88,9 @@ Check = Callable[[Subject], None]
 # -- records to write -----------------------------------------------------------------------------------------------
 
 
-def queue(queue_id: int = 1, options: object = STRONG, name: str = "") -> list[Record]:
+def queue(queue_id: int = 1, options: QueueOptions = STRONG, name: str = "") -> list[Record]:
     """A queue and its default group."""
-    assert hasattr(options, "durability")
-    created = QueueCreated(queue_id, name or f"queue-{queue_id}", options, 1_000, f"{queue_id:032x}")  # type: ignore[arg-type]
+    created = QueueCreated(queue_id, name or f"queue-{queue_id}", options, 1_000, f"{queue_id:032x}")
     return [created, GroupCreated(queue_id, 0, "", True, 1)]
 
 
@@ -317,8 +320,7 @@ def check_many_messages_come_back_in_any_block(subject: Subject) -> None:
 @durable
 def check_transient_messages_never_reach_the_disk(subject: Subject) -> None:
     mark = b"only-in-memory-" * 3
-    row = rows(1, 1).data.replace(b"1:..................", b"1:" + b"." * 18)
-    secret = type(rows(1, 1)).of([row + mark])
+    secret = Rows.of([pack_row("m1", mark)])
     with subject.opened() as (storage, _):
         storage.append([*queue(1, TRANSIENT), *queue(2)])
         storage.append([MessagesAdded(1, 1, 2_000, secret), added(1, 2, queue_id=2)])
@@ -347,7 +349,7 @@ def check_transient_messages_never_reach_the_disk(subject: Subject) -> None:
 
 @durable
 def check_a_killed_process_loses_no_append(subject: Subject) -> None:
-    child = subprocess.Popen(
+    child = subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", "vibemq.testing.storage_child", subject.name, str(subject.data_dir)],
         stdout=subprocess.PIPE,
         text=True,
@@ -492,9 +494,6 @@ def check_sync_runs_beside_append(subject: Subject) -> None:
 
 @durable
 def check_a_second_owner_is_refused(subject: Subject) -> None:
-    import os
-    import socket
-
     with subject.opened():
         second = subject.make(subject.data_dir)
         with pytest.raises(StorageLocked) as refused:
@@ -542,7 +541,7 @@ def check_a_backup_opens(subject: Subject) -> None:
     seen: list[tuple[int, int]] = []
     with subject.opened() as (storage, _):
         storage.append([*queue(), added(1, 500, size=500), DeadLettered(1, ALL_GROUPS, [letter(1, 7)])])
-        storage.append([HandedOut(1, 0, [(1, 10)])])
+        storage.append([HandedOut(1, 0, [(1, 6), (8, 10)])])
         storage.backup(target, lambda done, total: seen.append((done, total)))
         storage.append([added(501, 1)])
         with pytest.raises(StorageError):

@@ -1,3 +1,4 @@
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,12 +246,12 @@ def test_rot_in_the_store_is_found_and_repaired(provider: LmdbProvider, tmp_path
     flip(tmp_path / "data" / "store" / "data.mdb", b"1500" * 12)
     again = LmdbProvider(tmp_path / "data", SMALL)
     again.open()
-    with pytest.raises(StorageDamaged, match="queue 1"):
+    with pytest.raises(StorageDamaged, match="queue q1"):
         again.read(1, 1500, 1500, 1)
-    (problem,) = again.check()
+    problem, *_ = again.check()
     assert problem.first_sequence <= 1500 <= problem.last_sequence
     again.close()
-    assert len(repair(tmp_path / "data", SMALL)) == 1
+    assert repair(tmp_path / "data", SMALL)
     again.open()
     assert list(again.check()) == []
     lost = set(range(problem.first_sequence, problem.last_sequence + 1))
@@ -263,13 +264,13 @@ def test_damage_in_the_journal_is_refused_and_repaired(provider: LmdbProvider, t
     for number in range(1, 11):
         provider.append([messages(number, 1)])
         provider.sync()
-    provider.close()
-    (segment,) = (p for p in (tmp_path / "data" / "journal").iterdir() if b"m5" in p.read_bytes())
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    (segment,) = (p for p in (tmp_path / "crashed" / "journal").iterdir() if b"m5" in p.read_bytes())
     flip(segment, b"m5")
-    again = LmdbProvider(tmp_path / "data", SMALL)
+    again = LmdbProvider(tmp_path / "crashed", SMALL)
     with pytest.raises(StorageDamaged, match="repair"):
         again.open()
-    (problem,) = repair(tmp_path / "data", SMALL)
+    (problem,) = repair(tmp_path / "crashed", SMALL)
     assert "6 to 6" in problem.what
     again.open()
     assert sequences(again, 1, 4) == [1, 2, 3, 4]

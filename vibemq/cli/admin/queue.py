@@ -159,11 +159,13 @@ def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOU
         out.emit(found, "")
         return
     out.console.print(facts(_facts_of(found), title=f"queue {queue}"))
-    out.console.print(facts(flag.described(found["options"]).items(), title="\noptions"))
+    out.console.print()
+    out.console.print(facts(flag.described(found["options"]).items(), title="options"))
     groups = found.get("groups") or []
     if groups:
         names = ("name", "durable", "head", "waiting", "in_flight", "consumers", "epoch")
-        out.console.print(table(names, [[group[name] for name in names] for group in groups], title="\ngroups"))
+        out.console.print()
+        out.console.print(table(names, [[group[name] for name in names] for group in groups], title="groups"))
 
 
 def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:

@@ -76,5 +76,6 @@ async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
         report.speeds(job.ledger, job.result),
         report.verdict(problems, job.ledger),
     ):
+        out.console.print()
         out.console.print(part)
     return problems

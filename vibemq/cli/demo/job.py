@@ -116,7 +116,14 @@ class Job:
 
     def _settings(self, name: str) -> ClientSettings:
         policy = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
-        return ClientSettings(host="127.0.0.1", port=self.broker.port, name=f"demo-{name}", reconnect=policy)
+        return ClientSettings(
+            host="127.0.0.1",
+            port=self.broker.port,
+            name=f"demo-{name}",
+            reconnect=policy,
+            # A small machine under load may take long; this is no test of speed.
+            command_timeout=60.0,
+        )
 
     async def _publish_all(self) -> None:
         async with connect(self._settings("publisher")) as mq, anyio.create_task_group() as tasks:
@@ -126,7 +133,7 @@ class Job:
     async def _publish(self, mq: Client) -> None:
         for rows in self._chunks:
             # A dedup id of the client's making per row: what is sent again after the crash is not doubled.
-            report = await mq.publish_many(QUEUE, rows, dedup=True)
+            report = await mq.publish_many(QUEUE, rows, dedup=True, return_refused=True)
             self.ledger.confirm(rows[0][flights.ROW], len(rows), len(report.refused))
             self._note_first_confirm()
             if 2 * self.ledger.published >= self.ledger.rows:
@@ -150,6 +157,7 @@ class Job:
         view.say(f"kill -9 {pid}: {self.ledger.published:,} published, {self.ledger.distinct:,} consumed so far")
         await self.broker.start()
         recovery.ready = time.monotonic() - self._killed_at
+        self.ledger.last_new_at = time.monotonic()
         self._broker_back.set()
         view.say(f"broker is back as {self.broker.pid} after {recovery.ready:.2f} s; publishers and consumers go on")
 

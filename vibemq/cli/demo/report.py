@@ -40,7 +40,7 @@ def books(ledger: Ledger, result: Result) -> RenderableType:
         ("stored twice", result.published_twice),
         ("lost", ledger.lost),
     ]
-    return table(("flights", "count"), rows, title="\nThe books")
+    return table(("flights", "count"), rows, title="The books")
 
 
 def speeds(ledger: Ledger, result: Result) -> RenderableType:
@@ -54,7 +54,7 @@ def speeds(ledger: Ledger, result: Result) -> RenderableType:
         ("first delivery after kill -9", _after(recovery.first_delivery)),
         ("whole demo", f"{result.total_seconds:.1f} s"),
     ]
-    return table(("speed (the kill and the recovery included)", "figure"), rows, title="\nSpeed")
+    return table(("speed (the kill and the recovery included)", "figure"), rows, title="Speed")
 
 
 def delays(ledger: Ledger, direct: Delays) -> RenderableType:
@@ -69,7 +69,7 @@ def delays(ledger: Ledger, direct: Delays) -> RenderableType:
         for name, carrier in ledger.delays.by_flights()
     ]
     columns = ("carrier", "departed", "mean departure delay, min", "mean arrival delay, min", "computed directly")
-    return table(columns, rows, title="\nDelays, as the consumers computed them")
+    return table(columns, rows, title="Delays, as the consumers computed them")
 
 
 def closing(result: Result, cancelled: int) -> RenderableType:
@@ -80,12 +80,12 @@ def closing(result: Result, cancelled: int) -> RenderableType:
         ("left in the DLQ", result.dead_after_replay),
         ("flights without a departure in the data", cancelled),
     ]
-    return table(("replay", "count"), rows, title="\nThe dead letters")
+    return table(("replay", "count"), rows, title="The dead letters")
 
 
 def verdict(problems: list[str], ledger: Ledger) -> RenderableType:
     if not problems:
-        return Text(f"\nEverything balances: {ledger.rows:,} flights, lost 0.", style="bold green")
+        return Text(f"Everything balances: {ledger.rows:,} flights, lost 0.", style="bold green")
     return Group(*(Text(f"✗ {problem}", style="bold red") for problem in problems))
 
 

@@ -183,6 +183,8 @@ class NativeSession:
 
     def next_deadline(self) -> int | None:
         state = self._state
+        if state.closing:
+            return None
         if self._fatal is not None or state.requests:
             return state.now
         deadlines = (self._silence_deadline(), state.wanted.next_due())

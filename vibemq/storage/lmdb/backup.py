@@ -8,11 +8,19 @@ from vibemq.errors import StorageError
 from vibemq.storage.interface import Progress
 from vibemq.storage.lmdb.driver import CheckpointDriver
 from vibemq.storage.lmdb.env import DATA_FILE, open_reader
-from vibemq.storage.lmdb.layout import VERSION_FILE, Layout, check_version, fsync_folder, write_version
+from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.tables import translated
+from vibemq.storage.store_file import (
+    STORE_FILE,
+    StoreInfo,
+    check_store,
+    fsync_folder,
+    read_store_info,
+    write_store_info,
+)
 
 
-def make(driver: CheckpointDriver, target: Path, progress: Progress | None) -> None:
+def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progress | None) -> None:
     """Write a consistent copy of everything appended before the call. `open` accepts the folder as a data directory.
 
     The copy needs no journal: the store is brought up to date first. The version file comes last, so a folder
@@ -27,7 +35,7 @@ def make(driver: CheckpointDriver, target: Path, progress: Progress | None) -> N
     report(2, 3)
     _fsync_file(copy.store / DATA_FILE)
     fsync_folder(copy.store)
-    write_version(copy)
+    _write_info(source, target)
     report(3, 3)
 
 
@@ -37,8 +45,8 @@ def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> N
     Raises:
         StorageError: `source` is no finished backup, or `data_dir` is not empty.
     """
-    if not check_version(Layout(source)):
-        raise StorageError(f"{source} is no finished backup (it has no {VERSION_FILE})")
+    if not check_store(source, PROVIDER, VERSION):
+        raise StorageError(f"{source} is no finished backup (it has no {STORE_FILE})")
     _need_empty(data_dir)
     report = progress or _silent
     report(0, 2)
@@ -52,7 +60,7 @@ def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> N
             _fsync_file(path)
         else:
             fsync_folder(path)
-    write_version(Layout(data_dir))
+    _write_info(source, data_dir)
     report(2, 2)
 
 
@@ -79,6 +87,11 @@ def rewrite(layout: Layout, progress: Progress | None) -> None:
     fsync_folder(layout.store)
     shutil.rmtree(folder, ignore_errors=True)
     report(2, 2)
+
+
+def _write_info(source: Path, target: Path) -> None:
+    info = read_store_info(source)
+    write_store_info(target, StoreInfo(PROVIDER, VERSION, info.created_at if info is not None else 0))
 
 
 def _need_empty(folder: Path) -> None:

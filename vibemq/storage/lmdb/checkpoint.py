@@ -6,6 +6,7 @@ written. After an exception the object is ahead of the store and must be thrown 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,12 +15,14 @@ import lmdb
 from vibemq.model.records import MessagesAdded
 from vibemq.storage.blocks import store_blocks
 from vibemq.storage.dirty import Dirty
-from vibemq.storage.disk import Disk
+from vibemq.storage.disk import Disk, RealDisk
 from vibemq.storage.encoding import decode_batch
 from vibemq.storage.kv import load_state, write_dirty
-from vibemq.storage.lmdb.env import DATA_FILE
+from vibemq.storage.lmdb.env import DATA_FILE, open_writer
+from vibemq.storage.lmdb.layout import Layout
+from vibemq.storage.lmdb.lock import WriterLock
 from vibemq.storage.lmdb.segment import JournalRecord, read_segment
-from vibemq.storage.lmdb.tables import LmdbKV, reading, writing
+from vibemq.storage.lmdb.tables import LmdbKV, reading, translated, writing
 from vibemq.storage.state import apply
 from vibemq.storage.stored_dead import StoredDead
 
@@ -90,6 +93,17 @@ class Checkpoint:
             if type(fact) is MessagesAdded:
                 added.append(fact)
         self.state.lsn = record.lsn
+
+
+def apply_offline(layout: Layout, segments: Sequence[SegmentToApply]) -> None:
+    """Apply segments in this process, which must not have the store open."""
+    lock = WriterLock(layout.store)
+    lock.acquire(wait_s=0.0)
+    try:
+        with translated(str(layout.data_file)), closing(open_writer(layout.store)) as env:
+            Checkpoint(env).apply_segments(RealDisk(), segments, up_to_lsn=segments[-1].last_lsn)
+    finally:
+        lock.release()
 
 
 def _nothing_is_volatile(queue_id: int) -> bool:

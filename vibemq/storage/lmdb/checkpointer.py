@@ -22,7 +22,7 @@ from vibemq.storage.disk import RealDisk
 from vibemq.storage.lmdb.checkpoint import Checkpoint, SegmentToApply
 from vibemq.storage.lmdb.env import open_writer
 from vibemq.storage.lmdb.layout import Layout
-from vibemq.storage.lmdb.lock import WRITER_LOCK, DirectoryLock
+from vibemq.storage.lmdb.lock import WriterLock
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     layout = Layout(Path(arguments[0]))
-    lock = DirectoryLock(layout.store, WRITER_LOCK)
+    lock = WriterLock(layout.store)
     orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vibemq.errors import ErrorCode, StorageError, StorageFailed
+from vibemq.storage.lmdb.checkpoint import SegmentToApply
 from vibemq.storage.lmdb.journal import Journal
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.link import CheckpointerLink, checkpointer_arguments
@@ -109,6 +110,11 @@ class CheckpointDriver:
             self._link.stop()
             self._ordered_lsn = 0
 
+    def abandon(self) -> None:
+        """End the checkpointer without asking it for anything."""
+        with self.turn:
+            self._link.stop()
+
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _anything_to_do(self, goal: int) -> bool:
@@ -123,17 +129,20 @@ class CheckpointDriver:
             waited_ms >= self._settings.checkpoint_ms or stats.bytes_unreleased >= self._settings.checkpoint_lag_bytes
         )
 
-    def _order(self) -> None:
-        """Seal the journal and hand over every sealed segment."""
+    def hand_over(self) -> list[SegmentToApply]:
+        """Seal the journal; return every segment that the store lacks, oldest first."""
         with self._lock:
             self._journal.seal()
         self._journal.sync()
-        segments = self._journal.sealed_segments()
+        sealed = self._journal.sealed_segments()
+        return [SegmentToApply(s.path, s.first_lsn, s.last_lsn) for s in sealed if s.last_lsn > self._applied_lsn]
+
+    def _order(self) -> None:
+        segments = self.hand_over()
         if not segments:
             return
         goal = segments[-1].last_lsn
-        handed = [[s.path, s.first_lsn, s.last_lsn] for s in segments]
-        if self._link.ask({"apply": goal, "segments": handed}):
+        if self._link.ask({"apply": goal, "segments": segments}):
             self._ordered_lsn = goal
             self._last_order_at = time.monotonic()
 

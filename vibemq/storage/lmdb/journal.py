@@ -278,6 +278,12 @@ class Journal:
             self._failure = self._failure or "the journal is closed"
             self._close_files()
 
+    def abandon(self) -> None:
+        """Close the files and write nothing, as a crash would."""
+        self._closed = True
+        self._failure = self._failure or "the journal is closed"
+        self._close_files()
+
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:

@@ -1,86 +1,52 @@
-"""Becoming the owner of a data directory, and giving a fresh one its empty store."""
+"""Giving a fresh directory its empty store, and making sure that an old one is safe to map."""
 
 import os
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.stored import StoredState
-from vibemq.storage import keys
-from vibemq.storage.kv import write_state
 from vibemq.storage.lmdb.check import check_store
-from vibemq.storage.lmdb.env import DATA_FILE, missing_bytes, open_reader, open_writer
-from vibemq.storage.lmdb.layout import Layout, check_version, fsync_folder, write_version
-from vibemq.storage.lmdb.lock import OWNER_LOCK, WRITER_LOCK, DirectoryLock, refuse_remote, write_owner
+from vibemq.storage.lmdb.env import missing_bytes, open_reader
+from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
+from vibemq.storage.lmdb.lock import WriterLock
+from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
 from vibemq.storage.lmdb.recovery import REPAIR_HINT
-from vibemq.storage.lmdb.tables import translated, writing
+from vibemq.storage.lmdb.tables import translated
+from vibemq.storage.migrate import create_store
+from vibemq.storage.store_file import check_store as check_version
 
-LEFTOVER_WAIT_S = 30.0
-"""How long a killed broker's checkpointer may take to notice. It ends at once unless the disk hangs."""
 
+def prepare(layout: Layout, *, now: int) -> None:
+    """Leave a store that can be mapped. The caller holds the directory's lock.
 
-def own(layout: Layout, *, allow_remote: bool) -> DirectoryLock:
-    """Lock the directory (made if missing) and note the owner.
+    Args:
+        now: milliseconds, for a store that is made now.
 
     Raises:
-        StorageLocked: another process owns it.
         StoreVersionError: the store inside is not for this code.
+        StorageDamaged: part of the file was cut off.
+        StorageLocked: the checkpointer of a killed broker does not end.
     """
-    layout.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not allow_remote:
-        refuse_remote(layout.data_dir)
-    lock = DirectoryLock(layout.data_dir, OWNER_LOCK)
-    lock.acquire()
-    try:
-        check_version(layout)
-        write_owner(layout.data_dir)
-        if layout.store.exists():
-            wait_for_leftover(layout)
-    except BaseException:
-        lock.release()
-        raise
-    return lock
-
-
-def wait_for_leftover(layout: Layout) -> None:
-    leftover = DirectoryLock(layout.store, WRITER_LOCK)
+    if not check_version(layout.data_dir, PROVIDER, VERSION):
+        create_store(layout.data_dir, PROVIDER, now)
+    leftover = WriterLock(layout.store)
     leftover.acquire(wait_s=LEFTOVER_WAIT_S)
     leftover.release()
+    _make_whole(layout)
 
 
-def create_store(layout: Layout) -> None:
-    """Make the empty store of a fresh directory. An interrupted creation is finished by the next one."""
-    if check_version(layout):
-        return
-    layout.store.mkdir(exist_ok=True, mode=0o700)
-    where = str(layout.store / DATA_FILE)
-    with translated(where):
-        env = open_writer(layout.store)
-    try:
-        with writing(env, where) as kv:
-            if kv.get(keys.STATE_META) is None:
-                write_state(kv, StoredState())
-    finally:
-        env.close()
-    fsync_folder(layout.store)
-    write_version(layout)
-
-
-def make_whole(layout: Layout) -> None:
-    """Make a file that is shorter than its header says safe to map, if what it lacks never held anything.
-
-    Raises:
-        StorageDamaged: something was cut off; the file is left as it was.
-    """
+def _make_whole(layout: Layout) -> None:
+    """A file shorter than its header says is fine if what it lacks never held anything."""
     missing = missing_bytes(layout.store)
     if not missing:
         return
-    path = layout.store / DATA_FILE
+    path = layout.data_file
     with translated(str(path)):
         env = open_reader(layout.store)
     try:
-        problem = next(check_store(env, str(path)), None)
+        problem = next(iter(check_store(env, str(path))), None)
     finally:
         env.close()
     if problem is not None:
+        # What was found stays as it was, for a better tool than this one.
         size = path.stat().st_size - missing
         os.truncate(path, size)
         raise StorageDamaged(

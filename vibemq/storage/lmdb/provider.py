@@ -18,7 +18,7 @@ from pathlib import Path
 
 import lmdb
 
-from vibemq.errors import StorageFailed, StorageFull
+from vibemq.errors import StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
@@ -30,23 +30,29 @@ from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kv import load_state
 from vibemq.storage.lmdb import backup, check
 from vibemq.storage.lmdb.ballast import Ballast
+from vibemq.storage.lmdb.checkpoint import SegmentToApply, apply_offline
 from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.driver import CheckpointDriver
-from vibemq.storage.lmdb.env import DATA_FILE, open_reader
+from vibemq.storage.lmdb.env import open_reader
 from vibemq.storage.lmdb.journal import Journal, Position
 from vibemq.storage.lmdb.layout import Layout
-from vibemq.storage.lmdb.opening import create_store, make_whole, own
+from vibemq.storage.lmdb.opening import prepare
 from vibemq.storage.lmdb.recent import LeftOnly, RecentRows
 from vibemq.storage.lmdb.recovery import RecoveryReport
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.lmdb.tables import reading, translated
 from vibemq.storage.lmdb.upkeep import Upkeep
+from vibemq.storage.lock import DirectoryLock, refuse_remote
 from vibemq.storage.state import apply, is_transient, persistent, restart_transient
 from vibemq.storage.stored_dead import assemble, select
 
 logger = logging.getLogger(__name__)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class LmdbProvider:
@@ -55,11 +61,12 @@ class LmdbProvider:
     name = "lmdb"
     blocking_append = False
 
-    def __init__(self, data_dir: Path, settings: LmdbSettings, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, data_dir: Path, settings: LmdbSettings, *, now: Callable[[], int] = _now) -> None:
         self._layout = Layout(data_dir)
         self._settings = settings
-        self._clock = clock
-        self._where = str(self._layout.store / DATA_FILE)
+        self._now = now
+        self._where = str(self._layout.data_file)
+        self._owner = DirectoryLock(data_dir)
         self._lock = threading.RLock()
         self._left: Dirty = LeftOnly()
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
@@ -69,7 +76,8 @@ class LmdbProvider:
     # -- opening and closing --------------------------------------------------------------------------------------
 
     def open(self) -> StoredState:
-        self._owner = own(self._layout, allow_remote=self._settings.allow_remote_file_system)
+        refuse_remote(self._layout.data_dir, allow=self._settings.allow_remote)
+        self._owner.acquire()
         try:
             return self._open()
         except BaseException:
@@ -77,8 +85,7 @@ class LmdbProvider:
             raise
 
     def _open(self) -> StoredState:
-        create_store(self._layout)
-        make_whole(self._layout)
+        prepare(self._layout, now=self._now())
         with translated(self._where):
             self._env = open_reader(self._layout.store)
         try:
@@ -129,7 +136,7 @@ class LmdbProvider:
                 path,
                 offset,
             )
-        restart_transient(self._state, int(self._clock() * 1000))
+        restart_transient(self._state, self._now())
 
     def close(self) -> None:
         if self._closed:
@@ -138,11 +145,35 @@ class LmdbProvider:
         self._upkeep.stop()
         try:
             self._driver.stop(final_checkpoint=True)
+            left = self._driver.hand_over()
             self._journal.close()
+            self._env.close()
+            self._apply_last(left)
         finally:
             self._driver.stop(final_checkpoint=False)
+            self._journal.close()
             self._env.close()
             self._owner.release()
+
+    def abandon(self) -> None:
+        """Let go of everything and write nothing more, as a crash would. The next `open` recovers."""
+        if self._closed:
+            return
+        self._closed = True
+        self._upkeep.stop()
+        self._driver.abandon()
+        self._journal.abandon()
+        self._env.close()
+        self._owner.release()
+
+    def _apply_last(self, segments: Sequence[SegmentToApply]) -> None:
+        """A checkpoint in this process, when the checkpointer was not there to do it: nothing else runs any more."""
+        if not segments:
+            return
+        try:
+            apply_offline(self._layout, segments)
+        except StorageError as error:
+            logger.warning("no checkpoint at the end (%s); the next start reads the journal", error)
 
     # -- records --------------------------------------------------------------------------------------------------
 
@@ -218,14 +249,18 @@ class LmdbProvider:
                 return self._recent.read_transient(queue_id, first, last, max_bytes)
             start = self._recent.first_buffered(queue_id)
             if start is None:
-                return self._stored.read(queue_id, first, last, max_bytes)
+                return self._read_stored(queue_id, first, last, max_bytes)
             if first >= start:
                 return list(limit(self._recent.read(queue_id, first, last), max_bytes))
             return list(limit(self._both(queue_id, first, last, start, max_bytes), max_bytes))
 
+    def _read_stored(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        queue = self._state.queues.get(queue_id)
+        return [] if queue is None else self._stored.read(queue_id, first, last, max_bytes, name=queue.name)
+
     def _both(self, queue_id: int, first: int, last: int, start: int, max_bytes: int) -> Iterator[Slice]:
         """Store below `start`, recent rows from there on."""
-        parts = self._stored.read(queue_id, first, min(last, start - 1), max_bytes)
+        parts = self._read_stored(queue_id, first, min(last, start - 1), max_bytes)
         yield from parts
         # A store that was cut short by the limit must not be followed by later rows.
         if sum(part.rows.size for part in parts) < max_bytes or not parts:
@@ -302,12 +337,14 @@ class LmdbProvider:
 
     def check(self) -> Iterator[Problem]:
         self._check_open()
-        yield from check.check_store(self._env, self._where)
-        yield from check.check_journal(self._journal)
+        # While the turn is taken no checkpoint is ordered, so the snapshot costs no space.
+        with self._driver.turn:
+            problems = [*check.check_store(self._env, self._where), *check.check_journal(self._journal)]
+        yield from problems
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         self._check_open()
-        backup.make(self._driver, target, progress)
+        backup.make(self._driver, self._layout.data_dir, target, progress)
 
     def compact(self, progress: Progress | None = None) -> int:
         self._check_open()

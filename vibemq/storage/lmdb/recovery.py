@@ -113,7 +113,7 @@ def _weigh(disk: Disk, chain: Chain) -> None:
     for segment in [*last, *chain.unchained, *chain.empty]:
         offset = segment.end if segment in last else 0
         reader = SegmentReader(disk, segment.file, segment.serial)
-        end = reader.broken_end(offset)
+        end = reader.broken_end(offset, chain.covered)
         for record in reader.islands(offset, chain.covered):
             chain.evidence.append(Place(segment.serial, record.offset, record.lsn, len(record.body)))
             chain.evidence_durable_lsn = max(chain.evidence_durable_lsn, record.durable_lsn)

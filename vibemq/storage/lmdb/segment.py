@@ -123,10 +123,13 @@ class SegmentReader:
             else:
                 at = rest.find(self._epoch, at + 1)
 
-    def broken_end(self, offset: int) -> int:
-        """Where the broken record at `offset` says it ends; `offset` itself when nothing of this epoch is there."""
+    def broken_end(self, offset: int, above_lsn: int) -> int:
+        """Where the broken record at `offset` says it ends.
+
+        `offset` itself when nothing of this epoch is there, or a record that does not matter (lsn <= `above_lsn`).
+        """
         header = self._bytes(offset, HEADER.size)
-        if len(header) < HEADER.size or header[8:16] != self._epoch:
+        if len(header) < HEADER.size or header[8:16] != self._epoch or HEADER.unpack(header)[3] <= above_lsn:
             return offset
         return int(min(self.size, offset + HEADER.size + _LENGTH.unpack_from(header)[0]))
 

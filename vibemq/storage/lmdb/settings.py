@@ -16,4 +16,5 @@ class LmdbSettings(BaseModel):
     """The journal is checkpointed at least this often while anything is in it."""
     ballast_bytes: int = Field(default=64 << 20, ge=0)
     """Disk space kept so that a full disk can be drained."""
-    allow_remote_file_system: bool = False
+    allow_remote: bool = False
+    """Accept a data directory on a remote file system, where flushes, locks and maps cannot be trusted."""

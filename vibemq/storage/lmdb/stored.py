@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import lmdb
 
 from vibemq.model.stored import Slice
-from vibemq.storage.blocks import BlockInfo, block_infos, clip, limit, load_block
+from vibemq.storage.blocks import SEQUENCE_MAX, BlockInfo, block_infos, clip, limit, load_block
 from vibemq.storage.kv import KV
 from vibemq.storage.lmdb.tables import reading
 
@@ -25,20 +25,20 @@ class StoredRows:
         self._where = where
         self._blocks: OrderedDict[tuple[int, BlockInfo], list[Slice]] = OrderedDict()
 
-    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
-        """As `IStorageProvider.read`, of what is in the store."""
+    def read(self, queue_id: int, first: int, last: int, max_bytes: int, *, name: str) -> list[Slice]:
+        """As `IStorageProvider.read`, of what is in the store; `name` is the queue's, for errors."""
         with reading(self.env, self._where) as kv:
-            return list(limit(self._parts(kv, queue_id, first, last), max_bytes))
+            return list(limit(self._parts(kv, queue_id, max(first, 0), min(last, SEQUENCE_MAX), name), max_bytes))
 
-    def _parts(self, kv: KV, queue_id: int, first: int, last: int) -> Iterator[Slice]:
+    def _parts(self, kv: KV, queue_id: int, first: int, last: int, name: str) -> Iterator[Slice]:
         for info in block_infos(kv, queue_id, first, last):
-            yield from clip(self._block(kv, queue_id, info), [(first, last)])
+            yield from clip(self._block(kv, queue_id, info, name), [(first, last)])
 
-    def _block(self, kv: KV, queue_id: int, info: BlockInfo) -> list[Slice]:
+    def _block(self, kv: KV, queue_id: int, info: BlockInfo, name: str) -> list[Slice]:
         key = (queue_id, info)
         parts = self._blocks.get(key)
         if parts is None:
-            parts = self._blocks[key] = load_block(kv, queue_id, info)
+            parts = self._blocks[key] = load_block(kv, queue_id, info, name)
             if len(self._blocks) > BLOCKS_AT_HAND:
                 self._blocks.popitem(last=False)
         else:

@@ -1,0 +1,53 @@
+"""`python -m tests.crash.lmdb_child DIR SEED`: append the seed's batches, print each lsn, and wait to be killed."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from vibemq.model.records import Record
+from vibemq.storage.lmdb.provider import LmdbProvider
+from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.testing.storage_workload import Model, Workload
+
+# Small enough that segments roll, rows are evicted and checkpoints run all the time.
+SETTINGS = LmdbSettings(
+    segment_bytes=64 << 10, buffer_bytes=20_000, checkpoint_lag_bytes=0, checkpoint_ms=100, ballast_bytes=0
+)
+
+
+def batches(seed: int) -> Iterator[tuple[list[Record], Model]]:
+    """Batch n is the one with lsn n; the model is that after it."""
+    workload, model = Workload(Random(seed), transient=False), Model()
+    while True:
+        records = workload.batch(model)
+        if records:
+            model.apply(records)
+            yield records, model
+
+
+def main(data_dir: Path, seed: int) -> None:
+    provider = LmdbProvider(data_dir, SETTINGS)
+    lsn = provider.open().lsn
+    source = batches(seed)
+    for _ in range(lsn):
+        next(source)
+    print("ready", provider.stats().details["checkpointer_pid"], flush=True)
+    threading.Thread(target=keep_up, args=(provider,), daemon=True).start()
+    for number, (records, _) in enumerate(source, start=lsn + 1):
+        assert provider.append(records) == number
+        if number % 3 == 0:
+            provider.sync()
+        print(number, flush=True)
+
+
+def keep_up(provider: LmdbProvider) -> None:
+    while True:
+        provider.maintain()
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

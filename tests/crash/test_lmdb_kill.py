@@ -1,0 +1,91 @@
+"""kill -9 of the lmdb provider, with checkpoints under way: always a prefix that holds everything appended."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.crash.lmdb_child import SETTINGS, batches
+from vibemq.storage.lmdb.provider import LmdbProvider
+from vibemq.testing.storage_workload import comparable
+
+pytestmark = pytest.mark.slow
+
+CYCLES = int(os.environ.get("VIBEMQ_KILL_CYCLES", "4"))
+ROOT = Path(__file__).parents[2]
+NO_LIMIT = 1 << 40
+
+
+def run_and_kill(data_dir: Path, seed: int, seconds: float) -> int:
+    """Return the last lsn that the child saw appended."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.lmdb_child", str(data_dir), str(seed)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline().startswith("ready")
+        time.sleep(seconds)
+        child.kill()
+        return max((int(line) for line in child.stdout if line.endswith("\n")), default=0)
+
+
+def verify(data_dir: Path, seed: int, appended: int) -> tuple[int, int]:
+    """Open, compare with the model, close; return (last lsn, applied lsn)."""
+    provider = LmdbProvider(data_dir, SETTINGS)
+    state = provider.open()
+    assert state.lsn >= appended, "an appended batch did not survive kill -9"
+    _, model = next(islice(batches(seed), state.lsn - 1, None))
+    assert comparable(state) == comparable(model.state)
+    for queue_id in state.queues:
+        found = {
+            part.first_sequence + index: (row, part.published_at)
+            for part in provider.read(queue_id, 1, 2**63, NO_LIMIT)
+            for index, row in enumerate(part.rows)
+        }
+        for sequence, row in model.alive(queue_id).items():
+            assert found[sequence] == row
+    assert [letter.facts.dead_id for letter in provider.dead_letters(limit=10**6)] == sorted(model.dead.entries)
+    assert list(provider.check()) == []
+    applied = provider.stats().applied_lsn
+    # Left without closing, as the next life would find it after another kill.
+    provider.abandon()
+    return state.lsn, applied
+
+
+def test_every_kill_leaves_a_prefix_with_everything_appended(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    appended = applied = 0
+    rng = random.Random(seed)
+    for _ in range(CYCLES):
+        appended = max(appended, run_and_kill(tmp_path / "data", seed, rng.uniform(0.5, 1.3)))
+        appended, applied = verify(tmp_path / "data", seed, appended)
+    assert applied > 0, "no checkpoint ever ran"
+
+
+def checkpointers(data_dir: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"lmdb.checkpointer" in command and os.fsencode(data_dir) in command:
+                found.append(int(entry.name))
+    return found
+
+
+def test_no_checkpointer_outlives_its_broker(tmp_path: Path) -> None:
+    run_and_kill(tmp_path / "data", 1, 0.8)
+    deadline = time.monotonic() + 5
+    while checkpointers(tmp_path / "data") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert checkpointers(tmp_path / "data") == []

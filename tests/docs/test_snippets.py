@@ -1,0 +1,109 @@
+"""Every program and every command of the documentation, run against a broker as the page's reader would."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.crash.ledger import BrokerProcess
+from tests.docs.pages import REPOSITORY, Block, blocks, pages
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT_S = 60
+RUN = {("python",), ("python", "worker"), ("sh", "run")}
+WITH_BLOCKS = [page for page in pages() if any(block.words in RUN for block in blocks(page))]
+
+
+class Reader:
+    """Somebody who works through one page, in a folder of his own, beside a running broker."""
+
+    def __init__(self, folder: Path, broker: BrokerProcess) -> None:
+        self._folder = folder
+        self._places = {
+            "vibemq://localhost:2925": broker.url,
+            "vibemq://localhost": broker.url,
+            "localhost:2926": f"127.0.0.1:{broker.http_port}",
+        }
+        self._environment = os.environ | {
+            "VIBEMQ_URL": broker.url,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+            "HOME": str(folder),
+            "NO_COLOR": "1",
+        }
+        self._workers: list[tuple[Block, subprocess.Popen[str]]] = []
+
+    def follow(self, block: Block) -> str:
+        """What the block printed; nothing yet for a worker."""
+        text = block.text
+        for shown, real in self._places.items():
+            text = text.replace(shown, real)
+        command = [sys.executable, "-c", text] if block.words[0] == "python" else ["bash", "-euo", "pipefail", "-c", text]
+        process = subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if "worker" in block.words:
+            self._workers.append((block, process))
+            return ""
+        try:
+            printed, complaints = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            printed, complaints = process.communicate()
+            pytest.fail(f"{block.place} did not end\n{printed}{complaints}")
+        assert process.returncode == 0, f"{block.place} ended with {process.returncode}\n{printed}{complaints}"
+        return printed
+
+    def dismiss_workers(self) -> None:
+        """Stop them with Ctrl-C; one that ended before was no worker, and says why on its standard error."""
+        for block, process in self._workers:
+            ended_early = process.poll() is not None
+            if not ended_early:
+                process.send_signal(signal.SIGINT)
+            _, complaints = process.communicate(timeout=TIMEOUT_S)
+            assert not ended_early, f"{block.place} ended with {process.returncode}\n{complaints}"
+
+    def kill_workers(self) -> None:
+        for _, process in self._workers:
+            process.kill()
+            process.communicate()
+
+
+@contextmanager
+def reader_of(folder: Path) -> Iterator[Reader]:
+    broker = BrokerProcess(folder / "broker")
+    broker.start()
+    try:
+        place = folder / "reader"
+        place.mkdir()
+        reader = Reader(place, broker)
+        try:
+            yield reader
+        finally:
+            reader.kill_workers()
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_what_the_page_shows_works(page: Path, tmp_path: Path) -> None:
+    printed = ""
+    with reader_of(tmp_path) as reader:
+        for block in blocks(page):
+            if block.words in RUN:
+                printed = reader.follow(block)
+            elif block.words == ("text", "output"):
+                assert printed.strip() == block.text.strip(), block.place
+        reader.dismiss_workers()

@@ -1,0 +1,366 @@
+"""The command line against a real broker in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from vibemq.cli import main
+from vibemq.cli.admin import main as admin_main
+from vibemq.cli.child import BrokerProcess
+from vibemq.cli.entry import run_app
+
+Run = Callable[..., tuple[int, list[Any], str]]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
+    anyio.run(process.start)
+    yield process
+    anyio.run(process.stop)
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIBEMQ_URL", broker.url)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    return "q-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture
+def vibemq(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Run `vibemq … --json`, or `vibemq-admin` when the first word is "admin": (code, objects on stdout, stderr)."""
+
+    def run(*words: object) -> tuple[int, list[Any], str]:
+        texts = [*map(str, words), "--json"]
+        if texts[0] == "admin":
+            code = run_app(admin_main.app, "vibemq-admin", texts[1:])
+        else:
+            code = run_app(main.app, "vibemq", texts)
+        captured = capfdbinary.readouterr()
+        return code, [json.loads(line) for line in captured.out.splitlines()], captured.err.decode()
+
+    return run
+
+
+def text(capture: pytest.CaptureFixture[bytes], *words: str) -> str:
+    assert run_app(admin_main.app, "vibemq-admin", list(words)) == 0
+    return capture.readouterr().out.decode()
+
+
+def publish(vibemq: Run, queue: str, count: int, *more: str) -> None:
+    code, _, err = vibemq("pub", queue, *[f'{{"n": {n}}}' for n in range(count)], *more)
+    assert (code, err) == (0, "")
+
+
+def bury(vibemq: Run, queue: str, count: int, reason: str = "broken") -> None:
+    publish(vibemq, queue, count)
+    code, found, _ = vibemq("sub", queue, "--count", count, "--reject", reason)
+    assert (code, len(found)) == (0, count)
+
+
+def info(vibemq: Run, queue: str) -> dict[str, Any]:
+    _, (found,), _ = vibemq("admin", "queue", "info", queue)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_life_of_a_queue(vibemq: Run, queue: str) -> None:
+    create = ("admin", "queue", "create", queue, "--max-attempts", "5", "--ack-timeout", "1m", "--durability", "weak")
+    assert vibemq(*create, "--dry-run")[1][0]["created"] is True
+    assert vibemq("admin", "queue", "info", queue)[0] == 3
+    assert vibemq(*create)[1][0]["created"] is True
+    assert vibemq(*create)[1][0]["created"] is False
+    options = info(vibemq, queue)["options"]
+    assert (options["max_attempts"], options["ack_timeout_ms"]) == (5, 60_000)
+    code, _, err = vibemq("admin", "queue", "create", queue, "--max-attempts", "6", "--must-match")
+    assert code == 1
+    assert json.loads(err)["error"]["code"] == "QUEUE_EXISTS"
+
+    assert vibemq("admin", "queue", "change", queue, "--max-attempts", "9")[0] == 0
+    assert info(vibemq, queue)["options"]["max_attempts"] == 9
+    assert vibemq("admin", "queue", "change", queue)[0] == 2
+    assert queue in [found["name"] for found in vibemq("admin", "queue", "ls")[1]]
+
+    publish(vibemq, queue, 3)
+    assert vibemq("admin", "queue", "purge", queue)[0] == 2
+    assert vibemq("admin", "queue", "purge", queue, "--dry-run")[1][0]["count"] == 3
+    assert vibemq("admin", "queue", "purge", queue, "--yes")[1][0]["count"] == 3
+    assert vibemq("admin", "queue", "rm", queue)[0] == 2
+    assert vibemq("admin", "queue", "rm", queue, "--yes")[1][0]["deleted"] is True
+    assert vibemq("admin", "queue", "rm", queue, "--yes")[0] == 3
+    assert vibemq("admin", "queue", "rm", queue, "--yes", "--missing-ok")[0] == 0
+
+
+def test_tables_for_people(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    publish(vibemq, queue, 2)
+    assert queue in text(capfdbinary, "queue", "ls")
+    shown = text(capfdbinary, "queue", "info", queue)
+    assert "durability" in shown
+    assert "strong" in shown
+    assert '{"n": 1}' in text(capfdbinary, "queue", "peek", queue)
+    assert queue in text(capfdbinary, "top", "--once", "--interval", "100ms")
+
+
+def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:
+    publish(vibemq, queue, 5, "--header", "k=v")
+    _, found, _ = vibemq("admin", "queue", "peek", queue, "--limit", "2", "--from", "3")
+    assert [(m["sequence"], m["payload"], m["headers"]["k"]) for m in found] == [
+        (3, '{"n": 2}', "v"),
+        (4, '{"n": 3}', "v"),
+    ]
+    assert info(vibemq, queue)["ready"] == 5
+
+
+def test_publishing_and_consuming(vibemq: Run, queue: str) -> None:
+    code, (told,), _ = vibemq("pub", queue, "hello", "--header", "a=1", "--priority", "high")
+    assert (code, told["published"], told["last_sequence"]) == (0, 1, 1)
+    code, (message,), _ = vibemq("sub", queue, "--no-ack", "--count", "1")
+    assert code == 0
+    assert (message["payload"], message["headers"]["a"]) == ("hello", "1")
+    assert message["headers"]["content-type"] == "text/plain"
+    code, (message,), _ = vibemq("sub", queue, "--idle", "300ms")
+    assert (code, message["attempt"], message["payload"]) == (0, 2, "hello")
+    assert vibemq("sub", queue, "--idle", "200ms")[1] == []
+    assert info(vibemq, queue)["dead"] == 0
+
+
+def test_publishing_a_file(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    file = tmp_path / "lines.ndjson"
+    file.write_text("".join(f'{{"n": {n}}}\n' for n in range(2_500)))
+    code, (told,), _ = vibemq("pub", queue, "--file", file, "--ndjson")
+    assert (code, told["published"], told["last_sequence"]) == (0, 2_500, 2_500)
+    code, found, _ = vibemq("sub", queue, "--count", "2500")
+    assert [json.loads(message["payload"])["n"] for message in found] == list(range(2_500))
+
+
+def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> None:
+    command = [sys.executable, "-m", "vibemq", "pub", queue]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("first\nsec")
+        process.stdin.flush()
+        # A line is published before the input ends.
+        _wait_until(lambda: vibemq("admin", "queue", "info", queue)[0] == 0 and info(vibemq, queue)["ready"] == 1)
+        process.stdin.write("ond\n\nthird")
+        process.stdin.close()
+        assert process.stdout.read().startswith("3 messages published")
+        assert process.wait(30) == 0
+    assert [m["payload"] for m in vibemq("sub", queue, "--count", "3")[1]] == ["first", "second", "third"]
+
+
+def test_a_group_reads_a_log_from_the_beginning(vibemq: Run, queue: str) -> None:
+    vibemq("admin", "queue", "create", queue, "--mode", "fan-out-with-ack", "--retention", "log")
+    publish(vibemq, queue, 3)
+    reading = ("sub", queue, "--from-beginning", "--idle", "300ms", "--group")
+    assert [m["sequence"] for m in vibemq(*reading, "one")[1]] == [1, 2, 3]
+    assert vibemq(*reading, "one")[1] == []
+    assert [m["sequence"] for m in vibemq(*reading, "two")[1]] == [1, 2, 3]
+
+
+def test_a_dedup_id_stores_once(vibemq: Run, queue: str) -> None:
+    for _ in range(2):
+        assert vibemq("pub", queue, "x", "--dedup-id", "one")[0] == 0
+    assert info(vibemq, queue)["ready"] == 1
+
+
+def test_a_delay_is_kept(vibemq: Run, queue: str) -> None:
+    publish(vibemq, queue, 1, "--delay", "1h")
+    assert vibemq("sub", queue, "--idle", "200ms")[1] == []
+    assert info(vibemq, queue)["delayed"] == 1
+
+
+def test_a_full_queue_takes_part_of_a_batch(vibemq: Run, queue: str) -> None:
+    vibemq("admin", "queue", "create", queue, "--max-messages", "3")
+    code, _, err = vibemq("pub", queue, *"abcde")
+    assert code == 6
+    assert json.loads(err)["error"]["code"] == "PARTLY_DONE"
+    assert info(vibemq, queue)["ready"] == 3
+    code, _, err = vibemq("pub", queue, "f")
+    assert (code, json.loads(err)["error"]["code"]) == (1, "QUEUE_FULL")
+
+
+def test_a_reader_that_leaves_loses_nothing(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
+    publish(vibemq, queue, 300)
+    command = f"{sys.executable} -m vibemq sub {queue} --prefetch 10 | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=True)
+    assert done.stdout == b'{"n": 0}\n'
+    assert b"Traceback" not in done.stderr
+    left = info(vibemq, queue)
+    assert left["ready"] + left["in_flight"] >= 280
+    assert left["dead"] == 0
+
+
+def test_ping_and_top(vibemq: Run) -> None:
+    code, (told,), _ = vibemq("ping", "--count", "2", "--interval", "1ms")
+    assert code == 0
+    assert 0 < told["min_ms"] <= told["median_ms"] <= told["max_ms"]
+    code, (seen,), _ = vibemq("admin", "top", "--interval", "100ms")
+    assert code == 0
+    assert seen["broker"]["version"]
+    assert seen["connections"]
+
+
+def test_dead_letters_are_listed_shown_and_exported(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    bury(vibemq, queue, 3, "no use")
+    bury(vibemq, queue, 2, "no use at all")
+    _, letters, _ = vibemq("admin", "dlq", "ls", "--queue", queue)
+    assert [letter["error"] for letter in letters] == ["no use"] * 3 + ["no use at all"] * 2
+    assert {letter["reason"] for letter in letters} == {"rejected"}
+    wanted = letters[3]["dead_id"]
+    assert len(vibemq("admin", "dlq", "ls", "--queue", queue, "--limit", "2")[1]) == 2
+    assert len(vibemq("admin", "dlq", "ls", "--queue", queue, "--after", wanted)[1]) == 1
+    assert vibemq("admin", "dlq", "ls", "--queue", queue, "--older-than", "1h")[1] == []
+    assert vibemq("admin", "dlq", "ls", "--queue", queue, "--reason", "expired")[1] == []
+
+    _, (letter,), _ = vibemq("admin", "dlq", "show", wanted)
+    assert (letter["queue"], letter["payload"]) == (queue, '{"n": 0}')
+    assert vibemq("admin", "dlq", "show", 999_999)[0] == 3
+
+    file = tmp_path / "dead.ndjson"
+    assert vibemq("admin", "dlq", "export", file, "--queue", queue)[1] == [{"count": 5, "file": str(file)}]
+    exported = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [letter["dead_id"] for letter in exported] == [letter["dead_id"] for letter in letters]
+    assert exported[4]["payload"] == '{"n": 1}'
+    assert vibemq("admin", "dlq", "export", file, "--queue", queue)[0] == 2
+    code, lines, _ = vibemq("admin", "dlq", "export", "-", "--id", wanted)
+    assert (code, [line["dead_id"] for line in lines]) == (0, [wanted])
+
+
+def test_purging_dead_letters(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 4)
+    assert vibemq("admin", "dlq", "purge")[0] == 2
+    assert vibemq("admin", "dlq", "purge", "--queue", queue)[0] == 2
+    assert vibemq("admin", "dlq", "purge", "--queue", queue, "--dry-run")[1][0]["count"] == 4
+    assert vibemq("admin", "dlq", "purge", "--queue", queue, "--limit", "3", "--yes")[1][0]["count"] == 3
+    assert info(vibemq, queue)["dead"] == 1
+
+
+def test_replay_to_where_they_came_from_and_elsewhere(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 6)
+    assert vibemq("admin", "dlq", "replay", "--queue", queue, "--dry-run")[1][0]["count"] == 6
+    assert vibemq("admin", "dlq", "replay", "--queue", queue, "--limit", "2")[1][0]["count"] == 2
+    assert info(vibemq, queue)["ready"] == 2
+    assert vibemq("admin", "dlq", "replay", "--queue", queue, "--to", f"{queue}-missing")[0] == 3
+    vibemq("admin", "queue", "create", f"{queue}-other")
+    assert vibemq("admin", "dlq", "replay", "--queue", queue, "--to", f"{queue}-other")[1][0]["count"] == 4
+    assert info(vibemq, f"{queue}-other")["ready"] == 4
+    _, found, _ = vibemq("sub", queue, "--count", "2")
+    assert [message["headers"]["vibemq-replay-count"] for message in found] == ["1", "1"]
+
+
+def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 100)
+    words = ["dlq", "replay", "--queue", queue, "--rate", "20", "--limit", "50"]
+    program = "from vibemq.cli.admin.main import run; run()"
+    with subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
+        _wait_until(lambda: info(vibemq, queue)["ready"] >= 10)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(30) == 130, said
+    assert "run the same command again" in said
+    halfway = info(vibemq, queue)["ready"]
+    assert 10 <= halfway < 50
+
+    code, (told,), _ = vibemq("admin", *words, "--rate", "1000")
+    assert (code, told["resumed"], told["count"]) == (0, True, 50 - halfway)
+    after = info(vibemq, queue)
+    assert (after["ready"], after["dead"]) == (50, 50)
+    _, found, _ = vibemq("sub", queue, "--count", "50")
+    assert sorted(json.loads(message["payload"])["n"] for message in found) == list(range(50))
+
+    code, (told,), _ = vibemq("admin", *words, "--rate", "1000")
+    assert (code, told["resumed"], told["count"]) == (0, False, 50)
+
+
+def test_a_backup_of_the_running_broker(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    publish(vibemq, queue, 10)
+    assert vibemq("admin", "backup", tmp_path / "copy", "--dry-run")[0] == 0
+    assert not (tmp_path / "copy").exists()
+    assert vibemq("admin", "backup", tmp_path / "copy")[0] == 0
+    assert vibemq("admin", "check", "--data-dir", tmp_path / "copy")[0] == 0
+
+
+def test_the_doctor_finds_the_broker_and_the_owner(vibemq: Run, broker: BrokerProcess) -> None:
+    code, (found,), _ = vibemq("admin", "doctor", "--data-dir", broker.data_dir)
+    told = {check["check"]: check for check in found["checks"]}
+    assert code == 0
+    assert told["broker"]["level"] == told["versions"]["level"] == "ok"
+    assert f"process {broker.pid}" in told["owner"]["text"]
+
+
+def test_credentials_that_are_missing_or_wrong(vibemq: Run, tmp_path: Path) -> None:
+    guarded = BrokerProcess(tmp_path / "guarded", storage="sqlite")
+    (tmp_path / "guarded.toml").write_text('[auth]\ntoken = "open sesame"\n')
+    anyio.run(guarded.start)
+    try:
+        codes = [vibemq("ping", "-n", "1", "--url", f"{guarded.url}{query}")[0] for query in ("", "?token=no")]
+        assert codes == [4, 4]
+        assert vibemq("ping", "-n", "1", "--url", f"{guarded.url}?token=open%20sesame")[0] == 0
+    finally:
+        anyio.run(guarded.stop)
+
+
+def test_a_second_broker_is_refused_in_one_sentence(broker: BrokerProcess) -> None:
+    command = [sys.executable, "-m", "vibemq", "serve", "--port", "0", "--no-http", "--data-dir", str(broker.data_dir)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VIBEMQ_")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error STORAGE_LOCKED: ")
+    assert str(broker.pid) in last
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_one_sentence(broker: BrokerProcess, tmp_path: Path) -> None:
+    port = str(broker.port)
+    command = [sys.executable, "-m", "vibemq", "serve", "--port", port, "--no-http", "--data-dir", str(tmp_path / "d")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error ")
+    assert port in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_balances() -> None:
+    command = [sys.executable, "-m", "vibemq", "demo", "--rows", "20000", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert (told["ok"], told["lost"], told["published"], told["delays_equal"]) == (True, 0, 20_000, True)
+    assert told["recovery"]["ready_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_the_bench_tells_rates(vibemq: Run) -> None:
+    code, (told,), _ = vibemq("bench", "--messages", "2000", "--size", "100", "--url", os.environ["VIBEMQ_URL"])
+    assert code == 0
+    assert told["publish_per_second"] > 0
+    assert told["consume_and_ack_per_second"] > 0
+    assert not [name for name in vibemq("admin", "queue", "ls")[1] if name["name"].startswith("vibemq-bench")]
+
+
+def _wait_until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.02)

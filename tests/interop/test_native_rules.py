@@ -1,0 +1,789 @@
+"""A real broker spoken to over raw sockets, as .NET's clients and the seed's do: rules S1–S14 and differences D1–D24.
+
+The numbers name what a peer relies on (S) and where the documents of the two generations of clients disagree (D); both
+generations must be served. Every test that does not name one form runs in both.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibemq import Broker
+from vibemq.config import Auth, Http, Limits, Listener, Settings, User
+from vibemq.protocols.native.compression import Compression, compress
+from vibemq.protocols.native.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.wire import CommandType as T
+from vibemq.protocols.native.wire import Message, decode_body, encode_body
+from vibemq.server.passwords import hash_password
+
+WAIT_S = 10.0
+TOKEN = "the-shared-secret"
+ONE_MIB = 1_048_576
+
+
+class RunningBroker:
+    """A broker in a thread of its own, so that the tests can be plain blocking sockets."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._failure: BaseException | None = None
+        self.port = 0
+        self.http_port = 0
+
+    async def _run(self) -> None:
+        try:
+            async with Broker(settings=self._settings) as broker:
+                self.broker, self._loop = broker, asyncio.get_running_loop()
+                self.port = broker.port
+                if broker.http_address is not None:
+                    self.http_port = broker.http_address[1]
+                self._ready.set()
+                await broker.run()
+        except BaseException as error:
+            self._failure = error
+            self._ready.set()
+            raise
+
+    def __enter__(self) -> "RunningBroker":
+        self._thread.start()
+        assert self._ready.wait(30), "the broker does not start"
+        assert self._failure is None, self._failure
+        return self
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self.broker.stop)
+        self._thread.join(40)
+        assert not self._thread.is_alive(), "the broker does not stop"
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        assert self._failure is None, self._failure
+
+
+class Wire:
+    """One raw connection."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = FrameReader()
+        self._waiting: list[bytes] = []
+        self._received = b""
+
+    def send(self, kind: int, message_id: str, queue: str = "", payload: bytes = b"", headers: Any = ()) -> None:
+        self.socket.sendall(encode_frame(encode_body(kind, message_id, queue, payload, headers)))
+
+    def receive_body(self, wait_s: float = WAIT_S) -> bytes | None:
+        """The next body; None when nothing comes. Raises ConnectionError at the end of the stream."""
+        self.socket.settimeout(wait_s)
+        while not self._waiting:
+            try:
+                data = self.socket.recv(262_144)
+            except TimeoutError:
+                return None
+            if not data:
+                raise ConnectionError("closed by the broker")
+            self._received += data
+            self._reader.receive_data(data)
+            self._waiting += self._reader.bodies()
+        return self._waiting.pop(0)
+
+    def receive(self, wait_s: float = WAIT_S) -> Message | None:
+        body = self.receive_body(wait_s)
+        return None if body is None else decode_body(body)
+
+    def expect(self, kind: int, message_id: str | None = None) -> Message:
+        message = self.receive()
+        assert message is not None, f"no {T(kind).name} came"
+        assert message.type == kind, message
+        assert message_id is None or message.id == message_id, message
+        return message
+
+    def ask(self, kind: int, message_id: str, queue: str = "", payload: bytes = b"", headers: Any = ()) -> Message:
+        """Send, and return the answer with that id; deliveries that come in between are not lost."""
+        self.send(kind, message_id, queue, payload, headers)
+        between: list[bytes] = []
+        while True:
+            body = self.receive_body()
+            assert body is not None, f"no answer to {message_id}"
+            message = decode_body(body)
+            if message.id == message_id and message.type != T.DELIVER:
+                self._waiting = between + self._waiting
+                return message
+            between.append(body)
+
+    def flags(self) -> list[int]:
+        """How each frame so far was compressed."""
+        flags, at = [], 0
+        while at + HEADER.size <= len(self._received):
+            size, flag = HEADER.unpack_from(self._received, at)
+            flags.append(flag)
+            at += HEADER.size + size
+        return flags
+
+    def expect_any(self) -> Message:
+        message = self.receive()
+        assert message is not None, "nothing came"
+        return message
+
+    def is_silent(self, wait_s: float = 0.3) -> bool:
+        return self.receive(wait_s) is None
+
+    def is_closed(self) -> bool:
+        """Whether the broker hangs up; its last words are read over."""
+        with contextlib.suppress(ConnectionError):
+            while self.receive() is not None:
+                pass
+            return False
+        return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass
+class Form:
+    """How one generation of clients says the same things."""
+
+    name: str
+    connect_headers: dict[str, str]
+    acks: int = field(default=0)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def connect(self, port: int, **headers: str) -> Wire:
+        wire = Wire(port)
+        try:
+            wire.send(T.CONNECT, "connect-1", headers=self.connect_headers | headers)
+            wire.expect(T.CONNECT_ACK)
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    def ack(self, wire: Wire, message_id: str) -> None:
+        if self.name == "dotnet":
+            wire.send(T.ACK, message_id)
+        else:
+            self.acks += 1
+            wire.send(T.ACK, f"ack-{self.acks}", headers={"messageId": message_id})
+
+    def create(self, wire: Wire, queue: str, **options: Any) -> None:
+        """Options under .NET's names."""
+        if self.name == "dotnet":
+            answer = wire.ask(T.CREATE_QUEUE, f"create-{queue}", queue, json.dumps(options).encode())
+        else:
+            names = {"mode": "deliveryMode"}
+            texts = {names.get(key, key): self._text(key, value) for key, value in options.items()}
+            answer = wire.ask(T.CREATE_QUEUE, f"create-{queue}", queue, headers=texts)
+        assert (answer.type, answer.queue) == (T.CREATE_QUEUE, queue), answer
+
+    @staticmethod
+    def _text(key: str, value: Any) -> str:
+        modes = ("RoundRobin", "FanOutWithAck", "FanOutWithoutAck", "PriorityBased")
+        overflows = ("DropOldest", "DropNewest", "BlockPublisher", "RedirectToDlq")
+        if key == "mode":
+            return modes[value]
+        if key == "overflowStrategy":
+            return overflows[value]
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def dotnet() -> Form:
+    return Form("dotnet", {"authUsername": "alice", "authPassword": "alices-password"})
+
+
+def seed() -> Form:
+    return Form("seed", {"authToken": TOKEN, "clientVersion": "1.0.0"})
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """With authentication, which lets both forms say who they are."""
+    settings = Settings(
+        data_dir=tmp_path_factory.mktemp("broker") / "data",
+        listeners=(Listener(port=0),),
+        limits=Limits(block_timeout_ms=400),
+        auth=Auth.model_validate(
+            {
+                "token": TOKEN,
+                "users": {
+                    "alice": User.model_validate({"password_hash": hash_password("alices-password"), "superuser": True})
+                },
+            }
+        ),
+        http=Http(port=0),
+    )
+    with RunningBroker(settings) as running:
+        yield running
+
+
+@pytest.fixture(params=[dotnet, seed], ids=["dotnet", "seed"])
+def form(request: pytest.FixtureRequest) -> Form:
+    return request.param()
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own."""
+    return "".join(character if character.isalnum() else "." for character in request.node.name)[:200]
+
+
+@pytest.fixture
+def wire(broker: RunningBroker, form: Form) -> Iterator[Wire]:
+    with form.connect(broker.port) as connected:
+        yield connected
+
+
+def publish(wire: Wire, queue: str, message_id: str, payload: bytes = b"1", headers: Any = ()) -> Message:
+    return wire.ask(T.PUBLISH, message_id, queue, payload, headers)
+
+
+def subscribe(wire: Wire, queue: str, message_id: str = "subscribe-1") -> Message:
+    answer = wire.ask(T.SUBSCRIBE, message_id, queue)
+    assert answer.type == T.SUBSCRIBE_ACK, answer
+    return answer
+
+
+def info(wire: Wire, queue: str) -> dict[str, Any] | None:
+    answer = wire.ask(T.QUEUE_INFO, f"info-{time.monotonic_ns()}", queue)
+    assert answer.type == T.QUEUE_INFO, answer
+    return None if answer.payload is None else json.loads(answer.payload)
+
+
+# -- S: what a client relies on ---------------------------------------------------------------------------------------
+
+
+def test_s1_the_first_frame_answers_connect(broker: RunningBroker, form: Form) -> None:
+    with Wire(broker.port) as wire:
+        assert wire.is_silent(), "the broker waits to be spoken to"
+        wire.send(T.CONNECT, "c", headers=form.connect_headers)
+        assert wire.expect(T.CONNECT_ACK).id == "c"
+
+
+def test_s2_answers_carry_the_requests_id_and_type(wire: Wire, queue: str) -> None:
+    for kind, answer in (
+        (T.CREATE_QUEUE, T.CREATE_QUEUE),
+        (T.SUBSCRIBE, T.SUBSCRIBE_ACK),
+        (T.UNSUBSCRIBE, T.UNSUBSCRIBE_ACK),
+        (T.PUBLISH, T.PUBLISH_ACK),
+        (T.QUEUE_INFO, T.QUEUE_INFO),
+        (T.LIST_QUEUES, T.LIST_QUEUES),
+        (T.DELETE_QUEUE, T.DELETE_QUEUE),
+        (T.PING, T.PONG),
+    ):
+        message_id = os.urandom(16).hex()
+        wire.send(kind, message_id, "" if kind in (T.LIST_QUEUES, T.PING) else queue)
+        assert wire.expect(answer, message_id).queue == ("" if kind in (T.LIST_QUEUES, T.PING) else queue)
+
+
+def test_s3_queue_info_is_what_dotnet_deserialises(wire: Wire, form: Form, queue: str) -> None:
+    ttl = "1.02:03:04.5000000" if form.name == "dotnet" else 93_784_500
+    form.create(wire, queue, mode=3, messageTtl=ttl, overflowStrategy=1)
+    described = info(wire, queue)
+    assert described is not None
+    assert (described["name"], described["deliveryMode"], described["overflowStrategy"]) == (queue, 3, 1)
+    assert described["messageTtl"] == "1.02:03:04.5000000"
+    assert described["createdAt"].endswith("Z")
+    assert [type(described[key]) for key in ("messageCount", "subscriberCount", "maxSize", "maxRetryAttempts")] == [
+        int
+    ] * 4
+
+
+def test_s4_an_unknown_queue_is_no_error(wire: Wire) -> None:
+    answer = wire.ask(T.QUEUE_INFO, "i", "never.made")
+    assert (answer.type, answer.payload) == (T.QUEUE_INFO, None)
+
+
+def test_s5_settings_come_back_as_given(wire: Wire, form: Form, queue: str) -> None:
+    ttl = "00:01:00.2500000" if form.name == "dotnet" else 60_250
+    given = {"maxQueueSize": 77, "enableDeadLetterQueue": True, "maxRetryAttempts": 5, "overflowStrategy": 3, "mode": 1}
+    form.create(wire, queue, **given, messageTtl=ttl)
+    described = info(wire, queue)
+    assert described is not None
+    assert "deadLetterQueueName" not in described, "no name was given, none is made up"
+    assert (described["maxSize"], described["enableDeadLetterQueue"], described["maxRetryAttempts"]) == (77, True, 5)
+    assert (described["overflowStrategy"], described["deliveryMode"]) == (3, 1)
+    assert described["messageTtl"] == "00:01:00.2500000"
+    form.create(wire, queue + ".named", enableDeadLetterQueue=True, deadLetterQueueName="my.dlq")
+    named = info(wire, queue + ".named")
+    assert named is not None
+    assert named["deadLetterQueueName"] == "my.dlq"
+
+
+def test_s6_creating_twice_and_deleting_nothing_succeed(wire: Wire, form: Form, queue: str) -> None:
+    form.create(wire, queue, maxQueueSize=5)
+    form.create(wire, queue, maxQueueSize=6)
+    described = info(wire, queue)
+    assert described is not None
+    assert described["maxSize"] == 5
+    for _ in range(2):
+        assert wire.ask(T.DELETE_QUEUE, "d", queue).type == T.DELETE_QUEUE
+    assert info(wire, queue) is None
+
+
+def test_s7_options_are_taken_from_the_payload_with_numbers_or_names(wire: Wire, queue: str) -> None:
+    for number, options in enumerate(({"mode": 2}, {"mode": "FanOutWithoutAck"})):
+        name = f"{queue}.{number}"
+        assert wire.ask(T.CREATE_QUEUE, "c", name, json.dumps(options).encode()).type == T.CREATE_QUEUE
+        described = info(wire, name)
+        assert described is not None
+        assert (described["deliveryMode"], described["maxSize"]) == (2, 10_000)
+
+
+@pytest.mark.parametrize("mode", range(4))
+def test_s8_acks_settle_and_are_never_answered(wire: Wire, form: Form, queue: str, mode: int) -> None:
+    form.create(wire, queue, mode=mode)
+    subscribe(wire, queue)
+    publish(wire, queue, "m1")
+    assert wire.expect(T.DELIVER, "m1").queue == queue
+    form.ack(wire, "m1")
+    form.ack(wire, "m1")
+    form.ack(wire, "never.delivered")
+    assert wire.is_silent()
+    described = info(wire, queue)
+    assert described is not None
+    assert described["messageCount"] == 0
+
+
+def test_s9_the_delivered_id_and_queue_are_the_published_ones(wire: Wire, form: Form, queue: str) -> None:
+    subscribe(wire, queue)
+    for payload in (b"1", b"2"):
+        publish(wire, queue, "same-id", payload)
+    for payload in (b"1", b"2"):
+        delivered = wire.expect(T.DELIVER, "same-id")
+        assert (delivered.queue, delivered.payload) == (queue, payload)
+    form.ack(wire, "same-id")
+    form.ack(wire, "same-id")
+    assert wire.is_silent()
+
+
+def test_s10_the_largest_message_comes_through_and_one_more_byte_does_not(wire: Wire, form: Form, queue: str) -> None:
+    room = ONE_MIB - len(encode_body(T.PUBLISH, "m", queue, b"")) - 2
+    payload = b'"' + b"x" * room + b'"'
+    assert publish(wire, queue, "m", payload).type == T.PUBLISH_ACK
+    subscribe(wire, queue)
+    assert wire.expect(T.DELIVER, "m").payload == payload
+    form.ack(wire, "m")
+    body = encode_body(T.PUBLISH, "m", queue, payload + b" ")
+    wire.socket.sendall(HEADER.pack(len(body), 0))
+    assert wire.is_closed(), "refused by its length alone"
+
+
+@pytest.mark.parametrize(("offer", "flag"), [("brotli,gzip", 2), ("gzip,brotli", 1), ("lz4", 0), ("", 0)])
+def test_s11_compression_is_what_was_announced(
+    broker: RunningBroker, form: Form, queue: str, offer: str, flag: int
+) -> None:
+    wire = Wire(broker.port)
+    wire.send(T.CONNECT, "c", headers=form.connect_headers | ({"supported-compression": offer} if offer else {}))
+    announced = wire.expect(T.CONNECT_ACK).headers.get("negotiated-compression", "")
+    assert announced == ("", "gzip", "brotli")[flag]
+    name = f"{queue}.{flag}.{bool(offer)}"[-200:]
+    payload = b'"' + b"x" * 5_000 + b'"'
+    body = encode_body(T.PUBLISH, "m", name, payload)
+    wire.socket.sendall(encode_frame(body, Compression(flag)))
+    wire.expect(T.PUBLISH_ACK, "m")
+    subscribe(wire, name)
+    assert wire.expect(T.DELIVER, "m").payload == payload
+    assert wire.flags() == [0, 0, 0, flag], "only what is large is compressed, and only after ConnectAck"
+    wire.close()
+
+
+def test_s12_ping_is_answered_before_connect_and_a_pinging_peer_is_kept(tmp_path: Path, form: Form) -> None:
+    limits = Limits(idle_timeout_ms=700, handshake_timeout_ms=1_500)
+    open_settings = Settings(
+        data_dir=tmp_path / "data", listeners=(Listener(port=0),), limits=limits, http=Http(enabled=False)
+    )
+    with RunningBroker(open_settings) as broker, Wire(broker.port) as stranger:
+        stranger.send(T.PING, "p")
+        stranger.expect(T.PONG, "p")
+        with form.connect(broker.port) as alive, form.connect(broker.port) as silent:
+            for number in range(5):
+                time.sleep(0.3)
+                assert alive.ask(T.PING, f"p{number}").type == T.PONG
+            assert silent.expect(T.DISCONNECT).headers == {"reason": "idle_timeout"}
+            assert silent.is_closed()
+        assert stranger.expect(T.ERROR).error_code == "NOT_AUTHENTICATED"
+        assert stranger.is_closed(), "the handshake has a deadline"
+
+
+def test_s13_a_blocked_publisher_hears_within_ten_seconds(wire: Wire, form: Form, queue: str) -> None:
+    assert Limits().block_timeout_ms < 10_000
+    form.create(wire, queue, maxQueueSize=1, overflowStrategy=2)
+    publish(wire, queue, "m1")
+    started = time.monotonic()
+    answer = publish(wire, queue, "m2")
+    assert (answer.type, answer.error_code) == (T.ERROR, "QUEUE_FULL")
+    assert 0.2 < time.monotonic() - started < 5
+
+
+def test_s14_d20_shutdown_says_goodbye_after_what_was_asked_is_answered(tmp_path: Path, form: Form, queue: str) -> None:
+    settings = Settings(data_dir=tmp_path / "data", listeners=(Listener(port=0),), http=Http(enabled=False))
+    with RunningBroker(settings) as broker:
+        wire = form.connect(broker.port)
+        subscribe(wire, queue)
+        publish(wire, queue, "kept")
+        wire.expect(T.DELIVER, "kept")
+        broker.stop()
+        goodbye = wire.expect(T.DISCONNECT)
+        assert goodbye.headers == {"reason": "server_shutdown"}
+        assert wire.is_closed()
+        wire.close()
+    with RunningBroker(settings) as broker, form.connect(broker.port) as wire:
+        subscribe(wire, queue)
+        again = wire.expect(T.DELIVER, "kept")
+        assert again.payload == b"1", "what nobody settled is still there"
+        form.ack(wire, "kept")
+
+
+# -- D: where the two generations of documents differ -----------------------------------------------------------------
+
+
+def test_d1_only_errors_have_error_fields_and_trailing_ones_are_ignored(wire: Wire, queue: str) -> None:
+    wire.socket.sendall(encode_frame(encode_body(T.PING, "p") + bytes(4)))
+    wire.expect(T.PONG, "p")
+    wire.socket.sendall(encode_frame(encode_body(T.PUBLISH, "m", queue, b"1") + bytes(4)))
+    wire.expect(T.PUBLISH_ACK, "m")
+    subscribe(wire, queue)
+    body = wire.receive_body()
+    assert body is not None
+    assert body.endswith(b"\0\x10deliveryAttempts\0\x011"), "nothing follows the headers"
+
+
+def test_d2_d3_connect_ack_names_the_connection(broker: RunningBroker, form: Form) -> None:
+    with Wire(broker.port) as wire:
+        wire.send(T.CONNECT, "my-id", headers=form.connect_headers)
+        ack = wire.expect(T.CONNECT_ACK, "my-id")
+        assert len(ack.headers["connectionId"]) == 32
+        assert ack.headers["serverVersion"]
+
+
+def test_d4_both_kinds_of_credentials_and_wrong_ones(broker: RunningBroker) -> None:
+    for headers, code in (
+        ({"authUsername": "alice", "authPassword": "wrong"}, "AUTH_FAILED"),
+        ({"authUsername": "nobody", "authPassword": "x"}, "AUTH_FAILED"),
+        ({"authToken": "wrong"}, "AUTH_FAILED"),
+        ({}, "AUTH_REQUIRED"),
+    ):
+        with Wire(broker.port) as wire:
+            wire.send(T.CONNECT, "c", headers=headers)
+            assert wire.expect(T.ERROR).error_code == code
+            wire.send(T.PUBLISH, "m", "q", b"1")
+            assert wire.expect(T.ERROR).error_code == "NOT_AUTHENTICATED"
+
+
+def test_d5_d6_acks_serve_both_readers(wire: Wire, queue: str) -> None:
+    ack = publish(wire, queue, "m-1")
+    assert (ack.queue, ack.headers) == (queue, {"messageId": "m-1", "queueName": queue})
+    subscribed = subscribe(wire, queue, "s-1")
+    assert (subscribed.queue, subscribed.headers["queueName"], subscribed.headers["subscriptionId"]) == (
+        queue,
+        queue,
+        "s-1",
+    )
+    ended = wire.ask(T.UNSUBSCRIBE, "u-1", queue)
+    assert (ended.type, ended.queue, ended.headers["queueName"]) == (T.UNSUBSCRIBE_ACK, queue, queue)
+
+
+def test_d7_both_forms_of_ack_settle(broker: RunningBroker, queue: str) -> None:
+    with dotnet().connect(broker.port) as wire:
+        subscribe(wire, queue)
+        for message_id, form in (("a", dotnet()), ("b", seed())):
+            publish(wire, queue, message_id)
+            wire.expect(T.DELIVER, message_id)
+            form.ack(wire, message_id)
+    with dotnet().connect(broker.port) as wire:
+        subscribe(wire, queue)
+        assert wire.is_silent(), "both are settled"
+
+
+def test_d8_d13_the_publishers_headers_arrive_with_the_attempts(wire: Wire, queue: str) -> None:
+    headers = {"correlationId": "corr-1", "timestamp": "2026-01-01T00:00:00Z", "priority": "High", "ключ": "значение"}
+    subscribe(wire, queue)
+    publish(wire, queue, "m", b'{"a":1}', headers)
+    assert wire.expect(T.DELIVER, "m").headers == headers | {"deliveryAttempts": "1"}
+
+
+def test_d9_seed_options_in_headers(broker: RunningBroker, queue: str) -> None:
+    with seed().connect(broker.port) as wire:
+        headers = {"deliveryMode": "RoundRobin", "maxQueueSize": "10000", "messageTtl": "3600000"}
+        assert wire.ask(T.CREATE_QUEUE, "create_123", queue, headers=headers).type == T.CREATE_QUEUE
+        described = info(wire, queue)
+        assert described is not None
+        assert (described["deliveryMode"], described["maxSize"], described["messageTtl"]) == (0, 10_000, "01:00:00")
+        assert (described["overflowStrategy"], described["enableDeadLetterQueue"]) == (0, False)
+
+
+def test_d10_the_ten_keys_of_queue_info(wire: Wire, form: Form, queue: str) -> None:
+    form.create(wire, queue, maxQueueSize=9)
+    subscribe(wire, queue + ".other")
+    publish(wire, queue, "m")
+    described = info(wire, queue)
+    assert described is not None
+    del described["createdAt"]
+    assert described == {
+        "name": queue,
+        "messageCount": 1,
+        "subscriberCount": 0,
+        "deliveryMode": 0,
+        "maxSize": 9,
+        "enableDeadLetterQueue": False,
+        "overflowStrategy": 0,
+        "maxRetryAttempts": 3,
+    }
+
+
+def test_d11_errors_have_code_and_sentence_and_the_connection_stays(wire: Wire) -> None:
+    for kind, queue, payload, code in (
+        (77, "", b"", "UNKNOWN_COMMAND"),
+        (T.ADMIN_CREATE_USER, "", b'{"username":"x","password":"y"}', "UNKNOWN_COMMAND"),
+        (T.PUBLISH, "", b"1", "INVALID_QUEUE"),
+        (T.PUBLISH, "a name with blanks", b"1", "INVALID_MESSAGE"),
+        (T.SUBSCRIBE, "", b"", "INVALID_QUEUE"),
+        (T.CREATE_QUEUE, "q", b'{"mode":"Sideways"}', "INVALID_OPTIONS"),
+        (T.CREATE_QUEUE, "q", b'{"overflowStrategy":3}', "INVALID_OPTIONS"),
+        (T.PUBLISH_MANY, "q", b"", "UNKNOWN_COMMAND"),
+    ):
+        answer = wire.ask(kind, f"id-{kind}", queue, payload)
+        assert (answer.type, answer.error_code) == (T.ERROR, code)
+        assert len(answer.error_message or "") > 20
+    assert wire.ask(T.PING, "still-here").type == T.PONG
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 255])
+def test_d12_the_version_byte_is_carried_and_never_checked(wire: Wire, queue: str, version: int) -> None:
+    for kind, answer in ((T.PING, T.PONG), (T.PUBLISH, T.PUBLISH_ACK)):
+        body = encode_body(kind, "m", queue if kind == T.PUBLISH else "", b"1" if kind == T.PUBLISH else b"")
+        wire.socket.sendall(encode_frame(bytes((version,)) + body[1:]))
+        assert wire.expect(answer, "m").version == 1
+
+
+def test_d15_each_subscriber_of_a_fan_out_settles_for_itself(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port) as one, form.connect(broker.port) as two, form.connect(broker.port) as publisher:
+        form.create(publisher, queue, mode=1)
+        subscribe(one, queue)
+        subscribe(two, queue)
+        publish(publisher, queue, "m")
+        assert (one.expect(T.DELIVER, "m").queue, two.expect(T.DELIVER, "m").queue) == (queue, queue)
+        form.ack(one, "m")
+        assert one.is_silent()
+        described = info(publisher, queue)
+        assert described is not None
+        form.ack(two, "m")
+        assert two.is_silent()
+
+
+def test_d16_above_the_memory_watermark_publishers_are_refused(tmp_path: Path, form: Form) -> None:
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        listeners=(Listener(port=0),),
+        limits=Limits(memory_limit_bytes=1_000_000),
+        http=Http(enabled=False),
+    )
+    with RunningBroker(settings) as broker, form.connect(broker.port) as wire:
+        deadline = time.monotonic() + WAIT_S
+        while (answer := publish(wire, "q", "m")).type != T.ERROR and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert (answer.type, answer.error_code) == (T.ERROR, "BLOCKED")
+        assert wire.ask(T.PING, "p").type == T.PONG
+
+
+def test_d17_d18_expired_messages_are_not_delivered_but_dead_lettered(wire: Wire, form: Form, queue: str) -> None:
+    ttl = "00:00:00.1000000" if form.name == "dotnet" else 100
+    form.create(wire, queue, messageTtl=ttl, enableDeadLetterQueue=True)
+    publish(wire, queue, "too-late")
+    time.sleep(0.3)
+    subscribe(wire, queue)
+    assert wire.is_silent(0.5)
+
+
+def test_d18_the_dlq_can_be_read_and_replayed(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port, **{"supported-extensions": "settle/1,admin/1"}) as wire:
+        form.create(wire, queue, enableDeadLetterQueue=True)
+        subscribe(wire, queue)
+        publish(wire, queue, "m", b'{"why":1}')
+        wire.expect(T.DELIVER, "m")
+        wire.send(T.NACK, "m", headers={"verb": "reject", "reason": "cannot use it"})
+        letters = _until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
+        assert [(letter["id"], letter["queue"], letter["error"]) for letter in letters] == [
+            ("m", queue, "cannot use it")
+        ]
+        assert _admin(wire, "dlq.replay", queue=queue)["count"] == 1
+        again = wire.expect(T.DELIVER, "m")
+        assert (again.payload, again.headers["vibemq-replay-count"]) == (b'{"why":1}', "1")
+        form.ack(wire, "m")
+
+
+def _admin(wire: Wire, verb: str, **arguments: Any) -> Any:
+    answer = wire.ask(
+        T.ADMIN, f"admin-{time.monotonic_ns()}", payload=json.dumps({"verb": verb, "arguments": arguments}).encode()
+    )
+    assert answer.type == T.ADMIN, answer
+    return json.loads(answer.payload or b"null")
+
+
+def _until(look: Any) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (seen := look()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return seen
+
+
+def test_d19_a_blocked_publish_goes_through_when_there_is_room(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port) as publisher, form.connect(broker.port) as consumer:
+        form.create(publisher, queue, maxQueueSize=1, overflowStrategy=2)
+        publish(publisher, queue, "m1")
+        publisher.send(T.PUBLISH, "m2", queue, b"2")
+        subscribe(consumer, queue)
+        consumer.expect(T.DELIVER, "m1")
+        form.ack(consumer, "m1")
+        publisher.expect(T.PUBLISH_ACK, "m2")
+        consumer.expect(T.DELIVER, "m2")
+        form.ack(consumer, "m2")
+
+
+def test_d21_health_is_served(broker: RunningBroker) -> None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/health/", timeout=WAIT_S) as answer:
+        assert json.load(answer)["is_healthy"] is True
+
+
+def test_d22_redeliveries_are_counted_and_end(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port, **{"supported-extensions": "admin/1"}) as wire:
+        options = {
+            "ack_timeout_ms": 200,
+            "retry_base_ms": 100,
+            "retry_max_ms": 200,
+            "max_attempts": 3,
+            "dead_letter": True,
+        }
+        _admin(wire, "queue.create", queue=queue, options=options)
+        subscribe(wire, queue)
+        publish(wire, queue, "m")
+        assert [wire.expect(T.DELIVER, "m").headers["deliveryAttempts"] for _ in range(3)] == ["1", "2", "3"]
+        [letter] = _until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
+        assert (letter["id"], letter["attempts"]) == ("m", 3)
+
+
+def test_d23_many_pipelined_messages_are_all_answered_in_order(broker: RunningBroker, form: Form, queue: str) -> None:
+    ids = [f"{number:05}" for number in range(2_000)]
+    with form.connect(broker.port) as publisher, form.connect(broker.port) as consumer:
+        form.create(publisher, queue, maxQueueSize=10_000)
+        subscribe(consumer, queue)
+        publisher.socket.sendall(b"".join(encode_frame(encode_body(T.PUBLISH, name, queue, b"1")) for name in ids))
+        assert [publisher.expect(T.PUBLISH_ACK).id for _ in ids] == ids
+        for name in ids:
+            consumer.expect(T.DELIVER, name)
+            form.ack(consumer, name)
+        assert consumer.is_silent()
+
+
+def test_d24_an_empty_id_is_fatal_and_everything_else_may_be_absent(
+    broker: RunningBroker, form: Form, queue: str
+) -> None:
+    with form.connect(broker.port) as wire:
+        assert publish(wire, queue, "m", b"").type == T.PUBLISH_ACK
+        subscribe(wire, queue)
+        assert wire.expect(T.DELIVER, "m").payload is None
+        form.ack(wire, "m")
+        wire.socket.sendall(bytes.fromhex("0000000c00010a00000000000000000000"))
+        assert wire.is_closed()
+
+
+# -- hostile peers ----------------------------------------------------------------------------------------------------
+
+
+def _gzip_bomb() -> bytes:
+    return _packed(compress(bytes(64 * ONE_MIB), Compression.GZIP), 1)
+
+
+def _packed(body: bytes, flag: int) -> bytes:
+    return HEADER.pack(len(body), flag) + body
+
+
+ATTACKS = {
+    "garbage": b"\xde\xad\xbe\xef" * 4_000,
+    "text": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "length of 4 GiB": b"\xff\xff\xff\xff\0",
+    "length 2^31": b"\x80\0\0\0\0",
+    "length 0": bytes(20),
+    "one byte over the limit": (ONE_MIB + 1).to_bytes(4, "big") + b"\0",
+    "unknown flag": b"\0\0\0\3\xff\1\2\3",
+    "gzip bomb": _gzip_bomb(),
+    "brotli bomb": _packed(compress(bytes(64 * ONE_MIB), Compression.BROTLI), 2),
+    "damaged gzip": _packed(b"\x1f\x8b" + b"\xff" * 200, 1),
+    "cut body": b"\0\0\0\2\0\1\2",
+    "empty id": bytes.fromhex("0000000c00010a00000000000000000000"),
+    "not JSON": encode_frame(encode_body(T.PUBLISH, "m", "attacked", b"{x}")),
+    "JSON too deep": encode_frame(encode_body(T.PUBLISH, "m", "attacked", b"[" * 5_000 + b"]" * 5_000)),
+    "header count of 65,535": encode_frame(encode_body(T.PUBLISH, "m", "attacked", b"1")[:-2] + b"\xff\xff"),
+}
+
+
+@pytest.mark.parametrize("greeted", [True, False], ids=["after Connect", "before Connect"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attacker_is_closed_and_others_do_not_notice(
+    broker: RunningBroker, form: Form, attack: str, greeted: bool
+) -> None:
+    with form.connect(broker.port) as bystander:
+        subscribe(bystander, "undisturbed")
+        attacker = form.connect(broker.port) if greeted else Wire(broker.port)
+        started = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            attacker.socket.sendall(ATTACKS[attack])
+        with contextlib.suppress(ConnectionResetError):
+            if greeted or attack not in ("not JSON", "JSON too deep", "header count of 65,535"):
+                assert attacker.is_closed()
+        assert time.monotonic() - started < WAIT_S / 2
+        attacker.close()
+        publish(bystander, "undisturbed", "m")
+        bystander.expect(T.DELIVER, "m")
+        form.ack(bystander, "m")
+
+
+def test_a_stream_cut_inside_a_frame_disturbs_nobody(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port) as bystander:
+        frame = encode_frame(encode_body(T.PUBLISH, "m", queue, b'"cut"'))
+        for cut in range(1, len(frame), 3):
+            with form.connect(broker.port) as wire:
+                wire.socket.sendall(frame[:cut])
+        subscribe(bystander, queue)
+        assert bystander.is_silent(), "a message that never came whole was never published"
+
+
+def test_a_slow_sender_is_understood(wire: Wire, queue: str) -> None:
+    frame = encode_frame(encode_body(T.PUBLISH, "m", queue, b'{"a":1}', {"k": "v"}))
+    for at in range(len(frame)):
+        wire.socket.sendall(frame[at : at + 1])
+    wire.expect(T.PUBLISH_ACK, "m")
+
+
+def test_good_frames_before_a_broken_one_still_count(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port) as wire:
+        wire.socket.sendall(encode_frame(encode_body(T.PUBLISH, "m", queue, b"1")) + b"\0\0\0\1\0")
+        assert {wire.expect_any().type, wire.expect_any().type} == {T.PUBLISH_ACK, T.ERROR}
+        assert wire.is_closed()
+    with form.connect(broker.port) as wire:
+        subscribe(wire, queue)
+        wire.expect(T.DELIVER, "m")
+        form.ack(wire, "m")

@@ -1,0 +1,175 @@
+"""Records and blocks survive their encoding; garbage raises StorageDamaged and nothing else."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vibemq.errors import StorageDamaged
+from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
+from vibemq.model.records import (
+    Attempts,
+    DeadFacts,
+    DeadLettered,
+    DeadRemoved,
+    Dropped,
+    GroupCreated,
+    GroupDeleted,
+    GroupMoved,
+    GroupRenamed,
+    HandedOut,
+    MessageExtra,
+    MessagesAdded,
+    QueueChanged,
+    QueueCreated,
+    QueueDeleted,
+    Reason,
+    Returned,
+    Settled,
+)
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run, runs_of
+from vibemq.model.stored import Slice
+from vibemq.storage.blocks import BLOCK_BYTES, clip, decode_block, encode_block, last_of, limit, pack
+from vibemq.storage.encoding import GARBAGE, decode_batch, encode_batch
+
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+text = st.text(max_size=20)
+options = st.builds(
+    QueueOptions,
+    mode=st.sampled_from(DeliveryMode),
+    durability=st.sampled_from(Durability),
+    overflow=st.sampled_from([Overflow.DROP_NEWEST, Overflow.BLOCK_PUBLISHER]),
+    max_messages=u32,
+    message_ttl_ms=st.none() | u32,
+    dead_letter_name=st.none() | text,
+)
+rows = st.lists(st.binary(max_size=40), max_size=20).map(Rows.of)
+runs = st.lists(st.tuples(u64, u64).map(lambda pair: (min(pair), max(pair))), max_size=10)
+extra = st.builds(MessageExtra, st.integers(0, 31), u64, u64, st.binary(max_size=30))
+
+
+@st.composite
+def added(draw: st.DrawFn) -> MessagesAdded:
+    some = draw(rows)
+    indexes = st.integers(0, some.count - 1)
+    extras = draw(st.none() | st.dictionaries(indexes, extra, min_size=1, max_size=8)) if some.count else None
+    return MessagesAdded(draw(u32), draw(u64), draw(u64), some, extras)
+
+
+facts = st.builds(DeadFacts, u64, u64, st.sampled_from(Reason), text, u64, u64, u64, u64)
+attempts = st.builds(Attempts, u64, u64, u64, u64, u64, text)
+record = st.one_of(
+    st.builds(QueueCreated, u32, text, options, u64, text),
+    st.builds(QueueChanged, u32, options),
+    st.builds(QueueDeleted, u32),
+    st.builds(GroupCreated, u32, u32, text, st.booleans(), u64),
+    st.builds(GroupRenamed, u32, u32, text, st.booleans()),
+    st.builds(GroupDeleted, u32, u32),
+    st.builds(GroupMoved, u32, u32, u64, u64),
+    added(),
+    st.builds(HandedOut, u32, u32, runs),
+    st.builds(Returned, u32, u32, st.dictionaries(u64, attempts, max_size=5)),
+    st.builds(Settled, u32, u32, runs),
+    st.builds(Dropped, u32, runs, st.sampled_from(Reason)),
+    st.builds(DeadLettered, u32, u32, st.lists(facts, max_size=5)),
+    st.builds(DeadRemoved, st.lists(u64, max_size=5), st.booleans()),
+)
+
+
+@given(st.lists(record, max_size=6))
+def test_a_batch_survives_its_encoding(batch: list[object]) -> None:
+    assert decode_batch(b"".join(encode_batch(batch))) == batch  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_damage(data: bytes) -> None:
+    try:
+        decode_batch(data)
+    except StorageDamaged:
+        pass
+
+
+@settings(max_examples=300)
+@given(st.lists(record, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_a_changed_batch_is_damage_or_another_batch(batch: list[object], random: Random) -> None:
+    data = bytearray(b"".join(encode_batch(batch)))  # type: ignore[arg-type]
+    for _ in range(random.randint(1, 4)):
+        data[random.randrange(len(data))] = random.randrange(256)
+    try:
+        again = decode_batch(bytes(data))
+    except StorageDamaged:
+        return
+    # What decodes is well-formed: it can be encoded again.
+    assert decode_batch(b"".join(encode_batch(again))) == again
+
+
+# -- blocks -----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> list[Slice]:
+    parts: list[Slice] = []
+    following = draw(st.integers(1, 100))
+    for _ in range(draw(st.integers(1, 6))):
+        first = following + draw(st.sampled_from((0, 0, 1, 7)))
+        some = Rows.of(draw(st.lists(st.binary(max_size=30), min_size=1, max_size=8)))
+        parts.append(Slice(first, draw(st.sampled_from((5, 6))), some))
+        following = first + some.count
+    return parts
+
+
+def contents(parts: list[Slice]) -> dict[int, tuple[bytes, int]]:
+    return {p.first_sequence + i: (row, p.published_at) for p in parts for i, row in enumerate(p.rows)}
+
+
+@given(slices())
+def test_a_block_survives_its_encoding(parts: list[Slice]) -> None:
+    back = decode_block(encode_block(parts))
+    assert contents(back) == contents(parts)
+    assert len(back) <= len(parts)
+
+
+@given(slices(), st.integers(1, 200))
+def test_packing_keeps_every_row_and_the_bound(parts: list[Slice], size_max: int) -> None:
+    blocks = list(pack(parts, size_max))
+    assert contents([part for block in blocks for part in block]) == contents(parts)
+    for block in blocks:
+        assert sum(p.rows.size for p in block) <= size_max or sum(p.rows.count for p in block) == 1
+    assert BLOCK_BYTES == 256 * 1024
+
+
+@given(slices(), st.sets(st.integers(0, 150), max_size=40))
+def test_clipping_keeps_exactly_the_runs(parts: list[Slice], wanted: set[int]) -> None:
+    kept: list[Run] = runs_of(wanted)
+    assert contents(clip(parts, kept)) == {s: v for s, v in contents(parts).items() if s in wanted}
+
+
+@given(slices(), st.integers(0, 300))
+def test_a_limit_yields_the_longest_prefix_that_fits(parts: list[Slice], max_bytes: int) -> None:
+    got, everything = contents(list(limit(parts, max_bytes))), contents(parts)
+    assert list(got.items()) == list(everything.items())[: len(got)]
+    size = sum(len(row) for row, _ in got.values())
+    assert size <= max_bytes or len(got) == 1
+    following = list(everything.values())[len(got) : len(got) + 1]
+    assert not following or size + len(following[0][0]) > max_bytes
+
+
+@given(slices(), st.randoms(use_true_random=False))
+def test_a_changed_block_never_breaks_the_decoder(parts: list[Slice], random: Random) -> None:
+    data = bytearray(encode_block(parts))
+    for _ in range(random.randint(1, 3)):
+        data[random.randrange(len(data))] = random.randrange(256)
+    try:
+        back = decode_block(bytes(data[: random.randint(0, len(data))]))
+    except GARBAGE:
+        return
+    assert all(last_of(a) < b.first_sequence for a, b in pairwise(back))
+
+
+def test_no_block_is_empty() -> None:
+    with pytest.raises(GARBAGE):
+        decode_block(b"")

@@ -1,0 +1,220 @@
+"""Drives an engine as the server does, with the real reducer as its disk and an injected clock.
+
+Records are applied in order; what is gated is told, and `committed` called, when an outcome is kept. Tests may hold
+outcomes back (`hold = True`), keep them one by one, or refuse them as a full disk would.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from vibemq.engine import Engine, EngineSettings
+from vibemq.errors import StorageFull
+from vibemq.model.commands import (
+    CloseSession,
+    Command,
+    CreateQueue,
+    Publish,
+    Settle,
+    Settlement,
+    Subscribe,
+)
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Published, QueueInfo, Reply
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import MessageExtra, MessagesAdded, Record
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run, RunSet
+from vibemq.model.stored import StoredGroup, StoredState
+from vibemq.storage.dead import DeadTable
+from vibemq.storage.state import apply, in_group, restart_transient
+
+
+def rows_of(number: int, size: int = 10) -> Rows:
+    return Rows.of([b"x" * size] * number)
+
+
+def sequences(runs: Iterable[Run]) -> list[int]:
+    return [sequence for first, last in runs for sequence in range(first, last + 1)]
+
+
+class Driver:
+    def __init__(self, settings: EngineSettings | None = None, *, jitter: Callable[[], float] = lambda: 0.0) -> None:
+        self.settings = settings or EngineSettings()
+        self.jitter = jitter
+        self._ids = count(1)
+        self._tokens = count(1)
+        self.now = 1_000_000
+        self.disk = StoredState()
+        self.dead = DeadTable()
+        self.hold = False
+        self.waiting: list[Outcome] = []
+        self.submitting: list[Outcome] = []
+        self.rows: dict[int, set[int]] = defaultdict(set)
+        """Sequences whose rows reached the disk, by queue id."""
+        self.records: list[Record] = []
+        self.effects: list[Effect] = []
+        self.watch: Callable[[list[Effect]], None] = lambda effects: None
+        """Called with what is told, step by step."""
+        self.engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        return Engine(self.settings, jitter=self.jitter, new_id=lambda: f"{next(self._ids):032x}")
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def handle(self, *commands: Command) -> list[Effect]:
+        """Give commands to the engine; return what could be told at once."""
+        return self.submit(self.engine.handle(commands, self.now))
+
+    def submit(self, outcome: Outcome) -> list[Effect]:
+        told = list(outcome.effects)
+        self.effects += told
+        self.submitting = [outcome]
+        self.watch(told)
+        self.submitting = []
+        assert bool(outcome.ticket) == bool(outcome.records)
+        if outcome.ticket or outcome.gated:
+            self.waiting.append(outcome)
+            if not self.hold:
+                told += self.keep()
+        return told
+
+    def keep(self, number: int | None = None) -> list[Effect]:
+        """The disk takes what waits (the first `number` outcomes); return what is told."""
+        told: list[Effect] = []
+        while self.waiting and number != 0:
+            outcome = self.waiting.pop(0)
+            number = None if number is None else number - 1
+            for record in outcome.records:
+                self.records.append(record)
+                apply(self.disk, record, self.dead)
+                if isinstance(record, MessagesAdded):
+                    first = record.first_sequence
+                    self.rows[record.queue_id].update(range(first, first + record.rows.count))
+            told += outcome.gated
+            self.effects += outcome.gated
+            if outcome.gated:
+                self.watch(outcome.gated)
+            if outcome.ticket:
+                told += self.submit(self.engine.committed(outcome.ticket, self.now))
+        return told
+
+    def refuse(self) -> list[Effect]:
+        """The disk is full: all that waits is refused, in order."""
+        outcomes, self.waiting = self.waiting, []
+        told: list[Effect] = []
+        for outcome in outcomes:
+            if outcome.ticket:
+                told += self.submit(self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full")))
+        return told
+
+    def advance(self, ms: int) -> list[Effect]:
+        """Let time pass, as the server would: ticking at every deadline on the way."""
+        end, told = self.now + ms, []
+        while (at := self.engine.next_deadline()) is not None and at <= end:
+            self.now = max(self.now, at)
+            told += self.tick()
+        self.now = end
+        return told
+
+    def tick(self) -> list[Effect]:
+        return self.submit(self.engine.tick(self.now))
+
+    def restart(self, *, down_ms: int = 0) -> None:
+        """kill -9: what waits is lost; a new engine goes on from the disk."""
+        self.waiting.clear()
+        self.now += down_ms
+        self._forget_transient()
+        self.engine = self._new_engine()
+        self.submit(self.engine.restore(copy.deepcopy(self.disk), self.now))
+
+    def _forget_transient(self) -> None:
+        restart_transient(self.disk, self.now)
+
+    # -- shorthands -----------------------------------------------------------------------------------------------
+
+    def ask(self, command: Any) -> Any:
+        """Carry out one command and return its answer; None if it is still gated."""
+        token = f"token-{next(self._tokens)}"
+        command.token = token
+        self.handle(command)
+        return self.answer(token)
+
+    def answer(self, token: Any) -> Any:
+        found = [effect.result for effect in self.effects if isinstance(effect, Reply) and effect.token == token]
+        assert len(found) <= 1, "answered twice"
+        return found[0] if found else None
+
+    def create(self, queue: str = "q", **options: Any) -> None:
+        assert self.ask(CreateQueue(9, None, queue, QueueOptions(**options))) is None
+
+    def publish(
+        self, number: int = 1, queue: str = "q", *, session: int = 9, size: int = 10, **extra: Any
+    ) -> Published | Any:
+        """`extra`: the fields of a MessageExtra, for every row."""
+        extras = {index: MessageExtra(**extra) for index in range(number)} if extra else None
+        return self.ask(Publish(session, None, queue, rows_of(number, size), extras))
+
+    def subscribe(self, session: int, queue: str = "q", *, consumer: int = 1, **options: Any) -> Any:
+        return self.ask(Subscribe(session, None, consumer, queue, **options))
+
+    def settle(
+        self, session: int, *wanted: int, verb: Settlement = Settlement.ACK, consumer: int = 1, **more: Any
+    ) -> list[Effect]:
+        return self.handle(Settle(session, None, consumer, verb, [(s, s) for s in wanted], **more))
+
+    def close(self, session: int, *, clean: bool = False) -> list[Effect]:
+        return self.handle(CloseSession(session, clean))
+
+    def take(self) -> dict[int, list[int]]:
+        """Deliveries since the last look: session -> sequences in order."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for effect in self.effects:
+            if isinstance(effect, Deliver):
+                found[effect.session] += sequences(effect.runs)
+        self.effects = [effect for effect in self.effects if not isinstance(effect, Deliver)]
+        return dict(found)
+
+    def delivers(self) -> list[Deliver]:
+        return [effect for effect in self.effects if isinstance(effect, Deliver)]
+
+    def ended(self) -> list[ConsumerEnded]:
+        return [effect for effect in self.effects if isinstance(effect, ConsumerEnded)]
+
+    def info(self, queue: str = "q") -> QueueInfo:
+        info = self.engine.queue_info(queue)
+        assert info is not None
+        return info
+
+    def records_of(self, kind: type) -> list[Any]:
+        return [record for record in self.records if isinstance(record, kind)]
+
+    # -- checks ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """The law of conservation holds; and, with nothing on its way, disk and engine agree."""
+        assert self.engine.violations() == []
+        if self.waiting or self.engine._state.owed:
+            return
+        for queue in self.engine._state.queues.values():
+            stored = self.disk.queues[queue.queue_id]
+            assert stored.options == queue.options
+            if len(queue.groups) == 1:
+                assert len(stored.dead) == queue.dead
+            assert {g.group_id for g in stored.groups.values()} == {g.group_id for g in queue.groups.values()}
+            for group in queue.groups.values():
+                kept = stored.groups[group.group_id]
+                unsettled = group.unsettled_set()
+                for _, runs in group.spent:
+                    for run in runs:
+                        unsettled.add(*run)
+                assert unsettled_on_disk(stored.next_sequence, kept, stored.dropped) == unsettled, group.name
+                assert (kept.name, kept.durable, kept.epoch) == (group.name, group.durable, group.epoch)
+                for run in group.held_runs():
+                    assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
+
+
+def unsettled_on_disk(next_sequence: int, group: StoredGroup, dropped: RunSet) -> RunSet:
+    return RunSet((s, s) for s in range(1, next_sequence) if in_group(group, s) and s not in dropped)

@@ -1,0 +1,294 @@
+"""Everything at once, at random: all commands, full disks, crashes. Checked are the promises that hold always.
+
+- the law of conservation, and every message in one place
+- with nothing on its way, the reducer's state and the engine agree on every group
+- what is handed out can be read: its row is stored and alive once the outcome's records are applied
+- every command is answered exactly once, and a confirmed message is never lost without a trace
+"""
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.simulation.engine_driver import Driver, rows_of, sequences
+from vibemq.engine import EngineSettings
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import (
+    ChangeQueue,
+    CloseSession,
+    Command,
+    CreateQueue,
+    DeleteGroup,
+    DeleteQueue,
+    Extend,
+    Pressure,
+    Publish,
+    PurgeDead,
+    PurgeQueue,
+    RemoveMessages,
+    ReplayDead,
+    SeekGroup,
+    SetCapacity,
+    SetFlow,
+    SetPressure,
+    Settle,
+    Settlement,
+    StartAt,
+    Subscribe,
+    Unsubscribe,
+)
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Reply
+from vibemq.model.options import (
+    DeliveryMode,
+    Durability,
+    LostConnection,
+    Overflow,
+    QueueOptions,
+    Retention,
+)
+from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.storage.liveness import is_alive
+
+QUEUES = ["q1", "q2", "q3"]
+
+
+class Chaos:
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.driver = Driver(EngineSettings(block_timeout_ms=3_000), jitter=self.random.random)
+        self.driver.watch = self.watch
+        self.open: dict[str, Command] = {}
+        self.held: dict[tuple[int, int], list[int]] = {}
+        self.consumers: dict[tuple[int, int], str] = {}
+        self.number = 0
+
+    def live(self, steps: int) -> None:
+        for step in range(steps):
+            self.driver.now += self.random.choice([0, 1, 50, 700])
+            self.driver.hold = self.random.random() < 0.6
+            if self.random.random() < 0.5:
+                self.driver.tick()
+            chance = self.random.random()
+            if chance < 0.10:
+                self.driver.keep(self.random.choice([1, None]))
+            elif chance < 0.13:
+                self.driver.refuse()
+            elif chance < 0.14 and step > 50:
+                self.crash()
+            else:
+                self.driver.handle(*(self.command() for _ in range(self.random.choice([1, 1, 1, 3]))))
+            self.driver.check()
+        self.driver.hold = False
+        self.driver.keep()
+        self.driver.advance(10_000)
+        self.driver.check()
+        assert not self.open, "left without an answer"
+
+    def crash(self) -> None:
+        self.driver.keep(self.random.randrange(3))
+        self.open.clear()
+        self.held.clear()
+        self.consumers.clear()
+        self.driver.restart(down_ms=self.random.choice([0, 5_000]))
+
+    # -- what the engine tells ------------------------------------------------------------------------------------
+
+    def watch(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply():
+                    command = self.open.pop(effect.token)
+                    self.check_reply(command, effect.result)
+                case ConsumerEnded():
+                    self.held.pop((effect.session, effect.consumer), None)
+                    self.consumers.pop((effect.session, effect.consumer), None)
+                case Deliver():
+                    self.check_readable(effect)
+                    if not effect.settled:
+                        key = (effect.session, effect.consumer)
+                        self.held.setdefault(key, []).extend(sequences(effect.runs))
+
+    def check_reply(self, command: Command, result: Any) -> None:
+        if isinstance(result, VibeMQError):
+            return
+        if isinstance(command, Publish):
+            assert isinstance(result, Published)
+            refused, duplicates = result.refused or {}, result.duplicates or {}
+            assert not refused.keys() & duplicates.keys()
+            assert bool(result.first_sequence) == (len(refused) + len(duplicates) < command.rows.count)
+
+    def check_readable(self, deliver: Deliver) -> None:
+        """As the server would find it after appending everything made so far."""
+        queue = self.driver.engine._state.queues_by_id[deliver.queue_id]
+        stored = self.driver.disk.queues.get(deliver.queue_id)
+        coming = {
+            sequence
+            for outcome in [*self.driver.waiting, *self.driver.submitting]
+            for record in outcome.records
+            if isinstance(record, MessagesAdded) and record.queue_id == deliver.queue_id
+            for sequence in range(record.first_sequence, record.first_sequence + record.rows.count)
+        }
+        for sequence in sequences(deliver.runs):
+            if sequence not in coming:
+                assert stored is not None
+                assert is_alive(stored, sequence), f"{queue.name}: {sequence} cannot be read"
+                assert sequence in self.driver.rows[deliver.queue_id]
+
+    # -- commands -------------------------------------------------------------------------------------------------
+
+    def command(self) -> Command:
+        makers = [self.publish] * 6 + [self.subscribe] * 3 + [self.settle] * 6 + [self.close, self.unsubscribe]
+        makers += [self.flow, self.capacity, self.extend]
+        if self.random.random() < 0.15:
+            makers = [self.create, self.delete, self.change, self.purge, self.remove, self.drop_group, self.seek]
+            makers += [self.replay, self.purge_dead, self.pressure]
+        return self.random.choice(makers)()
+
+    def token(self, command: Any) -> Any:
+        self.number += 1
+        command.token = f"t{self.number}"
+        self.open[command.token] = command
+        return command
+
+    def queue(self) -> str:
+        return self.random.choice(QUEUES)
+
+    def publish(self) -> Command:
+        count = self.random.choice([1, 1, 3, 10])
+        extras = {index: self.extra() for index in range(count) if self.random.random() < 0.4}
+        rows = rows_of(count, self.random.choice([10, 200]))
+        return self.token(Publish(self.random.choice([1, 2]), None, self.queue(), rows, extras or None))
+
+    def extra(self) -> MessageExtra:
+        now, pick = self.driver.now, self.random.choice
+        return MessageExtra(
+            priority=pick([0, 1, 1, 2, 3]),
+            expires_at=pick([0, 0, now + 500]),
+            deliver_at=pick([0, 0, now + 900]),
+            dedup_id=pick([b"", b"", b"a", b"b", b"%d" % self.number]),
+        )
+
+    def subscribe(self) -> Command:
+        pick = self.random.choice
+        key = (self.random.randint(10, 16), self.random.randint(1, 2))
+        queue = self.queue()
+        self.consumers[key] = queue
+        return self.token(
+            Subscribe(
+                key[0],
+                None,
+                key[1],
+                queue,
+                group=pick([None, None, "g", "h"]),
+                capacity_messages=pick([0, 1, 5]),
+                capacity_bytes=pick([0, 0, 300]),
+                credit=pick([None, None, 7]),
+                priority=pick([0, 0, 1]),
+                ack_timeout_ms=pick([None, 0, 1_000]),
+                start=pick(list(StartAt)),
+                start_sequence=self.random.randint(0, 60),
+            )
+        )
+
+    def key(self) -> tuple[int, int]:
+        return self.random.choice(list(self.consumers)) if self.consumers else (99, 1)
+
+    def settle(self) -> Command:
+        key = self.key()
+        held = self.held.get(key, [])
+        chosen = [held.pop(self.random.randrange(len(held))) for _ in range(min(len(held), self.random.randint(1, 6)))]
+        runs = [(s, s) for s in chosen] or [(1, 3)]
+        delay = self.random.choice([None, 0, 400])
+        verb = self.random.choice([Settlement.ACK] * 4 + list(Settlement))
+        return self.token(Settle(key[0], None, key[1], verb, runs, delay_ms=delay, reason="because"))
+
+    def extend(self) -> Command:
+        key = self.key()
+        return self.token(Extend(*key[:1], None, key[1], [(1, self.random.randint(1, 80))], 2_000))
+
+    def unsubscribe(self) -> Command:
+        key = self.key()
+        return self.token(Unsubscribe(key[0], None, key[1]))
+
+    def capacity(self) -> Command:
+        key = self.key()
+        pick = self.random.choice
+        return self.token(SetCapacity(key[0], None, key[1], pick([0, 2, 20]), pick([0, 100]), pick([0, 0, 3])))
+
+    def flow(self) -> Command:
+        return SetFlow(self.random.randint(10, 16), self.random.random() < 0.7)
+
+    def close(self) -> Command:
+        session = self.random.choice([1, 2, *range(10, 17)])
+        for key in [key for key in self.consumers if key[0] == session]:
+            del self.consumers[key]
+            self.held.pop(key, None)
+        for token in [t for t, c in self.open.items() if isinstance(c, Publish) and c.session == session]:
+            # A parked publish of a gone session is not answered.
+            if any(p.token == token for q in self.driver.engine._state.parking for p in q.parked):
+                del self.open[token]
+        return CloseSession(session, self.random.random() < 0.5)
+
+    def create(self) -> Command:
+        pick = self.random.choice
+        options = QueueOptions(
+            mode=pick(list(DeliveryMode)),
+            durability=pick(list(Durability)),
+            retention=pick(list(Retention)),
+            overflow=pick([Overflow.DROP_OLDEST, Overflow.DROP_NEWEST, Overflow.BLOCK_PUBLISHER]),
+            max_messages=pick([0, 15]),
+            max_bytes=pick([0, 0, 2_000]),
+            message_ttl_ms=pick([None, 3_000]),
+            dead_letter=pick([True, False]),
+            max_attempts=pick([1, 3]),
+            ack_timeout_ms=pick([0, 2_000]),
+            lost_connection=pick(list(LostConnection)),
+            retain_ms=pick([0, 4_000]),
+            retain_messages=pick([0, 30]),
+            retain_bytes=pick([0, 3_000]),
+        )
+        return self.token(CreateQueue(3, None, self.queue(), options, must_match=pick([True, False])))
+
+    def change(self) -> Command:
+        options = [{"max_messages": 8}, {"max_messages": 0}, {"durability": "weak"}, {"overflow": "redirect_to_dlq"}]
+        return self.token(ChangeQueue(3, None, self.queue(), self.random.choice(options)))
+
+    def delete(self) -> Command:
+        return self.token(DeleteQueue(3, None, self.queue()))
+
+    def purge(self) -> Command:
+        return self.token(PurgeQueue(3, None, self.queue()))
+
+    def remove(self) -> Command:
+        first = self.random.randint(1, 60)
+        return self.token(RemoveMessages(3, None, self.queue(), [(first, first + 5)]))
+
+    def drop_group(self) -> Command:
+        return self.token(DeleteGroup(3, None, self.queue(), self.random.choice(["g", "h", ""])))
+
+    def seek(self) -> Command:
+        start = self.random.choice(list(StartAt))
+        group = self.random.choice(["g", "h", ""])
+        return self.token(SeekGroup(3, None, self.queue(), group, start, self.random.randint(0, 60)))
+
+    def letters(self) -> dict[int, int]:
+        chosen = self.random.sample(sorted(self.driver.dead.entries), min(2, len(self.driver.dead.entries)))
+        return {dead_id: self.driver.dead.entries[dead_id].queue_id for dead_id in chosen}
+
+    def replay(self) -> Command:
+        letters = self.letters()
+        command = ReplayDead(3, None, self.queue(), list(letters), rows_of(len(letters)), None, letters)
+        return self.token(command)
+
+    def purge_dead(self) -> Command:
+        letters = self.letters()
+        return self.token(PurgeDead(3, None, list(letters), letters))
+
+    def pressure(self) -> Command:
+        return SetPressure(self.random.choice([*list(Pressure), Pressure.NONE, Pressure.NONE]))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_promises_hold_whatever_happens(seed: int) -> None:
+    Chaos(seed).live(250)

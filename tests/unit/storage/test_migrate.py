@@ -1,0 +1,165 @@
+"""Migrations: the kept stores of version 0, refusals, and crashes between any two writes."""
+
+import shutil
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
+from vibemq.model.rows import RowView
+from vibemq.plugins import find
+from vibemq.storage.lock import DirectoryLock
+from vibemq.storage.migrate import find_steps, migrate, migrations_folder, status
+from vibemq.storage.store_file import StoreInfo, check_store, read_store_info, write_store_info
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+PROVIDERS = [name for name in ("sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.migration")]
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def old(provider: str, tmp_path: Path) -> Path:
+    """A copy of the kept store of version 0."""
+    return Path(shutil.copytree(FIXTURES / f"store-v0-{provider}", tmp_path / "data"))
+
+
+def assert_upgraded(data_dir: Path, provider: str) -> None:
+    plugin = find("storage", provider)
+    storage = plugin.create(data_dir, plugin.settings())
+    state = storage.open()
+    try:
+        orders = state.queues[1]
+        assert (orders.name, orders.next_sequence, orders.options.max_attempts) == ("orders", 4, 4)
+        assert (orders.groups[0].head, orders.groups[0].pending.runs()) == (3, [(2, 2)])
+        assert (state.next_queue_id, state.next_dead_id, state.dead_count) == (3, 2, 1)
+        parts = storage.read(1, 1, 99, 1 << 20)
+        assert [RowView(row).payload for part in parts for row in part.rows] == [b"order 1", b"order 2", b"order 3"]
+        (letter,) = storage.dead_letters()
+        assert (RowView(letter.row).message_id, letter.facts.error, letter.queue) == ("l2", "rejected", "mail")
+        assert list(storage.check()) == []
+    finally:
+        storage.close()
+
+
+def test_a_kept_store_is_upgraded(old: Path, provider: str) -> None:
+    plugin = find("storage", provider)
+    with pytest.raises(StoreVersionError, match="vibemq-admin migrate"):
+        plugin.create(old, plugin.settings()).open()
+    before = status(old)
+    assert (before.provider, before.version) == (provider, 0)
+    assert [step.number for step in before.pending] == list(range(1, before.latest + 1))
+    seen: list[tuple[int, int]] = []
+    applied = migrate(old, lambda done, total: seen.append((done, total)))
+    assert [step.name for step in applied] == [step.name for step in before.pending]
+    assert seen[-1] == (len(applied), len(applied))
+    assert status(old).pending == ()
+    assert migrate(old) == []
+    assert_upgraded(old, provider)
+
+
+def test_the_code_speaks_the_latest_version(provider: str) -> None:
+    module = import_module(f"vibemq.storage.{provider}.migration")
+    assert len(find_steps(provider)) == module.VERSION
+    assert all(step.summary for step in find_steps(provider))
+
+
+def test_a_crash_before_the_store_file_is_written_is_made_good(old: Path, provider: str) -> None:
+    migrate(old)
+    # The step is in the store, but store.json still says 0: the step must not run again.
+    write_store_info(old, StoreInfo(provider, 0, 1_000))
+    assert migrate(old) == []
+    assert status(old).pending == ()
+    assert_upgraded(old, provider)
+
+
+def test_a_step_that_fails_leaves_the_store_as_it_was(old: Path, provider: str, tmp_path: Path) -> None:
+    folder = tmp_path / "migrations"
+    shutil.copytree(migrations_folder() / provider, folder / provider)
+    (folder / provider / f"{len(find_steps(provider)) + 1:04}_broken.py").write_text(
+        '"""Never done."""\n\ndef upgrade(transaction):\n    _spoil(transaction)\n    raise OSError("crash")\n\n'
+        "def _spoil(transaction):\n"
+        "    if hasattr(transaction, 'put'):\n        transaction.put(b'spoiled', b'x')\n"
+        "    else:\n        transaction.execute('DELETE FROM kv')\n"
+    )
+    with pytest.raises(OSError, match="crash"):
+        migrate(old, folder=folder)
+    # The steps before it are done and stay done.
+    assert [step.name for step in status(old, folder).pending] == ["broken"]
+    assert_upgraded(old, provider)
+
+
+def test_a_store_that_lost_its_store_file_keeps_its_content(old: Path, provider: str) -> None:
+    migrate(old)
+    (old / "store.json").unlink()
+    assert_upgraded(old, provider)
+    info = read_store_info(old)
+    assert info is not None
+    assert info.provider == provider
+
+
+def test_a_store_in_use_is_not_migrated(old: Path) -> None:
+    lock = DirectoryLock(old)
+    lock.acquire()
+    try:
+        with pytest.raises(StorageLocked):
+            migrate(old)
+    finally:
+        lock.release()
+
+
+def test_a_newer_store_is_refused(old: Path, provider: str) -> None:
+    write_store_info(old, StoreInfo(provider, 99, 0))
+    for refuse in (status, migrate):
+        with pytest.raises(StoreVersionError, match="newer VibeMQ"):
+            refuse(old)
+
+
+def test_a_newer_store_is_known_by_its_content(old: Path, provider: str, tmp_path: Path) -> None:
+    migrate(old)
+    (tmp_path / "none" / provider).mkdir(parents=True)
+    write_store_info(old, StoreInfo(provider, 0, 0))
+    with pytest.raises(StoreVersionError, match="newer VibeMQ"):
+        migrate(old, folder=tmp_path / "none")
+
+
+def test_a_directory_without_a_store(tmp_path: Path) -> None:
+    assert read_store_info(tmp_path) is None
+    assert not check_store(tmp_path, "sqlite", 1)
+    with pytest.raises(StoreVersionError, match="no store"):
+        status(tmp_path)
+
+
+def test_an_unknown_provider(tmp_path: Path) -> None:
+    write_store_info(tmp_path, StoreInfo("papyrus", 0, 0))
+    with pytest.raises(StoreVersionError, match="papyrus"):
+        migrate(tmp_path)
+
+
+def test_gaps_in_the_numbers_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0002_second.py").write_text('"""Second."""\n\ndef upgrade(transaction): pass\n')
+    with pytest.raises(StoreVersionError, match="numbered"):
+        find_steps("sqlite", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"provider": "sqlite"}', '{"provider": "sqlite", "version": "x"}']
+)
+def test_a_broken_store_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "store.json").write_text(text)
+    with pytest.raises(StorageDamaged, match=r"store\.json"):
+        read_store_info(tmp_path)
+
+
+def test_the_store_file_is_replaced_whole(tmp_path: Path) -> None:
+    info = StoreInfo("sqlite", 3, 5)
+    write_store_info(tmp_path, StoreInfo("lmdb", 1, 4))
+    write_store_info(tmp_path, info)
+    assert read_store_info(tmp_path) == info
+    assert [path.name for path in tmp_path.iterdir()] == ["store.json"]

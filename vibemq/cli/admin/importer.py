@@ -1,0 +1,80 @@
+"""`vibemq-admin import`: the messages of a .NET VibeMQ move in."""
+
+import time
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vibemq.cli.admin.offline import made, plugin_of
+from vibemq.cli.exits import ExitCode, NotFound
+from vibemq.cli.flags import DataDir, DryRun, Json, Storage
+from vibemq.cli.output import Output
+from vibemq.cli.progress import Tracker, tracked
+from vibemq.model.stored import StoredState
+from vibemq.storage.dotnet_import import ImportReport, import_dotnet
+from vibemq.storage.store_file import read_store_info
+
+BAD_ROWS_SHOWN = 20
+
+
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The SQLite file of the .NET VibeMQ; it is only read.")],
+    data_dir: DataDir,
+    storage: Storage = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an import that was interrupted, behind what it brought.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Read queues, messages and dead letters of a .NET VibeMQ into a data directory, new or existing.
+
+    A row that cannot be read is named and left out (exit code 6); the rest goes on.
+    """
+    if not file.is_file():
+        raise NotFound(f"there is no file {file}")
+    out = Output(json=json)
+    with tracked("imported", out.notes, silent=json) as progress:
+        report = _import(file, data_dir, storage, progress, resume=resume, dry_run=dry_run)
+    out.emit({**asdict(report), "dry_run": dry_run}, _text(report, dry_run=dry_run))
+    if report.bad:
+        raise typer.Exit(ExitCode.PARTLY)
+
+
+def _import(
+    file: Path, data_dir: Path, storage: str | None, progress: Tracker, *, resume: bool, dry_run: bool
+) -> ImportReport:
+    info = read_store_info(data_dir) if data_dir.is_dir() else None
+    provider = made(plugin_of(storage or (info.provider if info is not None else "lmdb")), data_dir)
+    arguments: dict[str, Any] = {
+        "incarnation": lambda: uuid.uuid4().hex,
+        "now": int(time.time() * 1000),
+        "resume": resume,
+        "dry_run": dry_run,
+        "progress": progress,
+    }
+    if dry_run and info is None:
+        # Opening would make a store; a dry run against none is one against an empty one.
+        return import_dotnet(file, provider, StoredState(), **arguments)
+    state = provider.open()
+    try:
+        report = import_dotnet(file, provider, state, **arguments)
+        provider.sync()
+        return report
+    finally:
+        provider.close()
+
+
+def _text(report: ImportReport, *, dry_run: bool) -> str:
+    verb = "would be imported" if dry_run else "imported"
+    lines = [
+        f"{verb}: {report.queues:,} queues, {report.messages:,} messages, {report.dead_letters:,} dead letters"
+        + (f"; {report.skipped:,} were there already" if report.skipped else "")
+    ]
+    lines += [f"left out: {row.table} {row.key}: {row.why}" for row in report.bad[:BAD_ROWS_SHOWN]]
+    if len(report.bad) > BAD_ROWS_SHOWN:
+        lines.append(f"… and {len(report.bad) - BAD_ROWS_SHOWN:,} more; --json names all of them")
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""The LMDB store as `vibemq.storage.migrate` sees it."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+
+import lmdb
+
+from vibemq.storage.lmdb.env import missing_bytes, open_writer
+from vibemq.storage.lmdb.layout import VERSION, Layout
+from vibemq.storage.lmdb.lock import WriterLock
+from vibemq.storage.lmdb.tables import LmdbKV, translated
+from vibemq.storage.migrate import MigrationStore
+from vibemq.storage.store_file import fsync_folder
+
+__all__ = ["VERSION", "open_store"]
+
+LEFTOVER_WAIT_S = 30.0
+"""How long a killed broker's checkpointer may take to notice. It ends at once unless the disk hangs."""
+
+
+class LmdbMigration:
+    """Every transaction is synced on leaving."""
+
+    def __init__(self, env: lmdb.Environment, where: str) -> None:
+        self._env = env
+        self._where = where
+
+    @contextmanager
+    def _transaction(self) -> Iterator[lmdb.Transaction]:
+        with translated(self._where), self._env.begin(write=True) as transaction:
+            yield transaction
+
+    def transaction(self) -> AbstractContextManager[lmdb.Transaction]:
+        return self._transaction()
+
+    def kv(self, transaction: lmdb.Transaction) -> LmdbKV:
+        return LmdbKV(transaction, self._where)
+
+
+@contextmanager
+def open_store(data_dir: Path) -> Iterator[MigrationStore]:
+    layout = Layout(data_dir)
+    layout.store.mkdir(exist_ok=True, mode=0o700)
+    lock = WriterLock(layout.store)
+    lock.acquire(wait_s=LEFTOVER_WAIT_S)
+    try:
+        missing_bytes(layout.store)
+        with translated(str(layout.data_file)), closing(open_writer(layout.store)) as env:
+            yield LmdbMigration(env, str(layout.data_file))
+        fsync_folder(layout.store)
+    finally:
+        lock.release()
