@@ -47,6 +47,10 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self, *, prefix: tuple[str, ...] = ()) -> None:
         """Start and wait until it is ready."""
         command = [
@@ -95,6 +99,10 @@ class BrokerProcess:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
+        return self._reap()
+
+    def wait(self) -> int:
+        """Wait until it ends by itself; return the exit code."""
         return self._reap()
 
     def _reap(self) -> int:

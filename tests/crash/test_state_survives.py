@@ -39,7 +39,11 @@ async def test_queue_options_survive(broker: BrokerProcess) -> None:
         after = await mq.queue_info("q")
     assert before is not None
     assert after is not None
-    assert (after.options, after.created_at, after.incarnation) == (before.options, before.created_at, before.incarnation)
+    assert (after.options, after.created_at, after.incarnation) == (
+        before.options,
+        before.created_at,
+        before.incarnation,
+    )
 
 
 async def test_what_was_in_flight_comes_back_first_with_its_attempts(broker: BrokerProcess) -> None:
@@ -75,7 +79,12 @@ async def test_attempts_lead_to_the_dead_letters_across_restarts(broker: BrokerP
         assert await mq.fetch("q", max=1, timeout=0.3) == []
         listed = await mq.admin("dlq.list", queue="q", limit=10)
     (letter,) = listed["letters"]
-    assert (letter["id"], letter["queue"], letter["reason"], letter["error"]) == ("poison", "q", "max_attempts", "failure 3")
+    assert (letter["id"], letter["queue"], letter["reason"], letter["error"]) == (
+        "poison",
+        "q",
+        "max_attempts",
+        "failure 3",
+    )
     assert letter["failed"] == 3
     assert letter["published_at"] <= letter["first_failed_at"] <= letter["dead_at"]
 

@@ -44,7 +44,9 @@ class Reader:
         text = block.text
         for shown, real in self._places.items():
             text = text.replace(shown, real)
-        command = [sys.executable, "-c", text] if block.words[0] == "python" else ["bash", "-euo", "pipefail", "-c", text]
+        command = (
+            [sys.executable, "-c", text] if block.words[0] == "python" else ["bash", "-euo", "pipefail", "-c", text]
+        )
         process = subprocess.Popen(
             command,
             cwd=self._folder,

@@ -27,6 +27,8 @@ from vibemq.protocols.native.wire import CommandType as T
 from vibemq.protocols.native.wire import Message, decode_body, encode_body
 from vibemq.server.passwords import hash_password
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 10.0
 TOKEN = "the-shared-secret"
 ONE_MIB = 1_048_576
@@ -410,7 +412,7 @@ def test_s11_compression_is_what_was_announced(
     wire.close()
 
 
-def test_s12_ping_is_answered_before_connect_and_a_pinging_peer_is_kept(tmp_path: Path, form: Form) -> None:
+def test_s12_d14_ping_is_answered_before_connect_and_a_pinging_peer_is_kept(tmp_path: Path, form: Form) -> None:
     limits = Limits(idle_timeout_ms=700, handshake_timeout_ms=1_500)
     open_settings = Settings(
         data_dir=tmp_path / "data", listeners=(Listener(port=0),), limits=limits, http=Http(enabled=False)
@@ -609,13 +611,17 @@ def test_d16_above_the_memory_watermark_publishers_are_refused(tmp_path: Path, f
         assert wire.ask(T.PING, "p").type == T.PONG
 
 
-def test_d17_d18_expired_messages_are_not_delivered_but_dead_lettered(wire: Wire, form: Form, queue: str) -> None:
-    ttl = "00:00:00.1000000" if form.name == "dotnet" else 100
-    form.create(wire, queue, messageTtl=ttl, enableDeadLetterQueue=True)
-    publish(wire, queue, "too-late")
-    time.sleep(0.3)
-    subscribe(wire, queue)
-    assert wire.is_silent(0.5)
+def test_d17_expired_messages_are_not_delivered_but_dead_lettered(
+    broker: RunningBroker, form: Form, queue: str
+) -> None:
+    with form.connect(broker.port, **{"supported-extensions": "admin/1"}) as wire:
+        ttl = "00:00:00.1000000" if form.name == "dotnet" else 100
+        form.create(wire, queue, messageTtl=ttl, enableDeadLetterQueue=True)
+        publish(wire, queue, "too-late")
+        [letter] = _until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
+        assert (letter["id"], letter["reason"].lower()) == ("too-late", "expired")
+        subscribe(wire, queue)
+        assert wire.is_silent()
 
 
 def test_d18_the_dlq_can_be_read_and_replayed(broker: RunningBroker, form: Form, queue: str) -> None:
@@ -736,15 +742,14 @@ ATTACKS = {
     "empty id": bytes.fromhex("0000000c00010a00000000000000000000"),
     "not JSON": encode_frame(encode_body(T.PUBLISH, "m", "attacked", b"{x}")),
     "JSON too deep": encode_frame(encode_body(T.PUBLISH, "m", "attacked", b"[" * 5_000 + b"]" * 5_000)),
-    "header count of 65,535": encode_frame(encode_body(T.PUBLISH, "m", "attacked", b"1")[:-2] + b"\xff\xff"),
+    "headers that are not there": encode_frame(encode_body(T.PUBLISH, "m", "attacked", b"1")[:-2] + b"\0\x20"),
 }
 
 
 @pytest.mark.parametrize("greeted", [True, False], ids=["after Connect", "before Connect"])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attacker_is_closed_and_others_do_not_notice(
-    broker: RunningBroker, form: Form, attack: str, greeted: bool
-) -> None:
+def test_an_attacker_is_closed_and_others_do_not_notice(broker: RunningBroker, attack: str, greeted: bool) -> None:
+    form = dotnet()
     with form.connect(broker.port) as bystander:
         subscribe(bystander, "undisturbed")
         attacker = form.connect(broker.port) if greeted else Wire(broker.port)
@@ -752,8 +757,7 @@ def test_an_attacker_is_closed_and_others_do_not_notice(
         with contextlib.suppress(ConnectionError):
             attacker.socket.sendall(ATTACKS[attack])
         with contextlib.suppress(ConnectionResetError):
-            if greeted or attack not in ("not JSON", "JSON too deep", "header count of 65,535"):
-                assert attacker.is_closed()
+            assert attacker.is_closed()
         assert time.monotonic() - started < WAIT_S / 2
         attacker.close()
         publish(bystander, "undisturbed", "m")

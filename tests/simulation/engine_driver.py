@@ -108,6 +108,10 @@ class Driver:
         for outcome in outcomes:
             if outcome.ticket:
                 told += self.submit(self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full")))
+            else:
+                told += outcome.gated
+                self.effects += outcome.gated
+                self.watch(outcome.gated)
         return told
 
     def advance(self, ms: int) -> list[Effect]:
@@ -198,11 +202,10 @@ class Driver:
         assert self.engine.violations() == []
         if self.waiting or self.engine._state.owed:
             return
+        assert self.disk.dead_count == self.engine.dead_count
         for queue in self.engine._state.queues.values():
             stored = self.disk.queues[queue.queue_id]
             assert stored.options == queue.options
-            if len(queue.groups) == 1:
-                assert len(stored.dead) == queue.dead
             assert {g.group_id for g in stored.groups.values()} == {g.group_id for g in queue.groups.values()}
             for group in queue.groups.values():
                 kept = stored.groups[group.group_id]
@@ -217,4 +220,6 @@ class Driver:
 
 
 def unsettled_on_disk(next_sequence: int, group: StoredGroup, dropped: RunSet) -> RunSet:
-    return RunSet((s, s) for s in range(1, next_sequence) if in_group(group, s) and s not in dropped)
+    """What the group has still to settle, sequence by sequence."""
+    low = min(group.head, group.pending.first if group.pending else group.head)
+    return RunSet((s, s) for s in range(low, next_sequence) if in_group(group, s) and s not in dropped)

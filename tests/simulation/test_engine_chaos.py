@@ -77,7 +77,7 @@ class Chaos:
             elif chance < 0.14 and step > 50:
                 self.crash()
             else:
-                self.driver.handle(*(self.command() for _ in range(self.random.choice([1, 1, 1, 3]))))
+                self.driver.handle(*self.batch())
             self.driver.check()
         self.driver.hold = False
         self.driver.keep()
@@ -137,8 +137,13 @@ class Chaos:
 
     # -- commands -------------------------------------------------------------------------------------------------
 
+    def batch(self) -> list[Command]:
+        if self.random.random() < 0.04:
+            return [self.close()]
+        return [self.command() for _ in range(self.random.choice([1, 1, 1, 3]))]
+
     def command(self) -> Command:
-        makers = [self.publish] * 6 + [self.subscribe] * 3 + [self.settle] * 6 + [self.close, self.unsubscribe]
+        makers = [self.publish] * 6 + [self.subscribe] * 3 + [self.settle] * 6 + [self.unsubscribe]
         makers += [self.flow, self.capacity, self.extend]
         if self.random.random() < 0.15:
             makers = [self.create, self.delete, self.change, self.purge, self.remove, self.drop_group, self.seek]

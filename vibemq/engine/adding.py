@@ -40,10 +40,10 @@ def add(
     if queue.holes:
         # After the rows: the gap must not move a group's head beyond the store's next sequence.
         turn.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
-        queue.holes = []
     if extras:
         _remember_extras(queue, first, extras, turn.now)
-    added = Added(queue, first, last, extras, redirected)
+    added = Added(queue, first, last, extras, redirected, holes=queue.holes)
+    queue.holes = []
     turn.added.append(added)
     queue.unseen.append(added)
     queue.unseen_count += rows.count

@@ -91,16 +91,15 @@ class Engine:
         state = self._state
         state.totals.failed_outcomes += 1
         outcome = state.open.pop(ticket)
-        holes: undo.Holes = {}
         for added in outcome.added:
             undo.vanish(turn, state, added)
-            holes.setdefault(added.queue.queue_id, RunSet()).add(added.first, added.last)
+        holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
         for effect in outcome.gated:
             if isinstance(effect, Reply):
                 self._answer_failed(turn, effect, error)
         for wait in outcome.waits:
             self._fail_wait(turn, wait, ticket, holes, error)
-        state.owed += undo.owed_of(outcome.records, holes) + turn.records
+        state.owed += undo.owed_of(state, outcome.records, holes) + turn.records
         self._carry(turn)
         return Outcome(effects=turn.effects)
 

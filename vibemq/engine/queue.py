@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -34,6 +34,8 @@ class Added:
     """Its policy says that it may be handed out."""
     replayed: list[int] | None = None
     """Dead letters it brought back."""
+    holes: list[Run] = field(default_factory=list)
+    """Older holes that are recorded with it."""
     origins: dict[int, int] | None = None
     """Their queues, as far as the command told them."""
 

@@ -150,15 +150,15 @@ def end_consumers(
 def purge_queue(state: State, turn: Turn, command: PurgeQueue) -> None:
     queue = find(state, command.queue)
     count = drop_waiting(turn, queue, [(1, END)], Reason.PURGED)
-    turn.answer(command, Counted(count), _admin_need(queue))
+    turn.answer(command, Counted(count), _drop_need(queue, count))
 
 
 def remove_messages(state: State, turn: Turn, command: RemoveMessages) -> None:
     queue = find(state, command.queue)
     runs = [(max(1, first), min(last, END)) for first, last in command.runs if first <= last]
     count = drop_waiting(turn, queue, runs, Reason.PURGED)
-    turn.answer(command, Counted(count), _admin_need(queue))
+    turn.answer(command, Counted(count), _drop_need(queue, count))
 
 
-def _admin_need(queue: Queue) -> Durability:
-    return Durability.TRANSIENT if queue.transient else Durability.STRONG
+def _drop_need(queue: Queue, count: int) -> Durability:
+    return Durability.STRONG if count and not queue.transient else Durability.TRANSIENT

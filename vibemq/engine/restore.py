@@ -45,7 +45,8 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
     young = {key: known for key, known in stored.dedup.items() if known[1] >= oldest}
     queue.dedup = young
     queue.dedup_order.extend(sorted((published_at, key) for key, (_, published_at) in young.items()))
-    if queue.log is not None and stored.next_sequence > 1:
+    # Nothing of a transient queue is left, and its sequences have jumped.
+    if queue.log is not None and stored.next_sequence > 1 and not queue.transient:
         queue.log.add(1, stored.next_sequence - 1)
         for run in stored.dropped.runs():
             queue.log.remove(*run)

@@ -7,7 +7,7 @@ and stand before the records of the next outcome.
 
 from dataclasses import replace
 
-from vibemq.engine.dead import put_back
+from vibemq.engine.dead import put_back, remove
 from vibemq.engine.group import END
 from vibemq.engine.queue import Added
 from vibemq.engine.state import State
@@ -27,7 +27,7 @@ from vibemq.model.records import (
 from vibemq.model.runs import Run, RunSet, run_count
 
 Holes = dict[int, RunSet]
-"""queue_id -> sequences whose messages vanished."""
+"""queue_id -> sequences whose messages vanished, of this outcome and of those before it."""
 
 
 def vanish(turn: Turn, state: State, added: Added) -> None:
@@ -48,9 +48,7 @@ def vanish(turn: Turn, state: State, added: Added) -> None:
     queue.refused += count
     if added.redirected is not None:
         queue.redirected -= len(added.redirected)
-        queue.dead -= len(added.redirected)
-        state.dead_total -= len(added.redirected)
-    queue.holes.append((first, last))
+    queue.holes = RunSet([*added.holes, *queue.holes, (first, last)]).runs()
     queue.dedup = {key: known for key, known in queue.dedup.items() if not first <= known[0] <= last}
     turn.free(queue)
 
@@ -71,10 +69,13 @@ def _take_out_visible(turn: Turn, added: Added) -> None:
         turn.touch(queue, group)
 
 
-def owed_of(records: list[Record], holes: Holes) -> list[Record]:
+def owed_of(state: State, records: list[Record], holes: Holes) -> list[Record]:
     """The records that still have to be kept, without any word about the vanished messages."""
     owed: list[Record] = []
     for record in records:
+        if isinstance(record, DeadLettered) and record.queue_id in holes:
+            gone = holes[record.queue_id]
+            remove(state, [letter.dead_id for letter in record.letters if letter.sequence in gone], None)
         kept = _without(record, holes)
         if kept is not None:
             _append(owed, kept)

@@ -20,6 +20,7 @@ from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.committer import Committer
 from vibemq.server.contracts import QueueEngine
+from vibemq.server.errands import Errands
 from vibemq.server.health import Condition
 from vibemq.server.inner import INNER_SESSION, InnerSession
 from vibemq.server.keeper import Keeper
@@ -100,6 +101,8 @@ async def assemble(
         new_id=new_id,
     )
     turn = Turn()
+    errands = Errands(tasks)
+    tasks.start_soon(errands.run)
     switchboard = Switchboard()
     committer = Committer(
         store=store,
@@ -135,7 +138,7 @@ async def assemble(
         limits=settings.limits,
         metrics=metrics,
         admin=Admin(engine, store, inner, clock, reports(store, roster)),
-        tasks=tasks,
+        errands=errands,
         fatal=fatal,
     )
     turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine]

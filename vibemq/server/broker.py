@@ -210,6 +210,7 @@ class Broker:
             return
         self._failure = error
         self.condition.failed = True
+        log.critical("storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"})
         if self._on_fatal is not None:
             self._on_fatal(error)
         self._failed.set()

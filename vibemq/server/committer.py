@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vibemq.errors import StorageFull
 from vibemq.model.effects import Outcome
@@ -97,6 +98,7 @@ class Committer:
         self._flushing = False
         self._flush_again = False
         self._dead = False
+        self._disk_full = False
         self._appends = 0
         self._flushed_appends = 0
         self._weak_appends = 0
@@ -111,11 +113,11 @@ class Committer:
         """A write failed with an unknown outcome: nobody is told anything any more."""
         return self._dead
 
-    def submit(self, outcome: Outcome) -> None:
-        """Take one outcome: tell what may be told, keep what must be kept."""
+    def submit(self, outcome: Outcome, order: Sequence[Any] = ()) -> None:
+        """Take one outcome: tell what may be told, keep what must be kept. `order`: see `Switchboard.accept`."""
         if self._dead:
             return
-        holds = self._switchboard.accept(outcome)
+        holds = self._switchboard.accept(outcome, order)
         if not (outcome.records or holds or outcome.ticket):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
@@ -168,6 +170,9 @@ class Committer:
         if any(step.outcome.records for step in steps[:written]):
             self._appends += 1
             self._metrics.appends += 1
+        if self._disk_full and any(step.size for step in steps[:written]):
+            self._disk_full = False
+            log.warning("the disk has room for messages again")
         if full is not None:
             self._refuse(steps[written:], full)
         for step in steps[:written]:
@@ -191,7 +196,10 @@ class Committer:
         steps += self._gathered
         self._gathered = []
         self._metrics.storage_full += 1
-        log.warning("the disk is full, %d outcomes are refused: %s", len(steps), error)
+        if not self._disk_full:
+            # Once, not for every publish: the log may well be on the same disk.
+            self._disk_full = True
+            log.warning("the disk is full, messages are refused until it has room: %s", error)
         answers: list[Outcome] = []
         for step in steps:
             self._switchboard.drop(step.holds)
@@ -263,5 +271,4 @@ class Committer:
         self._gathered.clear()
         self._awaiting_flush.clear()
         self._idle.set()
-        log.critical("storage failed, the broker stops: %s", error, exc_info=error)
         self._fatal(error)

@@ -255,24 +255,25 @@ class Connection(asyncio.Protocol):
         self._shell.turn.flush_later(self)
 
     def flush(self) -> None:
-        """Encode and write what is due; called once per loop turn."""
+        """Encode and write what is due; called once per loop turn. Raises nothing: other connections come after."""
         if self._closed:
             return
         try:
-            self._pump()
-            finished = self._finished()
-            data = self.session.data_to_send()
+            self._write()
+            self._mind_the_flow()
         except StorageError as error:
             self._shell.fatal(error)
-            return
         except Exception:
-            self._give_up("a delivery could not be encoded")
-            return
+            self._give_up("what was due could not be written")
+
+    def _write(self) -> None:
+        self._pump()
+        finished = self._finished()
+        data = self.session.data_to_send()
         if data:
             self.bytes_sent += len(data)
             self._shell.metrics.bytes_sent += len(data)
             self.transport.write(data)
-        self._mind_the_flow()
         if finished:
             self._hang_up()
 
@@ -305,8 +306,12 @@ class Connection(asyncio.Protocol):
         self._note_stuck()
         if self.transport.can_write_eof():
             # Closing a socket with unread bytes in it resets the stream, and what we wrote last would be lost.
-            self.transport.write_eof()
             self._shell.loop.call_later(LINGER_S, self.transport.close)
+            try:
+                self.transport.write_eof()
+            except OSError:
+                # The peer has reset the stream meanwhile: there is nobody left to say it to.
+                self.transport.abort()
         else:
             self.transport.close()
 

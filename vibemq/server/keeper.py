@@ -36,13 +36,15 @@ def memory_fraction(limits: Limits, memory_bytes: int) -> float:
 
 def disk_fraction(limits: Limits, stats: StorageStats) -> float:
     """Used part of the disk; 0 while more than the reserve is free: 5 % of a big disk is plenty."""
+    if stats.full:
+        return 1.0
     if not stats.disk_total_bytes or stats.disk_free_bytes >= limits.disk_reserve_bytes:
         return 0.0
     return 1.0 - stats.disk_free_bytes / stats.disk_total_bytes
 
 
 class Keeper:
-    """One task. Never ends by itself; failures of storage go to `fatal`, everything else to the log."""
+    """One task, until `stop`; failures of storage go to `fatal`, everything else to the log."""
 
     def __init__(
         self,
@@ -62,14 +64,20 @@ class Keeper:
         self._limits = limits
         self._decide = decide
         self._fatal = fatal
+        self._scope = anyio.CancelScope()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            await self.round()
-            due = loop.time() + PERIOD_S
-            await anyio.sleep(PERIOD_S)
-            self._condition.loop_lag_s = max(0.0, loop.time() - due)
+        with self._scope:
+            while True:
+                await self.round()
+                due = loop.time() + PERIOD_S
+                await anyio.sleep(PERIOD_S)
+                self._condition.loop_lag_s = max(0.0, loop.time() - due)
+
+    def stop(self) -> None:
+        """Ask nothing more of storage; what is asked already runs to its end in the storage thread."""
+        self._scope.cancel()
 
     async def round(self) -> None:
         self._clock.follow_wall()

@@ -10,9 +10,13 @@ flush of the strong one before it.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeVar
 
-from vibemq.model.effects import Deliver, Effect, Outcome
+from vibemq.model.effects import Deliver, Effect, Outcome, Reply
 
+Item = TypeVar("Item")
 Take = Callable[[Sequence[Effect]], None]
 
 
@@ -74,18 +78,28 @@ class Switchboard:
     def disconnect(self, session: int) -> None:
         self._lanes.pop(session, None)
 
-    def accept(self, outcome: Outcome) -> list[Hold]:
+    def accept(self, outcome: Outcome, order: Sequence[Any] = ()) -> list[Hold]:
         """Tell what may be told at once, and return the holds of what may not.
 
-        Deliveries of the same outcome line up behind the holds: the Subscribed that announces a consumer may be
-        gated while its first delivery is not.
+        `order` holds the tokens of the step's commands as they were asked: within one outcome too, an answer that
+        could be told keeps behind a gated one that was asked for before it. Deliveries line up last: the Subscribed
+        that announces a consumer may be gated while its first delivery is not.
         """
         if not outcome.gated:
             self._tell(outcome.effects)
             return []
-        self._tell([effect for effect in outcome.effects if type(effect) is not Deliver])
-        holds = [lane.hold(effects) for lane, effects in self._by_lane(outcome.gated)]
-        self._tell([effect for effect in outcome.effects if type(effect) is Deliver])
+        ranks = {id(token): rank for rank, token in enumerate(order)}
+        marked = [(_rank(effect, ranks, -1), False, effect) for effect in outcome.effects]
+        marked += [(_rank(effect, ranks, len(order)), True, effect) for effect in outcome.gated]
+        marked.sort(key=itemgetter(0))
+        holds: list[Hold] = []
+        for lane, entries in self._by_lane(marked, lambda mark: mark[2].session):
+            for gated, run in groupby(entries, itemgetter(1)):
+                effects = [effect for _, _, effect in run]
+                if gated:
+                    holds.append(lane.hold(effects))
+                else:
+                    lane.tell(effects)
         return holds
 
     def release(self, holds: Iterable[Hold]) -> None:
@@ -99,11 +113,22 @@ class Switchboard:
             hold.lane.open(hold)
 
     def _tell(self, effects: Sequence[Effect]) -> None:
-        for lane, its_effects in self._by_lane(effects):
+        for lane, its_effects in self._by_lane(effects, _session_of):
             lane.tell(its_effects)
 
-    def _by_lane(self, effects: Sequence[Effect]) -> list[tuple[Lane, list[Effect]]]:
-        groups: dict[int, list[Effect]] = {}
-        for effect in effects:
-            groups.setdefault(effect.session, []).append(effect)
+    def _by_lane(self, items: Iterable[Item], session_of: Callable[[Item], int]) -> list[tuple[Lane, list[Item]]]:
+        groups: dict[int, list[Item]] = {}
+        for item in items:
+            groups.setdefault(session_of(item), []).append(item)
         return [(lane, group) for session, group in groups.items() if (lane := self._lanes.get(session)) is not None]
+
+
+def _session_of(effect: Effect) -> int:
+    return effect.session
+
+
+def _rank(effect: Effect, ranks: dict[int, int], unasked: int) -> int:
+    """Place among the effects of one outcome."""
+    if isinstance(effect, Deliver):
+        return len(ranks) + 1
+    return ranks.get(id(effect.token), unasked) if isinstance(effect, Reply) else len(ranks)

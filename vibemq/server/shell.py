@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from anyio import CapacityLimiter, to_thread
-from anyio.abc import TaskGroup
 
 from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, RateLimited, StorageFailed, VibeMQError
@@ -18,6 +17,7 @@ from vibemq.server.authority import Action, Authority
 from vibemq.server.clock import Clock
 from vibemq.server.committer import Committer
 from vibemq.server.contracts import QueueEngine
+from vibemq.server.errands import Errands
 from vibemq.server.lanes import Switchboard
 from vibemq.server.metrics import Metrics
 from vibemq.server.ratelimit import FailureBackoff
@@ -57,7 +57,7 @@ class Shell:
     limits: Limits
     metrics: Metrics
     admin: AdminDesk
-    tasks: TaskGroup
+    errands: Errands
     fatal: Callable[[BaseException], None]
     paused: "set[Connection]" = field(default_factory=set)
     """Connections that are not read from."""
@@ -68,7 +68,9 @@ class Shell:
 
     def decide(self, commands: Sequence[Command]) -> None:
         """One engine step. Raises what the engine raises, which is a bug of ours."""
-        self.committer.submit(self.engine.handle(commands, self.clock.now()))
+        outcome = self.engine.handle(commands, self.clock.now())
+        mixed = outcome.gated and outcome.effects
+        self.committer.submit(outcome, [getattr(command, "token", None) for command in commands] if mixed else ())
 
     def close_session(self, session: int, *, clean: bool) -> None:
         if not self.committer.dead:
@@ -97,7 +99,7 @@ class Shell:
             self._refuse(connection, request, AuthFailed(f"too many failed attempts; try again in {wait_s:.0f} s"))
             return
         connection.pending += 1
-        self.tasks.start_soon(self._authenticate, connection, request)
+        self.errands.begin(self._authenticate, connection, request)
 
     async def _authenticate(self, connection: "Connection", request: Authenticate) -> None:
         try:
@@ -134,7 +136,7 @@ class Shell:
             connection.session.refused(request.token, RateLimited(busy))
             return
         connection.pending += 1
-        self.tasks.start_soon(self._administer, connection, request)
+        self.errands.begin(self._administer, connection, request)
 
     async def _administer(self, connection: "Connection", request: Admin) -> None:
         principal = connection.principal

@@ -29,4 +29,5 @@ async def drain(parts: Assembly, condition: Condition, listening: Sequence[Liste
         connection.drop("it did not end within the drain timeout")
     await anyio.sleep(0)
     shell.ticker.stop()
+    parts.keeper.stop()
     await shell.committer.finish()

@@ -46,6 +46,8 @@ class StorageStats:
     disk_total_bytes: int
     torn_tail_bytes: int = 0
     """Cut off at the last start."""
+    full: bool = False
+    """The disk was found full; new messages are refused, so that what room is left serves the drain."""
     details: dict[str, Any] = field(default_factory=dict)
 
 

@@ -128,11 +128,15 @@ def migrate(data_dir: Path, progress: Progress | None = None, folder: Path | Non
 def create_store(data_dir: Path, provider: str, created_at: int) -> None:
     """Make a new, empty store of the latest version; the caller holds the directory's lock.
 
-    A crash in here leaves a directory without `store.json`, where the next call starts over.
+    A crash in here leaves a directory without `store.json`, where the next call goes on. A store that only lost that
+    file gets it back and keeps its content.
     """
     steps = find_steps(provider)
     with _provider_module(provider).open_store(data_dir) as store, store.transaction() as transaction:
-        for step in steps:
+        version = _noted_version(store.kv(transaction), 0)
+        if version > len(steps):
+            raise newer_store(data_dir, version, len(steps))
+        for step in steps[version:]:
             step.upgrade(transaction)
         _note_version(store.kv(transaction), len(steps))
     write_store_info(data_dir, StoreInfo(provider, len(steps), created_at))

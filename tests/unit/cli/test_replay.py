@@ -18,7 +18,7 @@ class FakeDlq:
     """A DLQ that answers as the admin verbs do (docs/spec/native-extensions.md)."""
 
     def __init__(self, count: int, *, page_max: int = 1000) -> None:
-        self.letters = {
+        self.letters: dict[int, dict[str, Any]] = {
             n: {"dead_id": n, "dead_at": 1_000 + n, "queue": "q" if n % 2 else "r"} for n in range(1, count + 1)
         }
         self.replayed: list[int] = []

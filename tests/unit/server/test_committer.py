@@ -110,6 +110,8 @@ async def test_strong_waits_for_a_flush_that_began_after_its_append(bench: Bench
     for token in ("second", "third"):
         bench.submit(token, Durability.STRONG)
         await turns()
+    while len(bench.committer._awaiting_flush) < 2:
+        await anyio.sleep(0)
     assert bench.told == []
     bench.storage.gate.set()
     assert await bench.settled() == ["first", "second", "third"]

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from vibemq.model.effects import Deliver, Effect, Outcome, Reply
@@ -19,7 +21,10 @@ class Ears:
         self.switchboard = Switchboard()
         self.heard: dict[int, list[Any]] = {session: [] for session in sessions}
         for session in sessions:
-            self.switchboard.connect(session, lambda effects, s=session: self.heard[s].extend(map(self._name, effects)))
+            self.switchboard.connect(session, partial(self._hear, session))
+
+    def _hear(self, session: int, effects: Sequence[Effect]) -> None:
+        self.heard[session].extend(map(self._name, effects))
 
     @staticmethod
     def _name(effect: Effect) -> Any:
@@ -64,6 +69,16 @@ def test_a_delivery_stands_behind_the_gated_answer_of_its_own_step() -> None:
     assert ears.heard[1] == ["now"]
     ears.switchboard.release(holds)
     assert ears.heard[1] == ["now", "subscribed", [(7, 7)]]
+
+
+def test_the_answers_of_one_step_keep_the_order_they_were_asked_in() -> None:
+    ears = Ears(1)
+    tokens = [["quick 1"], ["strong"], ["quick 2"]]
+    quick_1, strong, quick_2 = map(reply, tokens)
+    holds = ears.switchboard.accept(Outcome(effects=[quick_1, quick_2], gated=[strong]), tokens)
+    assert ears.heard[1] == [["quick 1"]]
+    ears.switchboard.release(holds)
+    assert ears.heard[1] == tokens
 
 
 def test_refused_effects_are_never_heard_and_hold_nobody_up() -> None:

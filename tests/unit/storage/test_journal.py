@@ -302,3 +302,29 @@ def test_an_unfinished_new_segment_is_removed() -> None:
     journal, _ = opened(disk)
     assert disk.listdir("/j") == []
     assert journal.append([b"x"]).segment > 77
+
+
+def test_a_record_that_skips_an_lsn_is_not_believed() -> None:
+    disk, positions = filled(3)
+    path, end = path_of(positions[-1]), positions[-1].offset + HEADER.size + 100
+    body = b"from a better past"
+    header = pack_header([body], epoch=positions[-1].segment, lsn=9, durable_lsn=2, kind=1)
+    disk.damage(path, end, header + body)
+    _, report = opened(disk)
+    assert list(bodies(report)) == [1, 2, 3]
+
+
+def test_a_cut_tail_is_wiped() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    positions = [journal.append([b"tail" * 50]) for _ in range(4)]
+    spoil(disk, positions[1])
+    opened(disk.kill())
+    assert b"tail" not in disk.content(path_of(positions[1]))[positions[1].offset :]
+
+
+def test_damage_that_the_store_does_not_need_is_no_torn_tail() -> None:
+    disk, positions = filled(3)
+    spoil(disk, positions[1])
+    _, report = opened(disk, 3)
+    assert (report.last_lsn, report.cut_bytes) == (3, 0)

@@ -287,3 +287,11 @@ def test_a_store_file_cut_short_is_refused_before_it_is_mapped(provider: LmdbPro
         file.truncate(path.stat().st_size // 2)
     with pytest.raises(StorageDamaged, match="header"):
         LmdbProvider(tmp_path / "data", SMALL).open()
+
+
+def test_a_limit_reached_in_the_store_is_not_filled_up_from_the_journal(provider: LmdbProvider) -> None:
+    provider.append([*a_queue(), messages(1, 2, size=1000)])
+    provider.checkpoint()
+    provider.append([messages(3, 5, size=10)])
+    (part,) = provider.read(1, 1, 7, 200)
+    assert (part.first_sequence, part.rows.count) == (1, 1)

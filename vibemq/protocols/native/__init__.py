@@ -5,3 +5,5 @@ from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.session import Plugin
 
 PLUGIN = Plugin(name="native", settings=NativeSettings, create=NativeSession, port=2925)
+
+__all__ = ["PLUGIN", "NativeSession", "NativeSettings"]

@@ -88,7 +88,7 @@ def _subscribe_bulk(state: State, message: Message) -> None:
         0,
         message.queue,
         group=headers.get("group"),
-        capacity_messages=number(message, "prefetch", _U32_MAX) or state.settings.prefetch,
+        capacity_messages=number(message, "prefetch", _U32_MAX) or 0,
         capacity_bytes=number(message, "prefetch-bytes", _U64_MAX) or 0,
         credit=number(message, "credit", _U32_MAX),
         priority=number(message, "consumer-priority", _U32_MAX) or 0,

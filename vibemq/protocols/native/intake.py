@@ -43,6 +43,8 @@ class Intake:
             RemoteProtocolError: the stream cannot be read on; everything before stands in `state.requests`.
         """
         state = self._state
+        if state.authenticating:
+            self._check_patience()
         if state.authenticating or state.left:
             return
         data = self._buffer.take(self._limit())
@@ -60,6 +62,13 @@ class Intake:
                 self._buffer.put_back(data[at:] if at else data)
             # Even a broken stream's good part counts.
             self.flush()
+
+    def _check_patience(self) -> None:
+        """A stranger may not fill our memory while its credentials are being checked."""
+        if self._state.principal is None and len(self._buffer) > self._handshake_bytes_max:
+            raise RemoteProtocolError(
+                f"more than {self._handshake_bytes_max:,} B behind a Connect that is not answered; wait for ConnectAck"
+            )
 
     def _limit(self) -> int:
         return self._body_bytes_max if self._state.principal is not None else self._handshake_bytes_max

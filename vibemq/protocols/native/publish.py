@@ -23,6 +23,8 @@ _ID_AT = 9
 _HEAD = bytes((0, VERSION, CommandType.PUBLISH))
 """flag, version, type"""
 _NAMES_MAX = 1024
+_THE_LONG_WAY = Meaning()
+"""Marks a block that has to be looked at with its frame."""
 
 
 @dataclass(slots=True)
@@ -107,9 +109,10 @@ class PublishIntake:
             block = data[payload_end:end]
             # Two zero bytes prove at once that the payload ends where it should and that nothing follows.
             if block != NO_HEADERS:
-                if block not in known:
-                    return at
-                if (meaning := known[block]) is not None:
+                meaning = known[block] if block in known else self._learn(block)
+                if meaning is not None:
+                    if meaning is _THE_LONG_WAY:
+                        return at
                     batch.meanings[len(ids)] = meaning
             ids.append(data[at + 7 : at + row_offset])
             rests.append(data[payload_at - 4 : end])
@@ -117,6 +120,14 @@ class PublishIntake:
             if check_payloads:
                 payloads.append(data[payload_at:payload_end])
             at = end
+
+    def _learn(self, block: bytes) -> Meaning | None:
+        """The meaning of a header block that fills the rest of its frame."""
+        try:
+            size, meaning = self._headers.read(block)
+        except (InvalidMessage, IndexError):
+            return _THE_LONG_WAY
+        return meaning if size == len(block) else _THE_LONG_WAY
 
     def add(self, data: bytes, start: int, end: int) -> None:
         """Take in one body the long way, and expect the next to look like it.

@@ -194,9 +194,11 @@ class NativeSession:
 
     def shutdown(self, reason: str) -> None:
         state = self._state
+        if state.closing:
+            return
         if state.principal is not None:
             self._say_goodbye(reason)
-        elif not state.closing:
+        else:
             # A client takes any first frame but an Error for a ConnectAck.
             state.error(state.context.new_id(), ShuttingDown(f"the broker is stopping ({reason}); connect again later"))
 

@@ -15,7 +15,7 @@ class NativeSettings(BaseModel):
     compression_threshold: Annotated[int, Field(ge=0)] = 1024
     """Bodies from this size on are compressed, once agreed; 0 = all."""
     prefetch: Annotated[int, Field(ge=1, le=65_535)] = 200
-    """Unsettled messages of a subscription that does not say itself, as no .NET client does."""
+    """Unsettled messages of a subscription without batch/1, which cannot say itself, as no .NET client can."""
     prefetch_bytes: Annotated[int, Field(ge=0)] = 8 * 1024 * 1024
     """The same in bytes; 0 = no limit."""
     subscriptions_max: Annotated[int, Field(ge=1)] = 1_000

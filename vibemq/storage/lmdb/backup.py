@@ -4,10 +4,12 @@ import os
 import shutil
 from pathlib import Path
 
+import lmdb
+
 from vibemq.errors import StorageError
 from vibemq.storage.interface import Progress
 from vibemq.storage.lmdb.driver import CheckpointDriver
-from vibemq.storage.lmdb.env import DATA_FILE, open_reader
+from vibemq.storage.lmdb.env import DATA_FILE
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.tables import translated
 from vibemq.storage.store_file import (
@@ -18,6 +20,8 @@ from vibemq.storage.store_file import (
     read_store_info,
     write_store_info,
 )
+
+COMPACTING = "compacting"
 
 
 def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progress | None) -> None:
@@ -64,29 +68,33 @@ def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> N
     report(2, 2)
 
 
-def rewrite(layout: Layout, progress: Progress | None) -> None:
-    """Replace the store's file by a compacted copy. Nobody has the store open meanwhile.
+def write_compacted(layout: Layout, env: lmdb.Environment) -> None:
+    """Write a compacted copy of the store beside it. Nobody writes the store until `swap_compacted`.
+
+    Raises:
+        StorageFull: no room for the copy; nothing changed.
+    """
+    folder = layout.data_dir / COMPACTING
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        with translated(str(folder / DATA_FILE)):
+            env.copy(str(folder), compact=True)
+        _fsync_file(folder / DATA_FILE)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def swap_compacted(layout: Layout) -> None:
+    """Put the copy in the store's place. Nobody has the store open meanwhile.
 
     A crash leaves the old file or the new one, both whole: the rename is what counts.
     """
-    report = progress or _silent
-    report(0, 2)
-    folder = layout.data_dir / "compacting"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    where = str(layout.store / DATA_FILE)
-    with translated(where):
-        env = open_reader(layout.store)
-        try:
-            env.copy(str(folder), compact=True)
-        finally:
-            env.close()
-    report(1, 2)
-    _fsync_file(folder / DATA_FILE)
-    os.rename(folder / DATA_FILE, layout.store / DATA_FILE)
+    folder = layout.data_dir / COMPACTING
+    os.rename(folder / DATA_FILE, layout.data_file)
     fsync_folder(layout.store)
     shutil.rmtree(folder, ignore_errors=True)
-    report(2, 2)
 
 
 def _write_info(source: Path, target: Path) -> None:

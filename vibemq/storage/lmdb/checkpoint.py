@@ -5,6 +5,7 @@ alive, and with the lsn reached, in one synced transaction. A message that was s
 written. After an exception the object is ahead of the store and must be thrown away.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -38,10 +39,10 @@ class SegmentToApply(NamedTuple):
 class Checkpoint:
     """Owns the state that the store holds, and moves both forward together."""
 
-    def __init__(self, env: lmdb.Environment, *, transaction_bytes: int = TRANSACTION_BYTES) -> None:
+    def __init__(self, env: lmdb.Environment) -> None:
         self._env = env
         self._where = str(Path(env.path()) / DATA_FILE)
-        self._transaction_bytes = transaction_bytes
+        self._transaction_bytes = TRANSACTION_BYTES
         self._dirty = Dirty()
         with reading(env, self._where) as kv:
             self.state = load_state(kv)
@@ -50,8 +51,16 @@ class Checkpoint:
     def applied_lsn(self) -> int:
         return self.state.lsn
 
-    def apply_segments(self, disk: Disk, segments: Sequence[SegmentToApply], *, up_to_lsn: int) -> None:
-        """Apply sealed segments, oldest first. Raises what `writing` and `read_segment` raise."""
+    def apply_segments(
+        self, disk: Disk, segments: Sequence[SegmentToApply], *, up_to_lsn: int, at_once: bool = False
+    ) -> None:
+        """Apply sealed segments, oldest first. Raises what `writing` and `read_segment` raise.
+
+        Args:
+            at_once: in one transaction of any size, for a full disk: what is settled in a later segment is then not
+                written, not even for a moment. Takes memory for all of it.
+        """
+        self._transaction_bytes = sys.maxsize if at_once else TRANSACTION_BYTES
         self.apply_records(self._read(disk, segments), up_to_lsn=up_to_lsn)
 
     def _read(self, disk: Disk, segments: Sequence[SegmentToApply]) -> Iterator[tuple[str, JournalRecord]]:

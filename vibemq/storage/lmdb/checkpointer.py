@@ -45,7 +45,7 @@ class Checkpointer:
         """Raises StorageError; the process must end then."""
         if "apply" in order:
             segments = [SegmentToApply(*segment) for segment in order["segments"]]
-            self._checkpoint.apply_segments(RealDisk(), segments, up_to_lsn=order["apply"])
+            self._checkpoint.apply_segments(RealDisk(), segments, up_to_lsn=order["apply"], at_once=order["at_once"])
             return {"applied": self._checkpoint.applied_lsn}
         if "backup" in order:
             self._env.copy(order["backup"], compact=True)

@@ -50,7 +50,10 @@ class CheckpointDriver:
         self._last_order_at = time.monotonic()
         self._done = ""
         self.disk_was_full = False
-        """The last checkpoint failed for lack of space."""
+        """A checkpoint failed for lack of space, and it is not made up for yet."""
+        self._one_by_one = False
+        """On a full disk two ways may help, tried in turn: all segments in one transaction, so that what later ones
+        settle is never written; or one segment, whose own space is free afterwards."""
 
     def details(self) -> dict[str, Any]:
         """For `stats`."""
@@ -124,6 +127,8 @@ class CheckpointDriver:
         stats = self._journal.stats()
         if not stats.bytes_unreleased or stats.last_lsn <= self._applied_lsn:
             return False
+        if self.disk_was_full:
+            return True
         waited_ms = (time.monotonic() - self._last_order_at) * 1000
         return (
             waited_ms >= self._settings.checkpoint_ms or stats.bytes_unreleased >= self._settings.checkpoint_lag_bytes
@@ -141,8 +146,10 @@ class CheckpointDriver:
         segments = self.hand_over()
         if not segments:
             return
+        if self.disk_was_full and self._one_by_one:
+            del segments[1:]
         goal = segments[-1].last_lsn
-        if self._link.ask({"apply": goal, "segments": segments}):
+        if self._link.ask({"apply": goal, "segments": segments, "at_once": self.disk_was_full}):
             self._ordered_lsn = goal
             self._last_order_at = time.monotonic()
 
@@ -153,16 +160,20 @@ class CheckpointDriver:
                 self._applied(int(lsn))
             if "applied" in answer or "ended" in answer:
                 self._ordered_lsn = 0
+            if "applied" in answer:
+                self._link.works()
             if "failed" in answer:
                 self.disk_was_full = answer["failed"] == ErrorCode.STORAGE_FULL
+                self._one_by_one = self.disk_was_full and not self._one_by_one
                 logger.error("checkpoint failed: %s", answer.get("error", answer["failed"]))
             self._done = str(answer.get("done", self._done))
 
     def _applied(self, lsn: int) -> None:
-        self.disk_was_full = False
         self._applied_lsn = lsn
         with self._lock:
             self._on_applied(lsn)
+        if self.disk_was_full and not (self._one_by_one and self._anything_to_do(self._journal.durable_lsn)):
+            self.disk_was_full = self._one_by_one = False
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, *, order: bool = False) -> None:
         deadline = time.monotonic() + timeout_s

@@ -5,6 +5,7 @@ a power cut. The broker maps the same file read-only. The map is far bigger than
 nothing, and growing a map while readers are active is what goes wrong.
 """
 
+import errno
 import os
 import shutil
 import struct
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import lmdb
 
-from vibemq.errors import StorageDamaged
+from vibemq.errors import StorageDamaged, StorageFull
 
 DATA_FILE = "data.mdb"
+LOCK_FILE = "lock.mdb"
+LOCK_BYTES = 16 << 10
+"""More than its 64 readers take."""
 MAP_BYTES_MAX = 1 << 40
 _META_AT = 16
 _MAGIC = 0xBEEFC0DE
@@ -33,6 +37,7 @@ def map_bytes(folder: Path) -> int:
 def open_writer(folder: Path) -> lmdb.Environment:
     """Open (or create) the store for the one writing process. Call `missing_bytes` first."""
     folder.mkdir(parents=True, exist_ok=True)
+    _reserve_lock_file(folder)
     return lmdb.open(
         str(folder), map_size=map_bytes(folder), sync=True, metasync=True, max_readers=64, mode=0o600, lib_version=0
     )
@@ -40,9 +45,27 @@ def open_writer(folder: Path) -> lmdb.Environment:
 
 def open_reader(folder: Path) -> lmdb.Environment:
     """Map the store read-only; its transactions must be short and never cross an await. Call `missing_bytes` first."""
+    _reserve_lock_file(folder)
     return lmdb.open(
         str(folder), map_size=map_bytes(folder), readonly=True, create=False, max_readers=64, lib_version=0
     )
+
+
+def _reserve_lock_file(folder: Path) -> None:
+    """Give the lock file its blocks. LMDB makes it with holes and maps it: filling one on a full disk is SIGBUS.
+
+    Raises StorageFull.
+    """
+    path = folder / LOCK_FILE
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(file, 0, LOCK_BYTES)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise StorageFull(f"no room for {path}: {error.strerror}; free space on its disk") from error
+    finally:
+        os.close(file)
 
 
 def missing_bytes(folder: Path) -> int:

@@ -32,6 +32,8 @@ SEGMENT_BYTES = 16 << 20
 ZEROES = bytes(1 << 20)
 FREE_SEGMENTS_MAX = 12
 NEW_SUFFIX = ".new"
+CHECKPOINT_ROOM = 1.5
+"""Bytes that LMDB may take for a byte of journal."""
 
 
 class Position(NamedTuple):
@@ -134,8 +136,11 @@ class Journal:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[bytes], *, kind: int = DATA) -> Position:
+    def append(self, parts: Sequence[bytes], *, kind: int = DATA, urgent: bool = False) -> Position:
         """Write one record whose body is `parts`, joined; it survives the process, not yet a power cut.
+
+        Args:
+            urgent: may take the room that is kept for a checkpoint of what the journal holds.
 
         Raises:
             StorageFull: no room for a new segment; nothing was written, the journal works on.
@@ -145,7 +150,7 @@ class Journal:
         size = sum(map(len, parts))
         segment = self._active
         if segment is None or segment.end + size + 2 * HEADER.size > segment.size:
-            segment = self._roll(size)
+            segment = self._roll(size, urgent)
         lsn = self._last_lsn + 1
         position = Position(lsn, segment.serial, segment.end, size)
         self._write(segment, parts, lsn, kind)
@@ -236,7 +241,7 @@ class Journal:
         self._check()
         with self._create_lock:
             if not self._spares:
-                self._spares.append(self._new_segment(self._segment_bytes))
+                self._spares.append(self._new_segment(self._segment_bytes, urgent=False))
             try:
                 self._delete_surplus()
             except OSError as error:
@@ -312,24 +317,26 @@ class Journal:
             except OSError as error:
                 raise self._fail("flush", error) from error
 
-    def _roll(self, body_size: int) -> Segment:
+    def _roll(self, body_size: int, urgent: bool) -> Segment:
         """Make a segment active that has room for a record of `body_size` and a mark."""
         need = body_size + 2 * HEADER.size
         # Waiting for a spare that another thread is making costs no more than making one.
         with self._create_lock:
             if need > self._segment_bytes:
-                segment = self._new_segment(need, recycle=False)
+                segment = self._new_segment(need, urgent, recycle=False)
             elif self._spares:
                 segment = self._spares.popleft()
             else:
-                segment = self._new_segment(self._segment_bytes)
+                segment = self._new_segment(self._segment_bytes, urgent)
         with self._lock:
             self._live[segment.serial] = segment
             self._active = segment
         return segment
 
-    def _new_segment(self, size: int, *, recycle: bool = True) -> Segment:
+    def _new_segment(self, size: int, urgent: bool, *, recycle: bool = True) -> Segment:
         try:
+            if not urgent:
+                self._keep_room(size)
             if recycle and self._free:
                 segment = self._free[0]
                 self._rename(segment)
@@ -340,9 +347,20 @@ class Journal:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageFull(
-                    f"no room for a journal segment of {size} bytes in {self._folder}: {error}"
+                    f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
+                    "nothing was written, free space on its disk"
                 ) from error
             raise self._fail("making a segment", error) from error
+
+    def _keep_room(self, size: int) -> None:
+        """A journal that fills the disk could not be checkpointed any more, and so never be emptied."""
+        with self._lock:
+            unreleased = sum(segment.end for segment in self._live.values())
+            idle = sum(segment.size for segment in self._free)
+        kept = int(unreleased * CHECKPOINT_ROOM)
+        free = self._disk.free_bytes(self._folder) + idle
+        if free < size + kept:
+            raise OSError(errno.ENOSPC, f"{free} bytes are free, {kept} of them kept for the next checkpoint")
 
     def _create(self, size: int) -> Segment:
         serial = self._take_serial()

@@ -4,7 +4,7 @@ store.json         provider and version                          (vibemq.storage
 lock, owner.json   who owns the directory                        (vibemq.storage.lock)
 journal/           segments                                      (segment.py)
 store/             the LMDB environment, keys as everywhere      (env.py, vibemq.storage.keys)
-ballast            blocks kept for a full disk                   (ballast.py)
+ballast            blocks kept for a full disk                   (vibemq.storage.ballast)
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 The checkpointer is `python -m vibemq.storage.lmdb.checkpointer`. Both sides write one JSON object per line:
 
-    broker → checkpointer (stdin)     {"apply": lsn, "segments": [[path, first_lsn, last_lsn] ...]}
+    broker → checkpointer (stdin)     {"apply": lsn, "segments": [[path, first_lsn, last_lsn] ...], "at_once": bool}
                                                                  apply these sealed segments, up to and including lsn
                                       {"backup": path}           copy the store, compacted, into the folder
     checkpointer → broker (stdout)    {"ready": lsn}             after opening; the lsn the store has applied
@@ -45,6 +45,8 @@ class CheckpointerLink:
         self._arrived = threading.Condition()
         self._start_not_before = 0.0
         self.restarts = 0
+        self._failures = 0
+        """Deaths since it last did something useful."""
         self.last_error = ""
 
     @property
@@ -62,12 +64,17 @@ class CheckpointerLink:
         if self._process is not None:
             code = self._process.wait()
             self.restarts += 1
+            self._failures += 1
             logger.error("checkpointer ended with code %d (%s); starting it again", code, self.last_error or "no word")
             self._close_pipes()
-        pause = PAUSE_S[min(self.restarts, len(PAUSE_S) - 1)]
+        pause = PAUSE_S[min(self._failures, len(PAUSE_S) - 1)]
         self._start_not_before = self._monotonic() + pause
         self._spawn()
         return True
+
+    def works(self) -> None:
+        """It has carried out an order: the next pause is a short one again."""
+        self._failures = 0
 
     def _spawn(self) -> None:
         # The command is this interpreter and paths from the settings; no shell reads it.

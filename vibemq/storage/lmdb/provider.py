@@ -22,6 +22,7 @@ from vibemq.errors import StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.storage.ballast import Ballast
 from vibemq.storage.blocks import limit
 from vibemq.storage.dirty import Dirty
 from vibemq.storage.disk import RealDisk
@@ -29,7 +30,6 @@ from vibemq.storage.encoding import decode_batch, encode_batch
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kv import load_state
 from vibemq.storage.lmdb import backup, check
-from vibemq.storage.lmdb.ballast import Ballast
 from vibemq.storage.lmdb.checkpoint import SegmentToApply, apply_offline
 from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
@@ -71,6 +71,7 @@ class LmdbProvider:
         self._left: Dirty = LeftOnly()
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._torn_bytes = 0
+        self._spare_missing = False
         self._closed = True
 
     # -- opening and closing --------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class LmdbProvider:
             applied_lsn=self._applied_lsn,
         )
         self._replay(report)
-        self._ballast.take(free_bytes=shutil.disk_usage(self._layout.data_dir).free)
+        self._ballast.take()
         self._upkeep = Upkeep(self._keep_up)
         self._upkeep.wake()
         self._closed = False
@@ -211,15 +212,17 @@ class LmdbProvider:
         return records if len(durable) == len(records) else durable
 
     def _write(self, records: Sequence[Record]) -> Position:
+        self._ballast.refuse_messages(records)
         parts = encode_batch(records)
+        # A full disk must still be drained: what only settles messages may use the last room, and the ballast.
+        urgent = not any(type(record) is MessagesAdded for record in records)
         try:
-            return self._journal.append(parts)
+            return self._journal.append(parts, urgent=urgent)
         except StorageFull:
-            # A full disk must still be drained: what only settles messages may use the ballast.
-            if any(type(record) is MessagesAdded for record in records) or not self._ballast.release():
+            if not urgent or not self._ballast.release():
                 raise
             logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
-            return self._journal.append(parts)
+            return self._journal.append(parts, urgent=True)
 
     def _apply(self, records: Sequence[Record], lsn: int, position: Position | None) -> None:
         state, left = self._state, self._left
@@ -247,24 +250,17 @@ class LmdbProvider:
         with self._lock:
             if is_transient(self._state, queue_id):
                 return self._recent.read_transient(queue_id, first, last, max_bytes)
-            start = self._recent.first_buffered(queue_id)
-            if start is None:
-                return self._read_stored(queue_id, first, last, max_bytes)
-            if first >= start:
-                return list(limit(self._recent.read(queue_id, first, last), max_bytes))
-            return list(limit(self._both(queue_id, first, last, start, max_bytes), max_bytes))
+            return list(limit(self._parts(queue_id, first, last), max_bytes))
 
-    def _read_stored(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+    def _parts(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
+        """From the store below the first recent row, from the recent rows from there on."""
+        start = self._recent.first_buffered(queue_id)
         queue = self._state.queues.get(queue_id)
-        return [] if queue is None else self._stored.read(queue_id, first, last, max_bytes, name=queue.name)
-
-    def _both(self, queue_id: int, first: int, last: int, start: int, max_bytes: int) -> Iterator[Slice]:
-        """Store below `start`, recent rows from there on."""
-        parts = self._read_stored(queue_id, first, min(last, start - 1), max_bytes)
-        yield from parts
-        # A store that was cut short by the limit must not be followed by later rows.
-        if sum(part.rows.size for part in parts) < max_bytes or not parts:
-            yield from self._recent.read(queue_id, start, last)
+        if queue is not None and (start is None or first < start):
+            stop = last if start is None else min(last, start - 1)
+            yield from self._stored.read(queue_id, first, stop, name=queue.name)
+        if start is not None:
+            yield from self._recent.read(queue_id, max(first, start), last)
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         self._check_open()
@@ -287,8 +283,11 @@ class LmdbProvider:
         self._keep_ballast()
         try:
             self._journal.prepare_spare()
+            self._spare_missing = False
         except StorageFull as error:
-            logger.warning("no spare journal segment: %s", error)
+            if not self._spare_missing:
+                self._spare_missing = True
+                logger.warning("no spare journal segment: %s", error)
 
     def _keep_up(self) -> None:
         self._journal.prepare_spare()
@@ -296,11 +295,13 @@ class LmdbProvider:
             self._driver.poll()
 
     def _keep_ballast(self) -> None:
-        free = shutil.disk_usage(self._layout.data_dir).free
-        if self._driver.disk_was_full and self._ballast.release():
+        if not self._driver.disk_was_full:
+            if not self._ballast.take() and self._ballast.missing:
+                self._shrink_when_full()
+            return
+        self._journal.trim()
+        if self._ballast.release():
             logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
-        elif not self._driver.disk_was_full:
-            self._ballast.take(free_bytes=free)
 
     def checkpoint(self) -> None:
         """Wait until the store has everything appended before the call. Raises StorageError after ten minutes."""
@@ -311,7 +312,8 @@ class LmdbProvider:
         self._check_open()
         journal = self._journal.stats()
         disk = shutil.disk_usage(self._layout.data_dir)
-        store_bytes, reclaimable = store_size(self._env)
+        with self._lock:
+            store_bytes, reclaimable = store_size(self._env)
         return StorageStats(
             provider=self.name,
             last_lsn=journal.last_lsn,
@@ -324,6 +326,7 @@ class LmdbProvider:
             disk_free_bytes=disk.free,
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
+            full=self._ballast.missing,
             details={
                 "journal_segments": journal.segments,
                 "journal_spares": journal.spares,
@@ -347,20 +350,40 @@ class LmdbProvider:
         backup.make(self._driver, self._layout.data_dir, target, progress)
 
     def compact(self, progress: Progress | None = None) -> int:
+        """As the interface says. Appends and reads go on; only the swap at the end holds them up, for milliseconds."""
         self._check_open()
+        report = progress or _silent
         before = directory_bytes(self._layout.data_dir)
-        with self._driver.turn, self._lock:
+        with self._driver.turn:
+            report(0, 3)
             self._driver.checkpoint_now()
             self._driver.stop(final_checkpoint=False)
+            report(1, 3)
+            backup.write_compacted(self._layout, self._env)
+            report(2, 3)
+            self._swap_store()
+            self._journal.trim()
+        report(3, 3)
+        return max(0, before - directory_bytes(self._layout.data_dir))
+
+    def _swap_store(self) -> None:
+        with self._lock:
             self._env.close()
             try:
-                backup.rewrite(self._layout, progress)
+                backup.swap_compacted(self._layout)
             finally:
                 self._env = open_reader(self._layout.store)
                 self._stored.env = self._env
                 self._dead.kv = SnapshotKV(self._env, self._where)
-            self._journal.trim()
-        return max(0, before - directory_bytes(self._layout.data_dir))
+
+    def _shrink_when_full(self) -> None:
+        """LMDB keeps the pages of a drained backlog; on a full disk they must be given back to get out of it."""
+        with self._lock:
+            size, unused = store_size(self._env)
+        used = size - unused
+        if unused > used and shutil.disk_usage(self._layout.data_dir).free > 2 * used:
+            logger.warning("the disk is full and most of the store is unused pages: compacting it")
+            self.compact()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -378,3 +401,7 @@ def store_size(env: lmdb.Environment) -> tuple[int, int]:
 def directory_bytes(folder: Path) -> int:
     """Disk space of all files below the folder."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+def _silent(done: int, total: int) -> None:
+    pass

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import lmdb
 
 from vibemq.model.stored import Slice
-from vibemq.storage.blocks import SEQUENCE_MAX, BlockInfo, block_infos, clip, limit, load_block
+from vibemq.storage.blocks import SEQUENCE_MAX, BlockInfo, block_infos, clip, load_block
 from vibemq.storage.kv import KV
 from vibemq.storage.lmdb.tables import reading
 
@@ -25,14 +25,15 @@ class StoredRows:
         self._where = where
         self._blocks: OrderedDict[tuple[int, BlockInfo], list[Slice]] = OrderedDict()
 
-    def read(self, queue_id: int, first: int, last: int, max_bytes: int, *, name: str) -> list[Slice]:
-        """As `IStorageProvider.read`, of what is in the store; `name` is the queue's, for errors."""
-        with reading(self.env, self._where) as kv:
-            return list(limit(self._parts(kv, queue_id, max(first, 0), min(last, SEQUENCE_MAX), name), max_bytes))
+    def read(self, queue_id: int, first: int, last: int, *, name: str) -> Iterator[Slice]:
+        """What the store has of [first, last], ascending; `name` is the queue's, for errors.
 
-    def _parts(self, kv: KV, queue_id: int, first: int, last: int, name: str) -> Iterator[Slice]:
-        for info in block_infos(kv, queue_id, first, last):
-            yield from clip(self._block(kv, queue_id, info, name), [(first, last)])
+        One snapshot lives until the iterator is exhausted or dropped: do either at once.
+        """
+        first, last = max(first, 0), min(last, SEQUENCE_MAX)
+        with reading(self.env, self._where) as kv:
+            for info in block_infos(kv, queue_id, first, last):
+                yield from clip(self._block(kv, queue_id, info, name), [(first, last)])
 
     def _block(self, kv: KV, queue_id: int, info: BlockInfo, name: str) -> list[Slice]:
         key = (queue_id, info)

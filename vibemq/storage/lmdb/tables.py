@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,8 @@ import lmdb
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.storage.lmdb.recovery import REPAIR_HINT
+
+FULL_BELOW_BYTES = 1 << 20
 
 _DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.BadTxnError, lmdb.PanicError)
 
@@ -83,10 +86,15 @@ def translated(where: str) -> Iterator[None]:
     try:
         yield
     except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
-        raise StorageFull(f"no room in {where}: {error}") from error
+        raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
     except _DAMAGE as error:
         raise StorageDamaged(f"LMDB cannot read its pages ({error})", path=where, hint=REPAIR_HINT) from error
     except lmdb.Error as error:
-        if os.strerror(errno.ENOSPC) in str(error):
-            raise StorageFull(f"no room in {where}: {error}") from error
+        if os.strerror(errno.ENOSPC) in str(error) or (os.strerror(errno.EIO) in str(error) and _is_full(where)):
+            raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
         raise StorageFailed(f"LMDB failed in {where}: {error}; restart to recover") from error
+
+
+def _is_full(where: str) -> bool:
+    """LMDB calls a short write an I/O error; that is what a disk does which has some room left, but not enough."""
+    return shutil.disk_usage(os.path.dirname(where)).free < FULL_BELOW_BYTES

@@ -81,7 +81,7 @@ def translate(error: sqlite3.Error, where: str) -> StorageError:
     # The low byte is the primary code; errors raised by the module itself have none.
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code in _FULL:
-        return StorageFull(f"no room in {where}: {error}; nothing was written")
+        return StorageFull(f"no room in {where}: {error}; nothing was written, free space on its disk")
     if code in _DAMAGE:
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
     return StorageFailed(f"SQLite failed in {where}: {error}; restart to recover")

@@ -10,6 +10,7 @@ closing that descriptor releases none.)
 `maintain()` joins the small blocks and folds the log.
 """
 
+import logging
 import os
 import sqlite3
 import threading
@@ -21,6 +22,7 @@ from pathlib import Path
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.records import DeadRemoved, MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
+from vibemq.storage.ballast import Ballast
 from vibemq.storage.blocks import merge_blocks, read_blocks, store_blocks
 from vibemq.storage.dirty import Dirty
 from vibemq.storage.interface import Problem, Progress, StorageStats
@@ -44,6 +46,10 @@ from vibemq.storage.store_file import check_store, fsync_folder
 from vibemq.storage.stored_dead import StoredDead, assemble, select
 from vibemq.storage.volatile import VolatileRows
 
+logger = logging.getLogger(__name__)
+
+LOG_BYTES_ON_FULL_DISK = 256 << 10
+
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
@@ -63,6 +69,7 @@ class SqliteStorage:
         self._where = str(self._path)
         self._lock = threading.RLock()
         self._directory = DirectoryLock(data_dir)
+        self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._connection: sqlite3.Connection | None = None
         self._log = -1
         self._failed: StorageFailed | None = None
@@ -78,12 +85,32 @@ class SqliteStorage:
         refuse_remote(self._data_dir, allow=self._settings.allow_remote)
         self._directory.acquire()
         try:
+            return self._open_on_any_disk()
+        except BaseException:
+            self._directory.release()
+            raise
+
+    def _open_on_any_disk(self) -> StoredState:
+        """Even reading takes room: for the log's index, and for folding a log that an earlier process left."""
+        try:
+            state = self._open_or_release()
+        except StorageFull:
+            if not self._ballast.release():
+                raise
+            logger.warning("the disk is full; the ballast is given up so that the store can be opened")
+            state = self._open_or_release()
+        if not self._ballast.take():
+            self._spare_room()
+        return state
+
+    def _open_or_release(self) -> StoredState:
+        try:
             return self._open()
         except sqlite3.Error as exc:
-            self._release()
+            self._release_files()
             raise translate(exc, self._where) from exc
         except BaseException:
-            self._release()
+            self._release_files()
             raise
 
     def _open(self) -> StoredState:
@@ -120,6 +147,10 @@ class SqliteStorage:
                 self._release()
 
     def _release(self) -> None:
+        self._release_files()
+        self._directory.release()
+
+    def _release_files(self) -> None:
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
@@ -127,7 +158,6 @@ class SqliteStorage:
             # Closing the last connection folds the log into the database.
             self._connection.close()
             self._connection = None
-        self._directory.release()
 
     def _open_connection(self) -> sqlite3.Connection:
         if self._failed is not None:
@@ -146,6 +176,19 @@ class SqliteStorage:
 
     def append(self, records: Sequence[Record]) -> int:
         with self._lock:
+            self._ballast.refuse_messages(records)
+            try:
+                return self._append(records)
+            except StorageFull:
+                # A full disk must still be drained: what only settles messages may use the ballast.
+                if any(type(record) is MessagesAdded for record in records) or not self._ballast.release():
+                    raise
+                logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
+                self._spare_room()
+                return self._append(records)
+
+    def _append(self, records: Sequence[Record]) -> int:
+        with self._lock:
             connection = self._open_connection()
             kept = self._transient_copies(records)
             lsn = self._state.lsn + 1
@@ -160,7 +203,21 @@ class SqliteStorage:
             except BaseException as exc:
                 raise self._fail(RuntimeError(repr(exc))) from exc
             self._apply_volatile(later)
+            if self._ballast.missing:
+                self._spare_room()
             return lsn
+
+    def _spare_room(self) -> None:
+        """Keep the log short while the ballast is missing: it must not eat the room that folding it takes."""
+        connection = self._open_connection()
+        if os.fstat(self._log).st_size < LOG_BYTES_ON_FULL_DISK:
+            return
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as exc:
+            error = translate(exc, self._where)
+            if not isinstance(error, StorageFull):
+                raise self._fail(error) from exc
 
     def _write(self, connection: sqlite3.Connection, records: Sequence[Record], lsn: int) -> list[Record]:
         """Apply and commit what belongs on disk; return what is kept in memory only."""
@@ -273,6 +330,7 @@ class SqliteStorage:
     def maintain(self) -> None:
         with self._lock:
             connection = self._open_connection()
+            self._ballast.take()
             try:
                 self._merge(connection)
                 if os.fstat(self._log).st_size > self._settings.wal_bytes:
@@ -304,6 +362,7 @@ class SqliteStorage:
             disk = os.statvfs(self._data_dir)
             return StorageStats(
                 provider=self.name,
+                full=self._ballast.missing,
                 last_lsn=self._state.lsn,
                 durable_lsn=self._durable_lsn,
                 applied_lsn=self._state.lsn,
@@ -313,7 +372,7 @@ class SqliteStorage:
                 buffered_bytes=self._rows.size,
                 disk_free_bytes=disk.f_bavail * disk.f_frsize,
                 disk_total_bytes=disk.f_blocks * disk.f_frsize,
-                details={"dead_letters": self._state.dead_count},
+                details={"dead_letters": self._state.dead_count, "ballast_held": self._ballast.held},
             )
 
     def check(self) -> Iterator[Problem]:

@@ -134,6 +134,18 @@ def test_nothing_is_read_while_credentials_are_checked() -> None:
     assert isinstance(publish, c.Publish)
 
 
+def test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked() -> None:
+    peer = Peer(authentication=True)
+    request = peer.ask(T.CONNECT, "c", headers={"authToken": "x"})
+    peer.hear(bytes(900))
+    with pytest.raises(RemoteProtocolError, match="wait for ConnectAck"):
+        peer.hear(bytes(200))
+    assert peer.session.closing
+    peer.session.authenticated(request.token, ROOT)  # type: ignore[union-attr]
+    with pytest.raises(RemoteProtocolError):
+        peer.session.commands()
+
+
 def test_before_connect_only_ping_is_answered() -> None:
     peer = Peer()
     peer.hear(frame(T.PING, "p") + frame(T.PUBLISH, "m", "q", b"1") + frame(T.DISCONNECT, "d") + frame(T.ACK, "a"))

@@ -1,7 +1,6 @@
 """Checks of the machine: Python and its packages, limits, the clock. Facts come as arguments, so each can be tested."""
 
 import ctypes
-import ctypes.util
 import importlib.util
 import platform
 import resource

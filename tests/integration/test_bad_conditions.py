@@ -1,0 +1,171 @@
+"""Starts that must be refused, and queues that are full: one clear error each, with a code and a way to mend it.
+
+test_bad_disk.py    full and failing disks, processes that end at the wrong moment
+test_bad_store.py   damaged journals and values
+test_bad_peers.py   peers that send garbage, read nothing or come by the hundred
+"""
+
+import os
+import socket
+from pathlib import Path
+
+import anyio
+import pytest
+
+import vibemq
+from tests.integration.conditions import broker_on, check, running, serve, store_json
+from vibemq.errors import QueueFull
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+# -- starts that are refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+def test_starts_on_a_store_that_is_not_ours_to_open(tmp_path: Path, provider: str) -> None:
+    data = tmp_path / "data"
+    with running(broker_on(data, tmp_path, provider=provider)) as broker:
+        second = serve(data, "--storage", provider)
+        assert second.code == 1
+        assert second.error.startswith("error STORAGE_LOCKED: ")
+        for part in (str(data), f"process {broker.pid}", socket.gethostname(), "stop that process"):
+            assert part in second.error
+        offline = check(data)
+        assert offline.code == 1
+        assert "STORAGE_LOCKED" in offline.error
+        assert broker.stop() == 0
+
+    other = "sqlite" if provider == "lmdb" else "lmdb"
+    foreign = serve(data, "--storage", other)
+    assert foreign.code == 1
+    assert foreign.error.startswith("error STORE_VERSION: ")
+    assert f"{provider!r}" in foreign.error
+    assert "choose another data directory" in foreign.error
+
+    store_json(data, version=999)
+    newer = serve(data, "--storage", provider)
+    assert newer.code == 1
+    assert newer.error.startswith("error STORE_VERSION: ")
+    assert "version 999" in newer.error
+    assert "upgrade VibeMQ" in newer.error
+
+    (data / "store.json").write_text("{")
+    unreadable = serve(data, "--storage", provider)
+    assert unreadable.code == 1
+    assert unreadable.error.startswith("error STORAGE_DAMAGED: ")
+    assert "store.json" in unreadable.error
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[limits]\nmax_conections = 1\n", ["limits.max_conections", "unknown", "spelling"]),
+        ("[limits]\nmax_connections = 'many'\n", ["limits.max_connections", "valid integer"]),
+        ("data_dir = \n", ["not valid TOML", "line 1"]),
+        ("[[listeners]]\nprotocol = 'smoke-signals'\n", ["smoke-signals", "native"]),
+        ("[storage.settings]\nsegmnt_bytes = 1\n", ["segmnt_bytes", "lmdb"]),
+        ("[storage]\nprovider = 'punchcards'\n", ["punchcards", "sqlite"]),
+        ("[queue_defaults]\nmax_mesages = 1\n", ["queue_defaults", "max_mesages"]),
+    ],
+    ids=lambda value: value.split()[0] if isinstance(value, str) else "",
+)
+def test_a_broken_configuration_is_one_sentence(tmp_path: Path, toml: str, words: list[str]) -> None:
+    config = tmp_path / "vibemq.toml"
+    config.write_text(toml)
+    said = serve(tmp_path / "data", "--config", config)
+    assert said.code == 2
+    assert said.error.startswith("error CONFIG_INVALID: ")
+    for word in words:
+        assert word in said.error
+    assert said.out == ""
+
+
+def test_a_port_in_use_and_a_directory_that_is_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = serve(tmp_path / "data", "--port", port)
+        assert said.code == 2
+        assert said.error.startswith("error CONFIG_INVALID: ")
+        assert f"127.0.0.1:{port}" in said.error
+        assert "choose another" in said.error
+    (tmp_path / "file").write_text("")
+    said = serve(tmp_path / "file")
+    assert said.code == 1
+    assert str(tmp_path / "file") in said.error
+    missing = serve(tmp_path / "data", "--config", tmp_path / "none.toml")
+    assert missing.code == 2
+    assert "none.toml" in missing.error
+
+
+# -- full queues ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_queue_does_what_its_overflow_says(tmp_path: Path) -> None:
+    settings = "[limits]\nblock_timeout_ms = 700\n"
+    with running(broker_on(tmp_path / "data", tmp_path, toml=settings)) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            for overflow in ("DROP_NEWEST", "DROP_OLDEST", "BLOCK_PUBLISHER", "REDIRECT_TO_DLQ"):
+                await mq.create_queue(overflow, overflow=overflow, max_messages=3)
+                for n in range(3):
+                    await mq.publish(overflow, {"n": n})
+
+            async def waiting(queue: str) -> list[int]:
+                messages = await mq.fetch(queue, max=10, timeout=0.5)
+                for message in messages:
+                    message.ack()
+                return [message.json()["n"] for message in messages]
+
+            with pytest.raises(QueueFull, match=r"DROP_NEWEST.*max_messages 3.*later"):
+                await mq.publish("DROP_NEWEST", {"n": 3})
+            assert await waiting("DROP_NEWEST") == [0, 1, 2]
+
+            await mq.publish("DROP_OLDEST", {"n": 3})
+            assert await waiting("DROP_OLDEST") == [1, 2, 3]
+
+            await mq.publish("REDIRECT_TO_DLQ", {"n": 3})
+            assert await waiting("REDIRECT_TO_DLQ") == [0, 1, 2]
+            info = await mq.queue_info("REDIRECT_TO_DLQ")
+            assert info is not None
+            assert info.dead == 1
+
+            with pytest.raises(QueueFull, match="after waiting 700 ms"):
+                await mq.publish("BLOCK_PUBLISHER", {"n": 3})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(mq.publish, "BLOCK_PUBLISHER", {"n": 4})
+                await anyio.sleep(0.1)
+                assert await waiting("BLOCK_PUBLISHER") == [0, 1, 2]
+            assert await waiting("BLOCK_PUBLISHER") == [4]
+        assert broker.stop() == 0
+
+
+# -- no file descriptors ---------------------------------------------------------------------------------------------
+
+
+async def test_without_file_descriptors_who_is_connected_is_served(tmp_path: Path) -> None:
+    broker = broker_on(tmp_path / "data", tmp_path)
+    with running(broker, prefix=("prlimit", "--nofile=64:64")):
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q")
+            crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(100)]
+            try:
+                await anyio.sleep(0.5)
+                assert len(os.listdir(f"/proc/{broker.pid}/fd")) >= 60, "the crowd must exhaust it"
+                for n in range(50):
+                    await mq.publish("q", {"n": n})
+                messages = await mq.fetch("q", max=50, timeout=5)
+                assert [message.json()["n"] for message in messages] == list(range(50))
+                for message in messages:
+                    message.ack()
+            finally:
+                for one in crowd:
+                    one.close()
+            with anyio.fail_after(10):
+                async with vibemq.connect(broker.url) as late:
+                    await late.publish("q", {"n": 50})
+        assert broker.stop() == 0

@@ -1,0 +1,272 @@
+"""Disks that are full, that fail, and processes that end at the wrong moment: nothing confirmed is lost."""
+
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+
+import vibemq
+from tests.integration.conditions import (
+    Book,
+    accepts,
+    broker_on,
+    check,
+    failing,
+    fill,
+    running,
+    serve,
+    small_disk,
+    small_settings,
+    until,
+)
+from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.errors import VibeMQError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+PATIENT = ReconnectPolicy(initial_delay=0.02, max_delay=0.2, first_connect=True)
+ONE_TRY = ReconnectPolicy(max_attempts=0)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+def provider(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+async def publish_until_refused(mq: vibemq.Client, book: Book) -> None:
+    with anyio.fail_after(20):
+        refused = 0
+        while refused < 10:
+            refused = 0 if await book.publish(mq, "q", 50) else refused + 1
+
+
+async def publish_for_ever(mq: vibemq.Client, book: Book) -> None:
+    while True:
+        await book.publish(mq, "q", 5)
+
+
+async def drain_beside_a_publisher(mq: vibemq.Client, book: Book) -> int:
+    """Settle everything, every tenth by rejection, while somebody goes on publishing. How many were rejected."""
+    rejected = 0
+
+    async def publish() -> None:
+        while True:
+            await book.publish(mq, "q", 20, size=3000)
+            await anyio.sleep(0.02)
+
+    async with anyio.create_task_group() as tasks, mq.subscribe("q", prefetch=200) as messages:
+        tasks.start_soon(publish)
+        with anyio.fail_after(30):
+            while book.lost:
+                async for message in messages:
+                    number = message.json()["n"]
+                    book.received.add(number)
+                    if number % 10:
+                        message.ack()
+                    else:
+                        rejected += 1
+                        message.reject("bad")
+                    if not book.lost:
+                        break
+        tasks.cancel_scope.cancel()
+    return rejected
+
+
+async def test_a_full_disk_is_refused_drained_and_survived(tmp_path: Path, provider: str) -> None:
+    with small_disk(tmp_path / "data", 32) as disk:
+        settings = "[limits]\ndisk_reserve_bytes = 0\n" + small_settings(provider)
+        with running(broker_on(disk, tmp_path, provider=provider, toml=settings)) as broker:
+            book = Book()
+            async with vibemq.connect(broker.url) as mq:
+                await mq.create_queue("q")
+                await book.publish(mq, "q", 5000)
+                fill(disk / "filler")
+                await publish_until_refused(mq, book)
+            assert set(book.refusals) <= {"STORAGE_FULL", "BLOCKED"}
+            assert "free" in book.refusals["STORAGE_FULL"]
+            assert str(disk) in book.refusals["STORAGE_FULL"]
+
+            broker.kill()
+            fill(disk / "filler")
+            broker.start()
+            assert len(book.confirmed) >= 5000
+            async with vibemq.connect(broker.url) as mq:
+                rejected = await drain_beside_a_publisher(mq, book)
+                await book.drain(mq, "q")
+                info = await mq.queue_info("q")
+                assert info is not None
+                assert (info.ready, info.in_flight, info.delayed, info.dead) == (0, 0, 0, rejected)
+                # What met the full disk beside a refused publish is written a second later.
+                await anyio.sleep(1.5)
+            assert book.lost == set()
+
+            broker.kill()
+            broker.start()
+            async with vibemq.connect(broker.url) as mq:
+                info = await mq.queue_info("q")
+                assert info is not None
+                assert (info.ready, info.dead) == (0, rejected), "what was settled on the full disk stays settled"
+                (disk / "filler").unlink()
+                await until(lambda: accepts(mq, "q", {"n": -1}), anyio.sleep)
+            assert broker.stop() == 0
+        sound = check(disk)
+        assert sound.code == 0, sound.out + sound.err
+
+
+async def test_a_disk_above_its_watermark_blocks_publishers_only(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "data", 32) as disk,
+        running(broker_on(disk, tmp_path, toml=small_settings("lmdb"))) as broker,
+    ):
+        async with vibemq.connect(broker.url) as mq:
+            book = Book()
+            await mq.create_queue("q")
+            await book.publish(mq, "q", 100)
+            fill(disk / "filler")
+            await until(lambda: mq_refuses(mq, "BLOCKED"), anyio.sleep)
+            await book.drain(mq, "q")
+            assert book.lost == set()
+            (disk / "filler").unlink()
+            await until(lambda: accepts(mq, "q", {"n": -1}), anyio.sleep)
+        assert broker.stop() == 0
+
+
+async def mq_refuses(mq: vibemq.Client, code: str) -> bool:
+    try:
+        receipt = await mq.publish("q", {"n": -1})
+    except VibeMQError as error:
+        return error.code == code
+    return receipt.sequence < 0
+
+
+def test_a_new_store_on_a_full_disk_is_one_clear_error(tmp_path: Path, provider: str) -> None:
+    with small_disk(tmp_path / "data", 2) as disk:
+        fill(disk / "filler")
+        said = serve(disk, "--storage", provider)
+        assert said.code == 1
+        assert said.error.startswith("error STORAGE_FULL: ")
+        assert str(disk) in said.error
+        assert "free" in said.error
+
+
+@pytest.mark.parametrize("durability", ["strong", "weak"])
+async def test_after_a_failed_flush_nothing_is_confirmed(tmp_path: Path, provider: str, durability: str) -> None:
+    book = Book()
+    with running(broker_on(tmp_path / "data", tmp_path, provider=provider, toml="weak_flush_ms = 50")) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q", durability=durability)
+            await book.publish(mq, "q", 500)
+        before = set(book.confirmed)
+        with failing(broker.pid, "fdatasync", "EIO", nth=3):
+            async with vibemq.connect(broker.url, reconnect=ONE_TRY, command_timeout=10) as mq:
+                with pytest.raises(VibeMQError):
+                    await publish_for_ever(mq, book)
+            assert broker.wait() == 70
+        assert "fdatasync" in broker.log_text() or "Input/output error" in broker.log_text()
+        broker.start()
+        async with vibemq.connect(broker.url) as mq:
+            await book.drain(mq, "q")
+        assert book.lost == set()
+        assert before <= book.confirmed
+        assert broker.stop() == 0
+
+
+@pytest.mark.parametrize(("provider", "call"), [("lmdb", "pwritev,pwritev2"), ("sqlite", "pwrite64")])
+async def test_a_failed_write_ends_the_process_and_loses_nothing(tmp_path: Path, provider: str, call: str) -> None:
+    book = Book()
+    with running(broker_on(tmp_path / "data", tmp_path, provider=provider)) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q")
+            await book.publish(mq, "q", 500)
+        with failing(broker.pid, call, "EIO"):
+            async with vibemq.connect(broker.url, reconnect=ONE_TRY, command_timeout=10) as mq:
+                with pytest.raises(VibeMQError):
+                    await publish_for_ever(mq, book)
+            assert broker.wait() == 70
+        broker.start()
+        async with vibemq.connect(broker.url) as mq:
+            await book.drain(mq, "q")
+        assert book.lost == set()
+        assert broker.stop() == 0
+
+
+async def test_a_killed_checkpointer_is_started_again(tmp_path: Path) -> None:
+    book = Book()
+    with running(broker_on(tmp_path / "data", tmp_path, toml=small_settings("lmdb"))) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q")
+
+            async def details() -> dict[str, object]:
+                found: dict[str, object] = (await mq.admin("broker.info"))["storage"]["details"]
+                return found
+
+            async def is_another(pid: object) -> bool:
+                now = await details()
+                return now["checkpointer_pid"] not in (None, pid) and bool(now["checkpointer_running"])
+
+            for _ in range(3):
+                await book.publish(mq, "q", 2000, size=1000)
+                await until(lambda: is_another(0), anyio.sleep)
+                pid = (await details())["checkpointer_pid"]
+                assert isinstance(pid, int)
+                os.kill(pid, signal.SIGKILL)
+                await book.publish(mq, "q", 2000, size=1000)
+                await until(lambda pid=pid: is_another(pid), anyio.sleep)  # type: ignore[misc]
+
+            async def all_applied() -> bool:
+                storage = (await mq.admin("broker.info"))["storage"]
+                return bool(storage["applied_lsn"] >= storage["last_lsn"] - 1)
+
+            await until(all_applied, anyio.sleep)
+            await book.drain(mq, "q")
+        assert book.lost == set()
+        assert len(book.confirmed) == 12_000
+        assert broker.stop() == 0
+    assert check(tmp_path / "data").code == 0
+
+
+async def test_sigterm_under_load_loses_nothing_and_blames_no_message(tmp_path: Path, provider: str) -> None:
+    """The consumer holds messages when the broker stops: that is no failed delivery of theirs."""
+    book = Book()
+    with running(broker_on(tmp_path / "data", tmp_path, provider=provider)) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q", max_attempts=1)
+            async with anyio.create_task_group() as tasks:
+
+                async def publish() -> None:
+                    async with vibemq.connect(broker.url, reconnect=PATIENT) as other:
+                        while True:
+                            await book.publish(other, "q", 50)
+
+                async def hold() -> None:
+                    async with mq.subscribe("q", prefetch=300) as held:
+                        async for _ in held.batches():
+                            pass
+
+                tasks.start_soon(publish)
+                tasks.start_soon(hold)
+                await until(lambda: len(book.confirmed) > 1000, anyio.sleep)
+                code = await anyio.to_thread.run_sync(broker.stop)
+                tasks.cancel_scope.cancel()
+        assert code == 0
+        broker.start()
+        async with vibemq.connect(broker.url) as mq:
+            async with mq.subscribe("q", prefetch=1000) as messages:
+                with anyio.fail_after(20):
+                    async for message in messages:
+                        book.received.add(message.json()["n"])
+                        message.ack()
+                        if not book.lost:
+                            break
+            info = await mq.queue_info("q")
+            assert info is not None
+            assert info.dead == 0
+        assert broker.stop() == 0

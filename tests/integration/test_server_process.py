@@ -1,0 +1,164 @@
+"""`vibemq serve` as a process: its words, its signals, its HTTP."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import vibemq
+from vibemq.errors import VibeMQError
+
+pytestmark = pytest.mark.anyio
+
+SERVE = [sys.executable, "-m", "vibemq", "serve", "--port", "0", "--http-port", "0", "--storage", "sqlite"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Process:
+    def __init__(self, data_dir: Path, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [*SERVE, "--data-dir", str(data_dir)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+        )
+        assert self.process.stdout is not None
+        self.events: list[dict[str, Any]] = []
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            if self.events[-1]["event"] == "ready":
+                break
+        self.ports = {event["protocol"]: event["port"] for event in self.events if event["event"] == "listening"}
+
+    @property
+    def url(self) -> str:
+        return f"vibemq://127.0.0.1:{self.ports['native']}"
+
+    def get(self, path: str, **headers: str) -> tuple[int, str, str]:
+        """(status, content type, body)"""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.ports['http']}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return answer.status, answer.headers["content-type"], answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers["content-type"], error.read().decode()
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """(exit code, log)"""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=40)
+        return self.process.returncode, log
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path / "data")
+    yield process
+    process.end(signal.SIGKILL)
+
+
+async def test_it_says_where_it_listens_and_drains_on_sigterm(broker: Process) -> None:
+    assert [event["event"] for event in broker.events] == ["listening", "listening", "ready"]
+    assert set(broker.ports) == {"native", "http"}
+    async with vibemq.connect(broker.url) as mq:
+        await mq.publish("q", 1)
+    code, log = broker.end()
+    assert code == 0
+    assert "stopped" in log
+
+
+async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
+    process = Process(tmp_path / "data")
+    confirmed: list[int] = []
+    try:
+        async with vibemq.connect(process.url + "?reconnectmaxattempts=1") as mq:
+
+            async def publish() -> None:
+                try:
+                    for n in range(100_000):
+                        await mq.publish("q", n)
+                        confirmed.append(n)
+                except VibeMQError:
+                    return
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(publish)
+                while len(confirmed) < 50:
+                    await anyio.sleep(0.005)
+                code, _ = await anyio.to_thread.run_sync(process.end)
+                tasks.cancel_scope.cancel()
+        assert code == 0
+    finally:
+        process.end(signal.SIGKILL)
+    again = Process(tmp_path / "data")
+    try:
+        async with vibemq.connect(again.url) as mq:
+            stored = {m.json() for m in await mq.fetch("q", max=len(confirmed) + 10, timeout=2)}
+            assert set(confirmed) <= stored
+    finally:
+        again.end(signal.SIGKILL)
+
+
+def test_http_speaks_json_and_prometheus(broker: Process) -> None:
+    for path in ("/health", "/health/"):
+        status, kind, body = broker.get(path)
+        assert (status, kind) == (200, "application/json")
+    assert set(json.loads(body)) >= {
+        "is_healthy",
+        "status",
+        "active_connections",
+        "queue_count",
+        "in_flight_messages",
+        "total_messages_published",
+        "total_messages_delivered",
+        "memory_usage_mb",
+        "timestamp",
+    }
+    assert json.loads(broker.get("/metrics/")[2])["total_connections_accepted"] == 0
+    for path, headers in (("/metrics", {"Accept": "text/plain"}), ("/metrics/prometheus", {})):
+        _, kind, body = broker.get(path, **headers)
+        assert kind.startswith("text/plain; version=0.0.4")
+        names = {family.name for family in text_string_to_metric_families(body)}
+        assert {"vibemq_build_info", "vibemq_fsync_seconds", "vibemq_messages_published"} <= names
+    assert [broker.get(path)[0] for path in ("/livez", "/readyz", "/startupz", "/nothing")] == [200, 200, 200, 404]
+
+
+def test_a_token_protects_everything_but_the_probes(tmp_path: Path) -> None:
+    process = Process(tmp_path / "data", VIBEMQ_HTTP__TOKEN="s3cret")
+    try:
+        assert process.get("/metrics/")[0] == 401
+        assert process.get("/health/", Authorization="Bearer wrong")[0] == 401
+        assert process.get("/health/", Authorization="Bearer s3cret")[0] == 200
+        assert process.get("/readyz")[0] == 200
+    finally:
+        process.end(signal.SIGKILL)
+
+
+def test_a_wrong_setting_is_one_sentence(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [*SERVE, "--data-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=os.environ | {"VIBEMQ_LIMITS__MAX_CONECTIONS": "5"},
+    )
+    assert result.returncode == 2
+    assert "limits.max_conections" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,102 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibemq.config import Settings
+from vibemq.errors import ConfigInvalid
+from vibemq.settings import Loaded, load
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, Any]:
+    """Nothing of the machine that runs the tests is looked at."""
+    return {"environ": {}, "secrets_dir": tmp_path / "secrets", "default_file": tmp_path / "none.toml"}
+
+
+def read(places: dict[str, Any], **environ: str) -> Loaded:
+    return load(**(places | {"environ": environ}))
+
+
+def test_defaults(places: dict[str, Any]) -> None:
+    loaded = read(places)
+    assert loaded.settings == Settings()
+    assert loaded.origins == {}
+    assert [(listener.protocol, listener.host) for listener in loaded.settings.listeners] == [("native", "127.0.0.1")]
+    assert not loaded.settings.auth.enabled
+
+
+def test_the_nearest_place_wins_and_is_remembered(places: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "vibemq.toml"
+    file.write_text('weak_flush_ms = 1\n[log]\nlevel = "debug"\nformat = "json"\n[http]\nport = 1\n')
+    places["environ"] = {"VIBEMQ_LOG__LEVEL": "error", "VIBEMQ_HTTP__PORT": "2", "VIBEMQ_CONFIG": str(file)}
+    loaded = load(overrides={"http": {"port": 3, "host": None}}, **places)
+    settings = loaded.settings
+    assert (settings.weak_flush_ms, settings.log.level, settings.log.format) == (1, "error", "json")
+    assert (settings.http.port, settings.http.host) == (3, "127.0.0.1")
+    assert loaded.origins == {
+        "weak_flush_ms": str(file),
+        "log.level": "environment",
+        "log.format": str(file),
+        "http.port": "command line",
+    }
+
+
+def test_secrets_come_from_files(places: dict[str, Any], tmp_path: Path) -> None:
+    places["secrets_dir"].mkdir()
+    (places["secrets_dir"] / "vibemq_auth__token").write_text("from the folder\n")
+    named = tmp_path / "token"
+    named.write_text("from the named file\n")
+    token = read(places).settings.auth.token
+    assert token is not None
+    assert token.get_secret_value() == "from the folder"
+    loaded = read(places, VIBEMQ_AUTH__TOKEN_FILE=str(named))
+    assert loaded.settings.auth.token is not None
+    assert loaded.settings.auth.token.get_secret_value() == "from the named file"
+    assert "from the" not in repr(loaded)
+
+
+def test_listeners_are_a_list(places: dict[str, Any]) -> None:
+    loaded = read(places, VIBEMQ_LISTENERS='[{"protocol": "native", "port": 0}, {"protocol": "sexp"}]')
+    assert [(listener.protocol, listener.port) for listener in loaded.settings.listeners] == [
+        ("native", 0),
+        ("sexp", None),
+    ]
+
+
+def test_what_kubernetes_puts_into_the_environment_is_no_setting(places: dict[str, Any]) -> None:
+    names = {"VIBEMQ_PORT": "tcp://10.0.0.1:2925", "VIBEMQ_PORT_2925_TCP": "tcp://x", "VIBEMQ_SERVICE_HOST": "10.0.0.1"}
+    assert read(places, **names, VIBEMQ_URL="vibemq://x").settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"VIBEMQ_WEEK_FLUSH_MS": "1"}, "environment variable VIBEMQ_WEEK_FLUSH_MS names no setting"),
+        ({"VIBEMQ_LIMITS__MAX_CONECTIONS": "1"}, r"setting limits.max_conections \(from environment\) is unknown"),
+        ({"VIBEMQ_WEAK_FLUSH_MS": "0"}, r"setting weak_flush_ms \(from environment\) is not valid"),
+        ({"VIBEMQ_LISTENERS": "native"}, "lists and tables are written as JSON"),
+        ({"VIBEMQ_QUEUE_DEFAULTS": '{"durabilty": 1}'}, "unknown queue option 'durabilty'"),
+        ({"VIBEMQ_AUTH__SUPERUSER": "root"}, "superuser and superuser_password belong together"),
+        ({"VIBEMQ_AUTH__TOKEN": ""}, "token is empty"),
+        ({"VIBEMQ_AUTH__TOKEN_FILE": "/nowhere/token"}, "cannot read the secret /nowhere/token"),
+        ({"VIBEMQ_CONFIG": "/nowhere/vibemq.toml"}, "cannot read the settings file /nowhere/vibemq.toml"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigInvalid, match=sentence) as refused:
+        read(places, **environ)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_refused_secret_is_not_repeated(places: dict[str, Any]) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        read(places, VIBEMQ_AUTH__USERS='{"ann": {"password_hash": "s3cret", "supruser": true}}')
+    assert "s3cret" not in str(refused.value)
+
+
+def test_toml_that_is_none(places: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text("weak_flush_ms = = 1")
+    with pytest.raises(ConfigInvalid, match="is not valid TOML"):
+        load(file, **places)

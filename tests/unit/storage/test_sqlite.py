@@ -1,0 +1,278 @@
+"""What only the sqlite provider does: one flush per sync, rollback on a full disk, fail-stop, repair."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vibemq.errors import ConfigInvalid, StorageDamaged, StorageFailed, StorageFull
+from vibemq.model.options import Durability, QueueOptions
+from vibemq.model.records import (
+    DeadLettered,
+    DeadRemoved,
+    GroupCreated,
+    HandedOut,
+    MessagesAdded,
+    QueueChanged,
+    QueueCreated,
+    Settled,
+)
+from vibemq.storage import keys
+from vibemq.storage.blocks import block_infos
+from vibemq.storage.sqlite import PLUGIN
+from vibemq.storage.sqlite.connection import SqliteKV
+from vibemq.storage.sqlite.provider import SqliteStorage
+from vibemq.storage.sqlite.settings import SqliteSettings
+from vibemq.testing.storage_conformance import ALL, NO_LIMIT, added, assert_rows, letter, queue, sequences
+from vibemq.testing.storage_workload import TRANSIENT, comparable
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def storage(data_dir: Path) -> Iterator[SqliteStorage]:
+    store = SqliteStorage(data_dir, SqliteSettings())
+    store.open()
+    yield store
+    store.close()
+
+
+def limit_pages(storage: SqliteStorage, more: int) -> None:
+    """Let the database grow by so many pages, then be full."""
+    connection = storage._open_connection()
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages + more}")
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_a_sync_is_one_flush_however_many_batches(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from vibemq.storage.sqlite.provider import SqliteStorage\n"
+        "from vibemq.storage.sqlite.settings import SqliteSettings\n"
+        "from vibemq.testing.storage_conformance import added, queue\n"
+        "storage = SqliteStorage(Path(sys.argv[1]), SqliteSettings())\n"
+        "storage.open()\n"
+        "os.write(1, b'begin')\n"
+        "storage.append(queue())\n"
+        "for n in range(20):\n"
+        "    storage.append([added(1 + 10 * n, 10)])\n"
+        "os.write(1, b'sync')\n"
+        "storage.sync()\n"
+        "storage.sync()\n"
+        "os.write(1, b'end')\n"
+        "storage.close()\n"
+    )
+    trace = tmp_path / "trace"
+    calls = "trace=fsync,fdatasync,sync_file_range,write"
+    subprocess.run(
+        ["strace", "-f", "-e", calls, "-o", str(trace), sys.executable, "-c", program, str(tmp_path / "data")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    lines = trace.read_text().splitlines()
+    begin, sync, end = (
+        next(i for i, line in enumerate(lines) if f'"{word}"' in line) for word in ("begin", "sync", "end")
+    )
+    assert not [line for line in lines[begin:sync] if "sync(" in line], "an append must not flush"
+    assert len([line for line in lines[sync:end] if "sync(" in line]) == 1
+
+
+def test_a_full_disk_refuses_the_batch_and_changes_nothing(storage: SqliteStorage, data_dir: Path) -> None:
+    storage.append([*queue(), *queue(2, TRANSIENT), added(1, 10)])
+    storage.append([added(1, 3, queue_id=2), DeadLettered(2, 0, [letter(1, 1)])])
+    before, lsn = comparable(storage._state), storage._state.lsn
+    limit_pages(storage, 4)
+    changed = TRANSIENT.with_changes(max_attempts=7)
+    with pytest.raises(StorageFull, match="nothing was written"):
+        storage.append(
+            [QueueChanged(2, changed), DeadRemoved([1]), HandedOut(1, 0, [(1, 5)]), added(11, 100, size=1_000)]
+        )
+    assert comparable(storage._state) == before
+    assert storage._state.lsn == lsn
+    assert_rows(storage.read(1, 1, ALL, NO_LIMIT), range(1, 11))
+    assert_rows(storage.read(2, 1, ALL, NO_LIMIT), [1, 2, 3])
+    assert [dead.facts.dead_id for dead in storage.dead_letters()] == [1]
+    # The store goes on, and what it then says survives.
+    storage._open_connection().execute("PRAGMA max_page_count = 1000000")
+    assert storage.append([HandedOut(1, 0, [(1, 5)]), Settled(1, 0, [(1, 3)]), added(11, 2)]) == lsn + 1
+    storage.close()
+    again = SqliteStorage(data_dir, SqliteSettings())
+    state = again.open()
+    assert state.queues[1].groups[0].pending.runs() == [(4, 5)]
+    assert state.queues[1].next_sequence == 13
+    assert list(again.check()) == []
+    again.close()
+
+
+def test_a_full_disk_does_not_stop_upkeep(storage: SqliteStorage) -> None:
+    storage.append(queue())
+    for index in range(8):
+        storage.append([added(1 + index, 1, size=4_000)])
+    limit_pages(storage, 0)
+    storage.maintain()
+    assert_rows(storage.read(1, 1, ALL, NO_LIMIT), range(1, 9), size=4_000)
+
+
+def test_any_other_error_is_final(storage: SqliteStorage) -> None:
+    storage.append(queue())
+    storage._open_connection().execute("DROP TABLE kv")
+    with pytest.raises(StorageFailed):
+        storage.append([added(1, 1)])
+    for verb in (storage.sync, storage.maintain, storage.stats, lambda: storage.append([])):
+        with pytest.raises(StorageFailed):
+            verb()
+
+
+def test_a_failed_flush_is_final(storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.append(queue())
+
+    def fail(_file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(StorageFailed, match="Input/output"):
+            storage.sync()
+    with pytest.raises(StorageFailed):
+        storage.sync()
+    with pytest.raises(StorageFailed):
+        storage.append([added(1, 1)])
+
+
+def test_upkeep_joins_small_blocks(storage: SqliteStorage, data_dir: Path) -> None:
+    storage.append(queue())
+    for index in range(300):
+        storage.append([added(1 + index, 1, size=2_000)])
+
+    def blocks() -> list[int]:
+        return [info.rows for info in block_infos(SqliteKV(storage._open_connection(), "x"), 1)]
+
+    assert len(blocks()) == 300
+    storage.maintain()
+    assert len(blocks()) <= 4
+    storage.append([added(301, 1, size=2_000)])
+    storage.maintain()
+    assert len(blocks()) <= 4
+    assert sum(blocks()) == 301
+    assert_rows(storage.read(1, 1, ALL, NO_LIMIT), range(1, 302), size=2_000)
+
+
+def test_a_block_with_little_left_is_rewritten(storage: SqliteStorage) -> None:
+    storage.append([*queue(), added(1, 100, size=1_000), HandedOut(1, 0, [(1, 100)])])
+    storage.append([Settled(1, 0, [(1, 70)])])
+    assert sequences(storage.read(1, 1, ALL, NO_LIMIT)) == list(range(1, 101)), "not worth a rewrite yet"
+    storage.append([Settled(1, 0, [(71, 79), (81, 99)])])
+    assert sequences(storage.read(1, 1, ALL, NO_LIMIT)) == [80, 100]
+    storage.append([Settled(1, 0, [(80, 80), (100, 100)])])
+    kv = SqliteKV(storage._open_connection(), "x")
+    assert list(kv.scan(keys.BLOCK, keys.after(keys.BLOCK))) == []
+
+
+def test_a_transient_only_batch_writes_nothing(storage: SqliteStorage) -> None:
+    storage.append([*queue(1, TRANSIENT)])
+    changes = storage._open_connection().total_changes
+    first = storage._state.queues[1].next_sequence
+    storage.append([added(first, 50), HandedOut(1, 0, [(first, first + 49)]), Settled(1, 0, [(first, first + 49)])])
+    assert storage._open_connection().total_changes == changes
+    assert storage.stats().buffered_bytes == 0, "settled rows are let go"
+
+
+def test_not_a_database_is_damage(data_dir: Path, storage: SqliteStorage) -> None:
+    storage.append(queue())
+    storage.close()
+    (data_dir / "vibemq.sqlite").write_bytes(b"no database at all" * 1000)
+    with pytest.raises(StorageDamaged, match=r"vibemq\.sqlite"):
+        SqliteStorage(data_dir, SqliteSettings()).open()
+
+
+def test_a_damaged_state_value_refuses_to_open_and_is_repaired(data_dir: Path, storage: SqliteStorage) -> None:
+    storage.append([*queue(), *queue(2), added(1, 20), added(1, 20, queue_id=2)])
+    storage.append([HandedOut(1, 0, [(1, 10)]), Settled(1, 0, [(1, 4)]), DeadLettered(2, 0, [letter(1, 5)])])
+    storage.append([HandedOut(2, 0, [(1, 4)]), Settled(2, 0, [(1, 4)])])
+    storage.close()
+    with sqlite3.connect(data_dir / "vibemq.sqlite") as connection:
+        connection.execute("UPDATE kv SET value = zeroblob(40) WHERE key = ?", (keys.group_key(1, 0),))
+        connection.execute("UPDATE kv SET value = zeroblob(40) WHERE key = ?", (keys.queue_key(2),))
+    connection.close()
+    with pytest.raises(StorageDamaged):
+        SqliteStorage(data_dir, SqliteSettings()).open()
+    assert PLUGIN.repair is not None
+    problems = PLUGIN.repair(data_dir, SqliteSettings())
+    assert {"recovered-2", "starts over"} <= {
+        w for p in problems for w in ("recovered-2", "starts over") if w in p.what
+    }
+    again = SqliteStorage(data_dir, SqliteSettings())
+    state = again.open()
+    # Rather again than never: nothing that was stored is skipped.
+    assert state.queues[1].groups[0].head == 1
+    assert (state.queues[2].name, state.queues[2].groups[0].head) == ("recovered-2", 1)
+    assert state.queues[2].next_sequence == 21
+    assert [dead.facts.sequence for dead in again.dead_letters()] == [5]
+    assert_rows(again.read(1, 1, ALL, NO_LIMIT), range(1, 21))
+    assert list(again.check()) == []
+    again.append([QueueCreated(state.next_queue_id, "new", QueueOptions(), 1, "")])
+    again.close()
+    assert [path for path in data_dir.iterdir() if ".damaged-" in path.name]
+
+
+def test_broken_pages_are_survived_by_repair(data_dir: Path, storage: SqliteStorage) -> None:
+    storage.append(queue())
+    for index in range(60):
+        storage.append([added(1 + 50 * index, 50, size=500)])
+    storage.close()
+    path = data_dir / "vibemq.sqlite"
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 8192] = os.urandom(8192)
+    path.write_bytes(data)
+    assert PLUGIN.repair is not None
+    assert PLUGIN.repair(data_dir, SqliteSettings())
+    again = SqliteStorage(data_dir, SqliteSettings())
+    again.open()
+    saved = sequences(again.read(1, 1, ALL, NO_LIMIT))
+    assert len(saved) >= 1_000
+    assert list(again.check()) == []
+    again.close()
+
+
+def test_a_remote_directory_is_refused(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vibemq.storage.lock.REMOTE_TYPES", frozenset({_kind_of_here(data_dir)}))
+    with pytest.raises(ConfigInvalid, match="allow_remote"):
+        SqliteStorage(data_dir, SqliteSettings()).open()
+    store = SqliteStorage(data_dir, SqliteSettings(allow_remote=True))
+    store.open()
+    store.close()
+
+
+def _kind_of_here(path: Path) -> str:
+    from vibemq.storage.lock import file_system_of
+
+    return file_system_of(path).type
+
+
+def test_files_are_private(data_dir: Path, storage: SqliteStorage) -> None:
+    storage.append([*queue(), MessagesAdded(1, 1, 5, added(1, 1).rows)])
+    assert data_dir.stat().st_mode & 0o077 == 0
+    assert (data_dir / "vibemq.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_groups_of_a_transient_queue_keep_their_names_and_epochs(data_dir: Path, storage: SqliteStorage) -> None:
+    options = QueueOptions(durability=Durability.TRANSIENT)
+    storage.append([*queue(1, options), GroupCreated(1, 1, "spark", True, 1)])
+    storage.close()
+    again = SqliteStorage(data_dir, SqliteSettings(), now=lambda: 1_700_000_000_000)
+    state = again.open()
+    assert state.queues[1].groups[1].name == "spark"
+    assert state.queues[1].next_sequence == 1_700_000_000_000_000
+    assert {group.head for group in state.queues[1].groups.values()} == {1_700_000_000_000_000}
+    again.close()

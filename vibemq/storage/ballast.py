@@ -1,0 +1,79 @@
+"""A file of real blocks kept for the day the disk is full.
+
+A store writes new pages even to delete, so a full disk would stop the drain that could empty it. Giving the ballast up
+makes room for settlements and checkpoints, and for them alone: as long as it is `missing`, new messages are refused.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from vibemq.errors import StorageFull
+from vibemq.model.records import MessagesAdded, Record
+
+BALLAST_FILE = "ballast"
+DISK_PART = 16
+"""The ballast is at most one in so many bytes of the disk."""
+
+
+class Ballast:
+    """Owned by the process that owns the data directory, which exists."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._folder = folder
+        self._path = folder / BALLAST_FILE
+        self._wanted = size
+        self.missing = False
+        """Given up, or never had for want of room."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the blocks are really there."""
+        try:
+            return self._path.stat().st_blocks * 512 >= self._size()
+        except FileNotFoundError:
+            return False
+
+    def take(self) -> bool:
+        """Reserve the blocks when the disk has room for them twice over; return whether they are held.
+
+        Never raises for lack of space: a broker must be able to start on a full disk.
+        """
+        self.missing = not self._taken() and self._wanted > 0
+        return not self.missing and self._wanted > 0
+
+    def _taken(self) -> bool:
+        if self._wanted == 0 or self.held:
+            return True
+        size = self._size()
+        if shutil.disk_usage(self._folder).free < 2 * size:
+            return False
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def release(self) -> bool:
+        """Give the blocks back to the disk; return whether there were any."""
+        if not self._path.exists():
+            return False
+        self._path.unlink()
+        self.missing = True
+        return True
+
+    def refuse_messages(self, records: Sequence[Record]) -> None:
+        """Raise StorageFull for new messages while the ballast is missing: what room is left is for the drain."""
+        if self.missing and any(type(record) is MessagesAdded for record in records):
+            raise StorageFull(
+                f"the disk of {self._folder} is full, what is left of it is kept for draining the queues; "
+                f"free {2 * self._size() >> 20} MiB or more and publish again"
+            )
+
+    def _size(self) -> int:
+        return min(self._wanted, shutil.disk_usage(self._folder).total // DISK_PART)
