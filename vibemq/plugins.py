@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Any
 
 
@@ -16,8 +17,14 @@ def find(group: str, name: str) -> Any:
     try:
         for plugin in entry_points(group=f"vibemq.{group}", name=name):
             return plugin.load()
-        if not name.isidentifier():
-            raise LookupError(f"{group} plug-in {name!r}: no such name")
+        if name not in (known := names(group)):
+            raise LookupError(f"{group} plug-in {name!r}: no such name; known are {', '.join(known)}")
         return import_module(f"vibemq.{group}.{name}").PLUGIN
     except (ImportError, AttributeError) as exc:
         raise LookupError(f"{group} plug-in {name!r}: {exc}") from exc
+
+
+def names(group: str) -> list[str]:
+    """Of the installed plug-ins and of the folders, sorted. Imports none of them."""
+    folders = {module.name for module in iter_modules(import_module(f"vibemq.{group}").__path__) if module.ispkg}
+    return sorted(folders | {plugin.name for plugin in entry_points(group=f"vibemq.{group}")})

@@ -34,18 +34,25 @@ def main(data_dir: Path, seed: int) -> None:
     source = batches(seed)
     for _ in range(lsn):
         next(source)
-    print("ready", provider.stats().details["checkpointer_pid"], flush=True)
+    say("ready")
     threading.Thread(target=keep_up, args=(provider,), daemon=True).start()
     for number, (records, _) in enumerate(source, start=lsn + 1):
         assert provider.append(records) == number
         if number % 3 == 0:
             provider.sync()
-        print(number, flush=True)
+        say(str(number))
+
+
+def say(text: str) -> None:
+    # One write: two threads talk, and `print` writes the end of the line apart.
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def keep_up(provider: LmdbProvider) -> None:
     while True:
         provider.maintain()
+        say(f"applied {provider.stats().applied_lsn}")
         time.sleep(0.02)
 
 

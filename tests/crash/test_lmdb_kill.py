@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 NO_LIMIT = 1 << 40
 
 
-def run_and_kill(data_dir: Path, seed: int, seconds: float) -> int:
-    """Return the last lsn that the child saw appended."""
+def run_and_kill(data_dir: Path, seed: int, seconds: float, *, after_checkpoint: bool) -> int:
+    """Kill the child some time after it began, or after it heard of a checkpoint; return its last appended lsn."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.crash.lmdb_child", str(data_dir), str(seed)],
         stdout=subprocess.PIPE,
@@ -31,9 +31,19 @@ def run_and_kill(data_dir: Path, seed: int, seconds: float) -> int:
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline().startswith("ready")
+        lines: list[str] = []
+        if after_checkpoint:
+            applied = None
+            for line in child.stdout:
+                lines.append(line)
+                if line.startswith("applied"):
+                    if applied not in (None, line):
+                        break
+                    applied = line
         time.sleep(seconds)
         child.kill()
-        return max((int(line) for line in child.stdout if line.endswith("\n")), default=0)
+        lines += child.stdout
+        return max((int(line) for line in lines if line.endswith("\n") and line[0].isdigit()), default=0)
 
 
 def verify(data_dir: Path, seed: int, appended: int) -> tuple[int, int]:
@@ -64,8 +74,9 @@ def test_every_kill_leaves_a_prefix_with_everything_appended(tmp_path: Path) -> 
     print(f"seed {seed}")
     appended = applied = 0
     rng = random.Random(seed)
-    for _ in range(CYCLES):
-        appended = max(appended, run_and_kill(tmp_path / "data", seed, rng.uniform(0.5, 1.3)))
+    for cycle in range(CYCLES):
+        seconds, after_checkpoint = rng.uniform(0.0, 0.5), cycle % 2 == 1
+        appended = max(appended, run_and_kill(tmp_path / "data", seed, seconds, after_checkpoint=after_checkpoint))
         appended, applied = verify(tmp_path / "data", seed, appended)
     assert applied > 0, "no checkpoint ever ran"
 
@@ -84,7 +95,7 @@ def checkpointers(data_dir: Path) -> list[int]:
 
 
 def test_no_checkpointer_outlives_its_broker(tmp_path: Path) -> None:
-    run_and_kill(tmp_path / "data", 1, 0.8)
+    run_and_kill(tmp_path / "data", 1, 0.1, after_checkpoint=True)
     deadline = time.monotonic() + 5
     while checkpointers(tmp_path / "data") and time.monotonic() < deadline:
         time.sleep(0.05)

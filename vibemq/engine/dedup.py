@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vibemq.engine.queue import Queue
+from vibemq.model.options import DEDUP_IDS_MAX
 from vibemq.model.records import MessageExtra
 
 
@@ -20,10 +21,10 @@ class Screened:
 
 
 def prune(queue: Queue, now: int) -> None:
-    """Forget ids whose window is over."""
+    """Forget ids whose window is over, and the oldest of too many."""
     oldest = now - queue.options.dedup_window_ms
     order = queue.dedup_order
-    while order and order[0][0] < oldest:
+    while order and (order[0][0] < oldest or len(order) > DEDUP_IDS_MAX):
         published_at, dedup_id = order.popleft()
         known = queue.dedup.get(dedup_id)
         if known is not None and known[1] == published_at:

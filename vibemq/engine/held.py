@@ -59,8 +59,10 @@ class Held:
         high = bisect_right(self._firsts, last)
         if low >= high:
             return []
-        if high - low == 1 and first <= self._firsts[low] and self._lasts[low] <= last:
-            return [self._take_whole(low)]
+        if high - low == 1 and first <= self._firsts[low]:
+            if self._lasts[low] <= last:
+                return [self._take_whole(low)]
+            return [self._take_front(low, last)]
         return self._take_cut(low, high, first, last)
 
     def _take_whole(self, index: int) -> Run:
@@ -71,6 +73,17 @@ class Held:
         if not self.count:
             self.earliest = NEVER
         return run
+
+    def _take_front(self, index: int, last: int) -> Run:
+        """The usual settlement of one message after the other: the stretch just begins later."""
+        first, stop = self._firsts[index], self._lasts[index]
+        count = last - first + 1
+        size = self._sizes[index] * count // (stop - first + 1)
+        self._firsts[index] = last + 1
+        self._sizes[index] -= size
+        self.size -= size
+        self.count -= count
+        return first, last
 
     def _take_cut(self, low: int, high: int, first: int, last: int) -> list[Run]:
         taken: list[Run] = []

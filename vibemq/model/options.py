@@ -58,6 +58,9 @@ class Priority(IntEnum):
 
 PRIORITY_MAX = 31
 QUEUE_NAME_UNITS_MAX = 256
+DEDUP_IDS_MAX = 250_000
+"""Most dedup ids a queue remembers: beyond it the oldest are forgotten before their window is over, so that a fast
+publisher cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ Part of the reducer (`state.py`); no function here knows groups' progress except
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 
-from vibemq.model.options import Retention
+from vibemq.model.options import DEDUP_IDS_MAX, Retention
 from vibemq.model.records import ALL_GROUPS, MessageExtra, MessagesAdded
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import Chunk, StoredQueue
@@ -106,6 +106,9 @@ def _add_dedup(queue: StoredQueue, dedup_id: bytes, sequence: int, published_at:
 def _prune_dedup(queue: StoredQueue, now: int, dirty: Dirty | None) -> None:
     oldest = now - queue.options.dedup_window_ms
     gone = list(takewhile(lambda item: item[1][1] < oldest, queue.dedup.items()))
+    surplus = len(queue.dedup) - DEDUP_IDS_MAX
+    if surplus > len(gone):
+        gone = list(islice(queue.dedup.items(), surplus))
     for dedup_id, (sequence, _) in gone:
         del queue.dedup[dedup_id]
         if dirty is not None:

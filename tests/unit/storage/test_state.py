@@ -1,5 +1,7 @@
 """The reducer, one rule at a time; tests/properties holds it against a naive model."""
 
+import pytest
+
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -266,3 +268,12 @@ def test_a_restart_forgets_transient_messages_and_never_reuses_a_sequence() -> N
     kept = state_of(*records)
     restart_transient(kept, 5_000)
     assert kept == state_of(*records)
+
+
+def test_a_fast_publisher_cannot_fill_the_dedup_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vibemq.storage.messages.DEDUP_IDS_MAX", 3)
+    batches = [
+        MessagesAdded(Q, n, 100, Rows.of([b"row"]), {0: MessageExtra(dedup_id=b"%d" % n)}) for n in range(1, 9)
+    ]
+    known = state_of(*batches).queues[Q].dedup
+    assert list(known) == [b"5", b"6", b"7", b"8"], "pruned before each addition, oldest first"

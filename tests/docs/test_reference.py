@@ -1,0 +1,115 @@
+"""The tables of the reference name everything there is, nothing else, and the right defaults."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from enum import IntEnum
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from tests.docs.pages import DOCS, first_cells
+from vibemq import errors
+from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Settings, StorageChoice, Tls, User
+from vibemq.errors import ErrorCode
+from vibemq.model.options import QueueOptions
+from vibemq.protocols.native.settings import NativeSettings
+from vibemq.server.prometheus import HISTOGRAMS, METRICS
+from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.memory.settings import MemorySettings
+from vibemq.storage.sqlite.settings import SqliteSettings
+
+REFERENCE = DOCS / "reference"
+SETTINGS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("", Settings),
+    ("log.", Log),
+    ("listeners[].", Listener),
+    ("listeners[].tls.", Tls),
+    ("listeners[].settings.", NativeSettings),
+    ("storage.", StorageChoice),
+    ("storage.settings.", LmdbSettings),
+    ("storage.settings.", SqliteSettings),
+    ("storage.settings.", MemorySettings),
+    ("limits.", Limits),
+    ("auth.", Auth),
+    ("auth.users.*.", User),
+    ("auth.users.*.permissions[].", Permission),
+    ("http.", Http),
+)
+
+
+def rows(path: Path) -> Iterator[tuple[str, str]]:
+    """(first cell, second cell) of every table row whose first cell is one word of code."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = re.match(r"\| `([^`]+)` \| (.*?) \|", line)
+        if found:
+            yield found[1], found[2].strip()
+
+
+def shown(value: Any) -> str:
+    """A default as the tables write it."""
+    if isinstance(value, IntEnum):
+        return value.name.lower()
+    if isinstance(value, str | Path):
+        return str(value)
+    return json.dumps(value)
+
+
+def documented_settings() -> set[tuple[str, str]]:
+    """(name, default) of every setting that is no group of others."""
+    found = set()
+    for prefix, model in SETTINGS:
+        for name, field in model.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            if _is_group(field.annotation) and not isinstance(default, dict | type(None)):
+                continue
+            found.add((prefix + name, "" if field.is_required() else shown(default)))
+    return found
+
+
+def _is_group(annotation: Any) -> bool:
+    """Whether the setting is a model, or a list of one that has rows of its own."""
+    if get_origin(annotation) is tuple:
+        return get_args(annotation)[0] is Listener
+    if get_origin(annotation) in (Union, UnionType):
+        return False
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def test_settings_and_their_defaults() -> None:
+    table = {(name, default.strip("`")) for name, default in rows(REFERENCE / "settings.md")}
+    assert table == documented_settings()
+
+
+def test_queue_options_and_their_defaults() -> None:
+    table = {name: default.strip("`") for name, default in rows(REFERENCE / "queue-options.md")}
+    options = QueueOptions()
+    assert table == {field.name: shown(getattr(options, field.name)) for field in fields(QueueOptions)}
+
+
+def test_error_codes() -> None:
+    codes = {name for name, _ in rows(REFERENCE / "errors.md")}
+    assert codes == {code.value for code in ErrorCode}
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_error_classes_exist_and_carry_the_code(code: ErrorCode) -> None:
+    [cell] = [cell for name, cell in rows(REFERENCE / "errors.md") if name == code]
+    for name in re.findall(r"`(\w+)`", cell):
+        assert getattr(errors, name).code is code
+
+
+def test_metrics() -> None:
+    names = {name for name in first_cells(REFERENCE / "metrics.md") if name.startswith("vibemq_")}
+    assert names == {metric.name for metric in METRICS} | {name for name, _, _ in HISTOGRAMS}
+
+
+def test_alert_rules_name_metrics_that_exist() -> None:
+    known = {metric.name for metric in METRICS}
+    known |= {name + suffix for name, _, _ in HISTOGRAMS for suffix in ("_sum", "_count", "_bucket")}
+    used = set(re.findall(r"vibemq_[a-z_]+", (DOCS / "howto" / "monitoring.md").read_text(encoding="utf-8")))
+    assert used <= known
