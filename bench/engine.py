@@ -1,6 +1,6 @@
-"""What the engine costs per message in processor time, without storage or sockets: publish, commit, hand out, settle in batches.
+"""What the engine costs per message in processor time: publish, commit, hand out, settle; no storage, no sockets.
 
-    python bench/engine.py [messages] [batch]
+python bench/engine.py [messages] [batch]
 """
 
 import sys

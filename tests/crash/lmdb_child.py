@@ -25,7 +25,14 @@ def batches(seed: int) -> Iterator[tuple[list[Record], Model]]:
         records = workload.batch(model)
         if records:
             model.apply(records)
+            forget_the_dead(model)
             yield records, model
+
+
+def forget_the_dead(model: Model) -> None:
+    """A group that is moved back may ask again for messages that were gone: nobody promises those."""
+    alive = {(queue_id, sequence) for queue_id in model.state.queues for sequence in model.alive(queue_id)}
+    model.rows = {key: row for key, row in model.rows.items() if key in alive}
 
 
 def main(data_dir: Path, seed: int) -> None:

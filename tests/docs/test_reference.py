@@ -45,7 +45,7 @@ SETTINGS: tuple[tuple[str, type[BaseModel]], ...] = (
 def rows(path: Path) -> Iterator[tuple[str, str]]:
     """(first cell, second cell) of every table row whose first cell is one word of code."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        found = re.match(r"\| `([^`]+)` \| (.*?) \|", line)
+        found = re.match(r"\| `([^`]+)` \|([^|]*)\|", line)
         if found:
             yield found[1], found[2].strip()
 

@@ -12,13 +12,11 @@ from vibemq.engine.queue import Added, Queue
 from vibemq.engine.retention import trim_log
 from vibemq.engine.sizes import span_for
 from vibemq.engine.state import State
-from vibemq.engine.turn import Turn
+from vibemq.engine.turn import Extras, Turn
 from vibemq.model.options import Durability, Overflow
-from vibemq.model.records import Dropped, MessageExtra, MessagesAdded, Reason
+from vibemq.model.records import Dropped, Reason
 from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
-
-Extras = dict[int, MessageExtra]
 
 
 def add(
@@ -36,13 +34,14 @@ def add(
     queue.published += rows.count
     queue.sizes.add(first, last, rows.size, turn.now, span_for(queue.options.message_ttl_ms))
     durability = queue.options.durability
-    turn.note(MessagesAdded(queue.queue_id, first, turn.now, rows, extras), durability)
+    turn.note_added(queue, first, rows, extras)
     if queue.holes:
         # After the rows: the gap must not move a group's head beyond the store's next sequence.
         turn.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
     if extras:
         _remember_extras(queue, first, extras, turn.now)
-    added = Added(queue, first, last, extras, redirected, holes=queue.holes)
+    hidden = _before_groups(queue, first, last, redirected)
+    added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes)
     queue.holes = []
     turn.added.append(added)
     queue.unseen.append(added)
@@ -67,11 +66,31 @@ def _remember_extras(queue: Queue, first: int, extras: Extras, now: int) -> None
             queue.dedup_order.append((now, extra.dedup_id))
 
 
+def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:
+    """What nobody waits for is gone from the store with the publish itself; a later group must not expect it."""
+    floor = min((group.start for group in queue.groups.values()), default=last + 1)
+    if first >= floor or queue.log is not None:
+        return redirected
+    hidden = RunSet([(first, min(last, floor - 1))])
+    for run in redirected.runs() if redirected is not None else ():
+        hidden.add(*run)
+    return hidden
+
+
 def show(state: State, turn: Turn, queue: Queue) -> None:
     """Let the groups see what has become visible, in order."""
     unseen = queue.unseen
     while unseen and unseen[0].visible:
-        _show_one(state, turn, queue, unseen.popleft())
+        added = unseen.popleft()
+        if not _is_plain(added):
+            _show_special(state, turn, queue, added)
+            continue
+        # Plain publishes that follow each other are shown as one.
+        last = added.last
+        while unseen and unseen[0].visible and unseen[0].first == last + 1 and _is_plain(unseen[0]):
+            last = unseen.popleft().last
+        queue.unseen_count -= last - added.first + 1
+        _enter_all(state, turn, queue, added.first, last)
     if queue.options.overflow is Overflow.DROP_OLDEST:
         trim_oldest(turn, queue)
     if queue.log is not None:
@@ -82,7 +101,11 @@ def show(state: State, turn: Turn, queue: Queue) -> None:
     queue.collect()
 
 
-def _show_one(state: State, turn: Turn, queue: Queue, added: Added) -> None:
+def _is_plain(added: Added) -> bool:
+    return not added.extras and added.hidden is None
+
+
+def _show_special(state: State, turn: Turn, queue: Queue, added: Added) -> None:
     first, last = added.first, added.last
     queue.unseen_count -= last - first + 1
     if added.extras:
@@ -92,17 +115,21 @@ def _show_one(state: State, turn: Turn, queue: Queue, added: Added) -> None:
             if extra.deliver_at > turn.now:
                 queue.delayed[first + index] = extra.deliver_at
     runs = [(first, last)]
-    if added.redirected is not None:
+    if added.hidden is not None:
         shown = RunSet(runs)
-        for run in added.redirected.runs():
+        for run in added.hidden.runs():
             shown.remove(*run)
         runs = shown.runs()
     for start, stop in runs:
-        if queue.log is not None:
-            queue.log.add(start, stop)
-        for group in queue.groups.values():
-            if stop >= group.start:
-                enter(state, turn, queue, group, max(start, group.start), stop)
+        _enter_all(state, turn, queue, start, stop)
+
+
+def _enter_all(state: State, turn: Turn, queue: Queue, first: int, last: int) -> None:
+    if queue.log is not None:
+        queue.log.add(first, last)
+    for group in queue.groups.values():
+        if last >= group.start:
+            enter(state, turn, queue, group, max(first, group.start), last)
 
 
 def pick(rows: Rows, extras: Extras | None, indexes: list[int]) -> tuple[Rows, Extras | None]:

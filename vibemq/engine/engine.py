@@ -99,6 +99,7 @@ class Engine:
                 self._answer_failed(turn, effect, error)
         for wait in outcome.waits:
             self._fail_wait(turn, wait, ticket, holes, error)
+        turn.close()
         state.owed += undo.owed_of(state, outcome.records, holes) + turn.records
         self._carry(turn)
         return Outcome(effects=turn.effects)
@@ -188,6 +189,7 @@ class Engine:
                     continue
                 expire(state, turn, queue)
                 dispatch(state, turn, queue, group)
+        turn.close()
         if state.owed_at < END and (turn.records or turn.gated or state.owed_at <= turn.now):
             self._pay(turn)
         ticket = self._issue(turn) if turn.records else 0

@@ -135,8 +135,8 @@ def _fill(state: State, turn: Turn, queue: Queue, group: Group, wanted: RunSet, 
         enter(state, turn, queue, group, first, last)
     for added in queue.unseen:
         absent.remove(added.first, added.last)
-        if added.redirected is not None:
-            for run in added.redirected.overlap(head, END):
+        if added.hidden is not None:
+            for run in added.hidden.overlap(head, END):
                 absent.add(*run)
     if absent:
         turn.note_settled(queue, group, absent.runs())

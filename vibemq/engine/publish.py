@@ -8,14 +8,14 @@ overflow.py    what fits
 from collections.abc import Sequence
 from typing import Any
 
-from vibemq.engine.adding import Extras, add, pick
+from vibemq.engine.adding import add, pick
 from vibemq.engine.dedup import Screened, screen
 from vibemq.engine.leaving import bury_unseen
 from vibemq.engine.overflow import fitting, full
 from vibemq.engine.queue import Parked, Queue
 from vibemq.engine.queues import find_or_create
 from vibemq.engine.state import State
-from vibemq.engine.turn import Turn, Wait
+from vibemq.engine.turn import Extras, Turn, Wait
 from vibemq.errors import Blocked, VibeMQError
 from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply

@@ -28,8 +28,10 @@ class Added:
     first: int
     last: int
     extras: dict[int, MessageExtra] | None
-    redirected: RunSet | None = None
-    """Overflow that went into the DLQ at once; never visible."""
+    hidden: RunSet | None = None
+    """Never visible: overflow that went into the DLQ at once, or what lies before the start of every group."""
+    redirected: int = 0
+    """How many went into the DLQ."""
     visible: bool = False
     """Its policy says that it may be handed out."""
     replayed: list[int] | None = None

@@ -15,12 +15,11 @@ from vibemq.model.runs import Run, run_count
 
 def settle(state: State, turn: Turn, command: Settle) -> None:
     consumer = state.consumer(command.session, command.consumer)
-    asked = sum(last - first + 1 for first, last in command.runs if first <= last)
-    held: list[Run] = []
+    asked = _asked(command.runs)
     if consumer is not None:
-        for first, last in command.runs:
-            held += consumer.held.take(first, last)
-        found = run_count(held)
+        before = consumer.held.count
+        held = _take(consumer, command.runs)
+        found = before - consumer.held.count
         state.totals.unknown_settles += asked - found
         if held:
             consumer.group.in_flight -= found
@@ -29,6 +28,18 @@ def settle(state: State, turn: Turn, command: Settle) -> None:
     else:
         state.totals.unknown_settles += asked
     turn.answer(command, None)
+
+
+def _asked(runs: list[Run]) -> int:
+    if len(runs) == 1:
+        return max(0, runs[0][1] - runs[0][0] + 1)
+    return sum(last - first + 1 for first, last in runs if first <= last)
+
+
+def _take(consumer: Consumer, runs: list[Run]) -> list[Run]:
+    if len(runs) == 1:
+        return consumer.held.take(*runs[0])
+    return [run for first, last in runs for run in consumer.held.take(first, last)]
 
 
 def _apply(state: State, turn: Turn, consumer: Consumer, held: list[Run], count: int, command: Settle) -> None:
@@ -58,7 +69,7 @@ def _after_settling(turn: Turn, consumer: Consumer) -> None:
 
 def extend(state: State, turn: Turn, command: Extend) -> None:
     consumer = state.consumer(command.session, command.consumer)
-    asked = sum(last - first + 1 for first, last in command.runs if first <= last)
+    asked = _asked(command.runs)
     found = 0
     if consumer is not None:
         timeout = consumer.ack_timeout_ms if command.ack_timeout_ms is None else command.ack_timeout_ms

@@ -8,8 +8,11 @@ from vibemq.engine.queue import Added, Queue
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
 from vibemq.model.options import Durability
-from vibemq.model.records import HandedOut, Record, Settled
+from vibemq.model.records import HandedOut, MessageExtra, MessagesAdded, Record, Settled
+from vibemq.model.rows import Rows, join_rows
 from vibemq.model.runs import Run
+
+Extras = dict[int, MessageExtra]
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +33,19 @@ class Asked(Protocol):
 
 
 class Turn:
-    __slots__ = ("_settled", "added", "dirty", "durability", "effects", "freed", "gated", "now", "records", "waits")
+    __slots__ = (
+        "_parts",
+        "_settled",
+        "added",
+        "dirty",
+        "durability",
+        "effects",
+        "freed",
+        "gated",
+        "now",
+        "records",
+        "waits",
+    )
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -46,14 +61,36 @@ class Turn:
         self.freed: dict[Queue, None] = {}
         """Queues where a parked publisher may go on now."""
         self._settled: dict[Group, Settled] = {}
+        self._parts: list[Rows] = []
+        """Rows of the last record, while it is a MessagesAdded that may still grow."""
 
     # -- facts ----------------------------------------------------------------------------------------------------
 
     def note(self, record: Record, need: Durability) -> None:
         """Keep a fact. Those about queues and groups close the settlements gathered so far, which must come first."""
+        if self._parts:
+            self.close()
         self.records.append(record)
         if need > self.durability:
             self.durability = need
+
+    def note_added(self, queue: Queue, first: int, rows: Rows, extras: Extras | None) -> None:
+        """Plain publishes that follow each other become one record: the disk is paid per record."""
+        before = self.records[-1] if self._parts else None
+        if isinstance(before, MessagesAdded) and before.queue_id == queue.queue_id and not extras:
+            self._parts.append(rows)
+            return
+        self.note(MessagesAdded(queue.queue_id, first, self.now, rows, extras), queue.options.durability)
+        if not extras:
+            self._parts.append(rows)
+
+    def close(self) -> None:
+        """Nothing more is added to the last record."""
+        if len(self._parts) > 1:
+            record = self.records[-1]
+            assert isinstance(record, MessagesAdded)
+            record.rows = join_rows(self._parts)
+        self._parts = []
 
     def note_structure(self, record: Record, need: Durability = Durability.STRONG) -> None:
         self._settled.clear()

@@ -5,10 +5,11 @@ else that the outcome said has happened (settlements, hand-outs, new queues and 
 and stand before the records of the next outcome.
 """
 
+from collections import deque
 from dataclasses import replace
 
 from vibemq.engine.dead import put_back, remove
-from vibemq.engine.group import END
+from vibemq.engine.group import END, Group
 from vibemq.engine.queue import Added
 from vibemq.engine.state import State
 from vibemq.engine.turn import Turn
@@ -46,8 +47,7 @@ def vanish(turn: Turn, state: State, added: Added) -> None:
         _take_out_visible(turn, added)
     queue.published -= count
     queue.refused += count
-    if added.redirected is not None:
-        queue.redirected -= len(added.redirected)
+    queue.redirected -= added.redirected
     queue.holes = RunSet([*added.holes, *queue.holes, (first, last)]).runs()
     queue.dedup = {key: known for key, known in queue.dedup.items() if not first <= known[0] <= last}
     turn.free(queue)
@@ -64,9 +64,16 @@ def _take_out_visible(turn: Turn, added: Added) -> None:
             held = consumer.held.take(first, last)
             group.in_flight -= run_count(held)
             lost = lost + held
+        _forget_spent(group, RunSet([(first, last)]))
         group.forget_history(lost)
         group.tally.dropped += run_count(lost)
         turn.touch(queue, group)
+
+
+def _forget_spent(group: Group, gone: RunSet) -> None:
+    """Of vanished messages nothing is recorded as settled either."""
+    kept = [(at, _minus(runs, gone)) for at, runs in group.spent]
+    group.spent = deque((at, runs) for at, runs in kept if runs)
 
 
 def owed_of(state: State, records: list[Record], holes: Holes) -> list[Record]:

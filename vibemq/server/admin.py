@@ -131,8 +131,9 @@ class Admin:
         ids = [letter.facts.dead_id for letter in letters]
         rows = Rows.of([replay_row(letter) for letter in letters])
         extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
+        origins = _origins(letters)
         counted = await self._inner.ask(
-            lambda session, token: ReplayDead(session, token, queue, ids, rows, extras or None)
+            lambda session, token: ReplayDead(session, token, queue, ids, rows, extras or None, origins)
         )
         return int(counted.count)
 
@@ -140,19 +141,39 @@ class Admin:
         if arguments.keys() <= {"ids", "dry_run"} and arguments.get("ids") and not arguments.get("dry_run"):
             # By number alone nothing need be read, so that letters with damaged rows can be removed too.
             ids = sorted(LetterFilter.of(arguments).ids or ())
-            counted = await self._inner.ask(lambda session, token: PurgeDead(session, token, ids))
-            return {"count": counted.count, "next": ids[-1], "done": True}
+            purged = await self._purge_ids(ids, await self._readable(ids))
+            return {"count": purged, "next": ids[-1], "done": True}
         letters, last, done = await self._scan(arguments)
         purged = len(letters)
         if letters and not arguments.get("dry_run"):
-            ids = [letter.facts.dead_id for letter in letters]
-            purged = int((await self._inner.ask(lambda session, token: PurgeDead(session, token, ids))).count)
+            purged = await self._purge_ids([letter.facts.dead_id for letter in letters], letters)
         return {"count": purged, "next": last, "done": done}
+
+    async def _purge_ids(self, ids: list[int], letters: list[DeadLetter]) -> int:
+        origins = _origins(letters)
+        counted = await self._inner.ask(lambda session, token: PurgeDead(session, token, ids, origins))
+        return int(counted.count)
+
+    async def _readable(self, ids: list[int]) -> list[DeadLetter]:
+        """The letters among the ids whose rows are sound."""
+        letters: list[DeadLetter] = []
+        for dead_id in ids:
+            try:
+                letter = await self._store.call(self._store.provider.dead_letter, dead_id)
+            except StorageDamaged:
+                continue
+            if letter is not None:
+                letters.append(letter)
+        return letters
 
     async def _scan(self, arguments: Arguments) -> tuple[list[DeadLetter], int, bool]:
         """(letters that fit, dead_id up to which was looked at, whether that was the end)."""
         wanted, limit, now = LetterFilter.of(arguments), limit_of(arguments), self._clock.now()
         after = number_of(arguments, "after", 0) or 0
+        last_wanted = None
+        if wanted.ids is not None:
+            after = max(after, min(wanted.ids, default=1) - 1)
+            last_wanted = max(wanted.ids, default=0)
         found: list[DeadLetter] = []
         size = 0
         for _ in range(SCAN_MAX // SCAN_BATCH):
@@ -168,6 +189,8 @@ class Admin:
                     found.append(letter)
                     size += len(letter.row)
             after = max(after, skipped)
+            if last_wanted is not None and after >= last_wanted:
+                return found, after, True
         return found, after, False
 
     def _dead_letters(self, after: int, queue: str | None) -> tuple[list[DeadLetter], int]:
@@ -210,6 +233,11 @@ def _first_of(runs: Iterable[Run], start: int, limit: int) -> list[Run]:
             chosen.append((low, high))
             limit -= high - low + 1
     return chosen
+
+
+def _origins(letters: list[DeadLetter]) -> dict[int, int]:
+    """dead_id -> queue_id, for the queues' counts."""
+    return {letter.facts.dead_id: letter.queue_id for letter in letters}
 
 
 def _origin_is_gone(queues: list[str]) -> QueueNotFound:
