@@ -12,13 +12,14 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from tests.docs.pages import DOCS, first_cells
+from tests.docs.pages import DOCS, Block, blocks, first_cells, pages
 from vibemq import errors
 from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Settings, StorageChoice, Tls, User
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.server.prometheus import HISTOGRAMS, METRICS
+from vibemq.settings import load
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.memory.settings import MemorySettings
 from vibemq.storage.sqlite.settings import SqliteSettings
@@ -83,6 +84,19 @@ def _is_group(annotation: Any) -> bool:
 def test_settings_and_their_defaults() -> None:
     table = {(name, default.strip("`")) for name, default in rows(REFERENCE / "settings.md")}
     assert table == documented_settings()
+
+
+TOML = [block for page in pages() for block in blocks(page) if block.words == ("toml",)]
+
+
+@pytest.mark.parametrize("block", TOML, ids=lambda block: block.place)
+def test_settings_files_are_valid(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "vibemq.toml"
+    file.write_text(block.text, encoding="utf-8")
+    # What the page says comes from a secret.
+    secrets = {"VIBEMQ_AUTH__SUPERUSER_PASSWORD": "secret"} if "superuser =" in block.text else {}
+    loaded = load(file, environ=secrets, secrets_dir=tmp_path / "none")
+    assert loaded.origins, block.place
 
 
 def test_queue_options_and_their_defaults() -> None:

@@ -22,10 +22,11 @@ from tests.integration.conditions import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-MESSAGES = 4000
-BATCH = 200
+MESSAGES = 3000
+BATCH = 150
 VICTIM = MESSAGES // 2 + 7
-ONLY_JOURNAL = "[storage.settings]\ncheckpoint_ms = 600000\n"
+ONLY_JOURNAL = "[storage.settings]\ncheckpoint_ms = 600000\nsegment_bytes = 65536\n"
+"""Segments so small that others follow the damaged one: where the journal just ends, nothing tells a cut."""
 
 
 @pytest.fixture
@@ -47,22 +48,21 @@ async def publish(broker: BrokerProcess) -> Book:
     return book
 
 
-async def drained(broker: BrokerProcess, book: Book, *, missing: int) -> int:
+async def drained(broker: BrokerProcess, book: Book) -> int:
     """Take everything there is; the number of dead letters."""
     with running(broker):
-        async with vibemq.connect(broker.url) as mq, mq.subscribe("q", prefetch=500) as messages:
-            with anyio.move_on_after(20):
-                async for message in messages:
-                    body = message.json()
-                    assert body["fill"] == "x" * 100
-                    book.received.add(body["n"])
-                    message.ack()
-                    if len(book.lost) <= missing:
-                        break
+        async with vibemq.connect(broker.url) as mq:
+            await until(lambda: gone(mq, book), anyio.sleep)
             info = await mq.queue_info("q")
             assert info is not None
         assert broker.stop() == 0
     return info.dead
+
+
+async def gone(mq: vibemq.Client, book: Book) -> bool:
+    await book.drain(mq, "q", patience=0.3)
+    info = await mq.queue_info("q")
+    return info is not None and info.ready == info.in_flight == 0
 
 
 def damage_journal(data: Path, how: str) -> None:
@@ -84,11 +84,6 @@ async def test_a_damaged_journal_is_refused_and_the_rest_saved(tmp_path: Path, h
         book = await publish(broker)
         broker.kill()
     damage_journal(data, how)
-    if how == "truncate":
-        # All of the tail is gone; only a record in a later segment could tell that it was durable.
-        assert await drained(broker, book, missing=len([n for n in book.confirmed if n >= VICTIM - BATCH])) == 0
-        assert set(range(VICTIM - BATCH)) <= book.received
-        return
     said = serve(data)
     assert said.code == 1
     assert said.error.startswith("error STORAGE_DAMAGED: ")
@@ -103,9 +98,10 @@ async def test_a_damaged_journal_is_refused_and_the_rest_saved(tmp_path: Path, h
     assert repaired.code == 0, repaired.out + repaired.err
     assert "not saved: journal record" in repaired.out
     assert check(data).code == 0
-    await drained(broker, book, missing=BATCH)
+    assert await drained(broker, book) == 0
     assert VICTIM in book.lost
-    assert len(book.lost) <= BATCH, "the batch of the damaged record is lost and nothing else"
+    most = 2 if how != "truncate" else 4
+    assert len(book.lost) <= most * BATCH, "the batches whose bytes are damaged are lost and nothing else"
 
 
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
@@ -129,7 +125,7 @@ async def test_a_damaged_value_is_moved_aside(tmp_path: Path, provider: str, rep
         assert repaired.code == 0, repaired.out + repaired.err
         assert "not saved: " in repaired.out
         assert check(data).code == 0
-    dead = await drained(broker, book, missing=MESSAGES // 2)
+    dead = await drained(broker, book)
     assert VICTIM in book.lost
     assert len(book.lost) < MESSAGES, "its neighbours in other blocks are sound"
     if not repair:
@@ -171,9 +167,3 @@ async def test_a_damaged_lmdb_file_never_kills_the_broker(tmp_path: Path, how: s
         assert broker.stop() == 0
     assert book.received <= book.confirmed | {MESSAGES}
     assert MESSAGES in book.received
-
-
-async def gone(mq: vibemq.Client, book: Book) -> bool:
-    await book.drain(mq, "q", patience=0.3)
-    info = await mq.queue_info("q")
-    return info is not None and info.ready == info.in_flight == 0

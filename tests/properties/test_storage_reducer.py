@@ -15,6 +15,7 @@ from vibemq.model.records import (
     GroupDeleted,
     GroupMoved,
     HandedOut,
+    MessageExtra,
     MessagesAdded,
     QueueCreated,
     QueueDeleted,
@@ -37,6 +38,7 @@ class Naive:
         self.groups: dict[int, dict[int, dict[int, str]]] = {}
         self.dropped: dict[int, set[int]] = {}
         self.dead: dict[int, tuple[int, int]] = {}
+        self.extras: dict[tuple[int, int], MessageExtra] = {}
 
     def apply(self, record: Record) -> None:
         match record:
@@ -54,6 +56,7 @@ class Naive:
                 self.groups[q][record.group_id] = self._from(q, record.head)
             case MessagesAdded(queue_id=q):
                 self.next[q] += record.rows.count
+                self.extras.update(((q, record.first_sequence + i), e) for i, e in (record.extras or {}).items())
                 for words in self.groups[q].values():
                     words.update((record.first_sequence + i, "fresh") for i in range(record.rows.count))
             case HandedOut() | Settled() | Dropped():
@@ -118,9 +121,12 @@ def test_the_reducer_agrees_with_one_word_per_message(random: Random, batches: i
             assert fresh == {s for s, word in words.items() if word == "fresh"}
             assert not group.taken or group.taken.first > group.head
             assert set(group.attempts) <= set(group.pending)
-        # Facts about messages never outlive them, and chunks cover what waits.
-        assert set(queue.expires) | set(queue.delayed) <= waiting
-        assert all(set(runs) <= waiting | dead for runs in queue.priorities.values())
+        # Facts about messages live exactly as long as they do, and chunks cover what waits.
+        extras = {s: naive.extras[queue_id, s] for s in waiting | dead if (queue_id, s) in naive.extras}
+        assert queue.expires == {s: e.expires_at for s, e in extras.items() if s in waiting and e.expires_at}
+        assert set(queue.delayed) <= {s for s, e in extras.items() if s in waiting and e.deliver_at}
+        stored = {s: priority for priority, runs in queue.priorities.items() for s in runs}
+        assert stored == {s: e.priority for s, e in extras.items() if e.priority != 1}
         assert all(runs for runs in queue.priorities.values())
         covered = {s for chunk in queue.chunks for s in range(chunk.first, chunk.last + 1)}
         assert waiting <= covered

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import logging
 import os
+import resource
 import signal
 import sys
 from typing import Any
@@ -32,6 +33,9 @@ def serve(settings: Settings) -> int:
         ConfigInvalid, StorageError: nothing was served.
     """
     logs.set_up(settings.log)
+    # Every connection is an open file, and the soft limit is often as low as 1024.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
     return anyio.run(_serve, settings, backend="asyncio", backend_options=options)

@@ -85,12 +85,15 @@ class Keeper:
         try:
             await self._store.maintain()
             self._condition.storage = await self._store.call(self._store.provider.stats)
+            self._condition.memory_bytes = resident_bytes()
         except StorageFailed as error:
             self._fatal(error)
             return
         except StorageError as error:
             log.error("storage maintenance: %s", error)
-        self._condition.memory_bytes = resident_bytes()
+        except OSError as error:
+            # No file descriptors left, say. Whoever is connected is served on, and the next round may have some.
+            log.error("housekeeping: %s", error)
         self._watch_the_marks()
 
     def _watch_the_marks(self) -> None:

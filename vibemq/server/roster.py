@@ -1,6 +1,8 @@
 """Who is connected: admission, numbers, sessions, and the peers that have stopped reading."""
 
 import asyncio
+import resource
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from vibemq.server.connection import Connection
 
 
+FILES_KEPT = 64
+"""Open files that connections must leave to storage, logs and probes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entrance:
     """What a listener gives to each of its connections."""
@@ -27,6 +33,14 @@ class Entrance:
     plugin: Plugin
     settings: Any
     """The protocol's own, already checked."""
+
+
+def connections_max(wanted: int, open_files: int) -> int:
+    """As many connections as are wanted (0 = any number) and as leave open files to storage."""
+    if open_files == resource.RLIM_INFINITY:
+        return wanted or sys.maxsize
+    room = max(1, open_files - min(FILES_KEPT, open_files // 2))
+    return min(wanted or room, room)
 
 
 class Roster:
@@ -53,6 +67,7 @@ class Roster:
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[Connection, float] = {}
         """Not yet authenticated, oldest first, with the moment they came."""
+        self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._last_number = 0
         self.stuck: dict[Connection, tuple[float, int]] = {}
         """Connections whose socket takes nothing: since when, and with how many bytes waiting."""
@@ -147,8 +162,8 @@ class Roster:
         if not self._arrivals.allows(host, self._loop.time()):
             self._metrics.rate_limited += 1
             return RateLimited(f"more than {limits.connections_per_ip_per_minute} connections per minute from {host}")
-        if limits.max_connections and len(self._connections) >= limits.max_connections:
-            return ConnectionLimit(f"the broker serves {limits.max_connections} connections already; try again later")
+        if len(self._connections) >= self._most:
+            return ConnectionLimit(f"the broker serves {self._most} connections already; try again later")
         if limits.max_unauthenticated and len(self._strangers) >= limits.max_unauthenticated:
             self._forget_friends()
             if len(self._strangers) >= limits.max_unauthenticated:

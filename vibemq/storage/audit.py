@@ -3,14 +3,19 @@
 from collections.abc import Iterable, Iterator
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.options import QueueOptions
+from vibemq.model.options import Durability, QueueOptions
+from vibemq.model.records import Dropped, Reason
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage import keys, values
 from vibemq.storage.blocks import BlockInfo, block_infos, decode_block, last_of, load_block, put_block
+from vibemq.storage.dead import DeadTable
+from vibemq.storage.dirty import Dirty
 from vibemq.storage.encoding import GARBAGE, seal, unseal
 from vibemq.storage.interface import Problem
-from vibemq.storage.kv import KV, LOADERS, load_one, write_state
+from vibemq.storage.kv import KV, LOADERS, load_one, load_state, write_dirty, write_state
+from vibemq.storage.liveness import gaps, waiting_runs
+from vibemq.storage.state import apply
 
 
 def audit(kv: KV) -> Iterator[Problem]:
@@ -80,6 +85,31 @@ def _audit_dead(kv: KV, state: StoredState, held: dict[int, RunSet]) -> Iterator
             yield Problem(what, kv.where, None, name, sequence, sequence, repairable=True)
     if count != state.dead_count:
         yield Problem(f"{count} dead letters are stored, {state.dead_count} are counted", kv.where, repairable=True)
+
+
+def drop_missing(kv: KV) -> list[Problem]:
+    """Take the messages that no block holds out of their queues, so that nobody waits for them; name them all.
+
+    The last step of a repair, when the blocks are as sound as they will ever be.
+    """
+    state, dirty, problems = load_state(kv), Dirty(), []
+    for queue in list(state.queues.values()):
+        if queue.deleted or queue.options.durability is Durability.TRANSIENT:
+            continue
+        held = RunSet()
+        for info in block_infos(kv, queue.queue_id):
+            for part in load_block(kv, queue.queue_id, info, queue.name):
+                held.add(part.first_sequence, last_of(part))
+        waiting = waiting_runs(queue, 1, queue.next_sequence - 1)
+        missing = [gap for run in waiting for gap in gaps(held, *run)]
+        if missing:
+            apply(state, Dropped(queue.queue_id, missing, Reason.PURGED), DeadTable(), dirty)
+        for first, last in missing:
+            text = f"messages {first} to {last} of queue {queue.name} are lost"
+            problems.append(Problem(text, kv.where, None, queue.name, first, last))
+    if problems:
+        write_dirty(kv, state, dirty)
+    return problems
 
 
 # -- saving -------------------------------------------------------------------------------------------------------

@@ -165,10 +165,12 @@ class Workload:
     def _added(self, queue: StoredQueue) -> MessagesAdded:
         count = self._random.choice((1, 2, 5, 40))
         extras: dict[int, MessageExtra] = {}
+        # Dense ones too: neighbours of one priority are stored as a run, which partly leaves.
+        density, priorities = self._random.choice(((0.2, (0, 1, 3)), (0.95, (3,))))
         for index in range(count):
-            if self._random.random() < 0.2:
+            if self._random.random() < density:
                 extras[index] = MessageExtra(
-                    priority=self._random.choice((0, 1, 3)),
+                    priority=self._random.choice(priorities),
                     expires_at=self._random.choice((0, self.now + 10_000)),
                     deliver_at=self._random.choice((0, self.now + 5_000)),
                     dedup_id=self._random.choice((b"", f"{queue.queue_id}-{queue.next_sequence + index}".encode())),

@@ -270,8 +270,7 @@ def test_damage_in_the_journal_is_refused_and_repaired(provider: LmdbProvider, t
     again = LmdbProvider(tmp_path / "crashed", SMALL)
     with pytest.raises(StorageDamaged, match="repair"):
         again.open()
-    (problem,) = repair(tmp_path / "crashed", SMALL)
-    assert "6 to 6" in problem.what
+    assert any("records 6 to 6" in problem.what for problem in repair(tmp_path / "crashed", SMALL))
     again.open()
     assert sequences(again, 1, 4) == [1, 2, 3, 4]
     assert sequences(again, 6) == [6, 7, 8, 9, 10]

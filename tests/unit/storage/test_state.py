@@ -126,6 +126,14 @@ def test_extras_are_kept_and_cleaned_up() -> None:
     assert (queue.priorities, queue.expires, queue.delayed) == ({}, {}, {})
 
 
+def test_a_run_of_one_priority_leaves_in_parts() -> None:
+    extra = MessageExtra(priority=3)
+    batch = add(1, 4, i0=extra, i1=extra, i2=extra, i3=extra)
+    other = GroupCreated(Q, 1, "other", True, 1)
+    queue = queue_of(other, batch, Settled(Q, 1, [(1, 1), (3, 3)]), Settled(Q, 0, [(1, 4)]))
+    assert {p: runs.runs() for p, runs in queue.priorities.items()} == {3: [(2, 2), (4, 4)]}
+
+
 def test_a_delay_stays_until_every_group_has_handed_out() -> None:
     batch = add(1, 1, i0=MessageExtra(deliver_at=500))
     other = GroupCreated(Q, 1, "other", True, 1)
@@ -272,8 +280,6 @@ def test_a_restart_forgets_transient_messages_and_never_reuses_a_sequence() -> N
 
 def test_a_fast_publisher_cannot_fill_the_dedup_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vibemq.storage.messages.DEDUP_IDS_MAX", 3)
-    batches = [
-        MessagesAdded(Q, n, 100, Rows.of([b"row"]), {0: MessageExtra(dedup_id=b"%d" % n)}) for n in range(1, 9)
-    ]
+    batches = [MessagesAdded(Q, n, 100, Rows.of([b"row"]), {0: MessageExtra(dedup_id=b"%d" % n)}) for n in range(1, 9)]
     known = state_of(*batches).queues[Q].dedup
     assert list(known) == [b"5", b"6", b"7", b"8"], "pruned before each addition, oldest first"

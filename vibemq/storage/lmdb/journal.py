@@ -32,6 +32,13 @@ SEGMENT_BYTES = 16 << 20
 ZEROES = bytes(1 << 20)
 FREE_SEGMENTS_MAX = 12
 NEW_SUFFIX = ".new"
+_MENDS = {
+    errno.ENOSPC: "free space on its disk",
+    errno.EDQUOT: "free space on its disk or raise the quota",
+    errno.EMFILE: "raise the process's limit of open files",
+    errno.ENFILE: "raise the system's limit of open files",
+}
+"""Errors after which nothing was written and all is well, and what to do about them."""
 CHECKPOINT_ROOM = 1.5
 """Bytes that LMDB may take for a byte of journal."""
 
@@ -345,10 +352,11 @@ class Journal:
                 return segment
             return self._create(size)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            mend = _MENDS.get(error.errno or 0)
+            if mend is not None:
                 raise StorageFull(
                     f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
-                    "nothing was written, free space on its disk"
+                    f"nothing was written, {mend}"
                 ) from error
             raise self._fail("making a segment", error) from error
 

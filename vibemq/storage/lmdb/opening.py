@@ -35,6 +35,7 @@ def prepare(layout: Layout, *, now: int) -> None:
 
 def _make_whole(layout: Layout) -> None:
     """A file shorter than its header says is fine if what it lacks never held anything."""
+    whole_file(layout)
     missing = missing_bytes(layout.store)
     if not missing:
         return
@@ -55,3 +56,10 @@ def _make_whole(layout: Layout) -> None:
             offset=size,
             hint=REPAIR_HINT,
         )
+
+
+def whole_file(layout: Layout) -> None:
+    """Raise StorageDamaged when the file that every store has is not there, or has nothing in it."""
+    path = layout.data_file
+    if not path.exists() or not path.stat().st_size:
+        raise StorageDamaged("the file is missing or empty", path=str(path), offset=0, hint=REPAIR_HINT)

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import lmdb
 
-from vibemq.storage.audit import salvage
+from vibemq.errors import StorageDamaged
+from vibemq.storage.audit import drop_missing, salvage
 from vibemq.storage.disk import RealDisk
 from vibemq.storage.interface import Problem
 from vibemq.storage.lmdb.checkpoint import Checkpoint
 from vibemq.storage.lmdb.env import missing_bytes, open_reader, open_writer
 from vibemq.storage.lmdb.journal import Journal
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
+from vibemq.storage.lmdb.opening import whole_file
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.tables import translated, writing
 from vibemq.storage.lock import DirectoryLock
@@ -41,6 +43,8 @@ def repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:
         problems = _repair_store(layout)
         with translated(str(layout.data_file)), closing(open_writer(layout.store)) as env:
             problems += _repair_journal(env, layout, settings)
+            with writing(env, str(layout.data_file)) as kv:
+                problems += drop_missing(kv)
         info = read_store_info(data_dir)
         write_store_info(data_dir, StoreInfo(PROVIDER, VERSION, info.created_at if info is not None else 0))
         return problems
@@ -64,10 +68,13 @@ def _repair_store(layout: Layout) -> list[Problem]:
 
 def _pairs(layout: Layout, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]:
     """Every pair that LMDB still finds: from the front up to the first broken page, then from the back down to it."""
-    if not layout.data_file.exists():
-        return
     where = str(layout.data_file)
-    missing_bytes(layout.store)  # stretches a file that was cut short: the gap reads as zeros, and so as damaged
+    try:
+        whole_file(layout)
+        missing_bytes(layout.store)  # stretches a file that was cut short: the gap reads as zeros, and so as damaged
+    except StorageDamaged as damage:
+        problems.append(Problem(f"nothing of the store can be read: {damage}", where))
+        return
     with closing(open_reader(layout.store)) as env, env.begin() as transaction:
         seen: bytes | None = None
         for forward in (True, False):

@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Calls `work` once after any number of `wake`s. A StorageError is logged: the next append meets it as well."""
+    """Calls `work` once after any number of `wake`s. An error is logged: the next append meets it as well."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -36,5 +36,5 @@ class Upkeep:
                 return
             try:
                 self._work()
-            except StorageError as error:
+            except (StorageError, OSError) as error:
                 logger.warning("housekeeping: %s", error)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from vibemq.storage.audit import audit, salvage
+from vibemq.storage.audit import audit, drop_missing, salvage
 from vibemq.storage.interface import Problem
 from vibemq.storage.lock import DirectoryLock
 from vibemq.storage.migrate import create_tables
@@ -48,7 +48,9 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
         try:
             with transaction(target):
                 create_tables("sqlite", target)
-                problems += salvage(_pairs(path, problems), SqliteKV(target, str(path)))
+                kv = SqliteKV(target, str(path))
+                problems += salvage(_pairs(path, problems), kv)
+                problems += drop_missing(kv)
         finally:
             target.close()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())

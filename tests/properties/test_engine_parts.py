@@ -1,0 +1,154 @@
+"""The engine's run-keeping parts against plain dicts and lists."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.engine.backoff import retry_delay_ms
+from vibemq.engine.held import Held
+from vibemq.engine.later import Later
+from vibemq.engine.ready import Ready
+from vibemq.engine.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Sizes
+from vibemq.model.runs import RunSet, run_count
+
+small = st.integers(1, 40)
+runs = st.tuples(small, st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+steps = st.lists(st.tuples(st.sampled_from(["add", "take", "extend", "due"]), runs, st.integers(1, 20)), max_size=40)
+
+
+def members(found: list[tuple[int, int]]) -> list[int]:
+    return [s for first, last in found for s in range(first, last + 1)]
+
+
+@given(steps)
+def test_held_is_a_dict_of_deadlines(actions: list[tuple[str, tuple[int, int], int]]) -> None:
+    held, model = Held(), dict[int, int]()
+    for action, (first, last), instant in actions:
+        inside = [s for s in sorted(model) if first <= s <= last]
+        if action == "add":
+            if not inside:
+                held.add(first, last, instant, 10 * (last - first + 1))
+                model.update(dict.fromkeys(range(first, last + 1), instant))
+        elif action == "take":
+            assert members(held.take(first, last)) == inside
+            for sequence in inside:
+                del model[sequence]
+        elif action == "extend":
+            assert held.extend(first, last, instant) == len(inside)
+            model.update(dict.fromkeys(inside, instant))
+        else:
+            overdue = members(held.due(instant))
+            assert overdue == [s for s in sorted(model) if model[s] <= instant]
+            for sequence in overdue:
+                held.take(sequence, sequence)
+                del model[sequence]
+        assert members(held.runs()) == sorted(model)
+        assert held.count == len(model)
+        assert held.size == 10 * len(model)
+        assert all(held.earliest <= deadline for deadline in model.values())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "pop", "remove", "oldest"]), runs, st.integers(1, 9)), max_size=40),
+    st.dictionaries(st.integers(0, 3).filter(lambda level: level != 1), st.sets(small), max_size=3),
+)
+def test_ready_is_a_list_sorted_by_level_and_sequence(
+    actions: list[tuple[str, tuple[int, int], int]], priorities: dict[int, set[int]]
+) -> None:
+    level_of = {s: level for level, sequences in priorities.items() for s in sequences}
+    levels = {level: RunSet((s, s) for s in level_of if level_of[s] == level) for level in priorities}
+    ready, model = Ready(levels), set[int]()
+
+    def key(sequence: int) -> tuple[int, int]:
+        return -level_of.get(sequence, 1), sequence
+
+    for action, (first, last), count in actions:
+        inside = {s for s in model if first <= s <= last}
+        if action == "add" and not inside:
+            ready.add(first, last)
+            model |= set(range(first, last + 1))
+        elif action == "pop":
+            expected = sorted(model, key=key)[:count]
+            assert members(ready.pop(count)) == expected
+            model -= set(expected)
+        elif action == "remove":
+            assert set(members(ready.remove(first, last))) == inside
+            model -= inside
+        elif action == "oldest":
+            expected = sorted(model)[:count]
+            assert members(ready.oldest(count)) == expected
+            model -= set(expected)
+        assert members(ready.runs()) == sorted(model)
+        assert members(ready.ordered()) == sorted(model, key=key)
+        assert ready.count == len(model)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "pop", "remove"]), runs, st.integers(1, 30)), max_size=60))
+def test_later_is_a_dict_of_instants(actions: list[tuple[str, tuple[int, int], int]]) -> None:
+    later, model = Later(), dict[int, int]()
+    for action, (first, last), instant in actions:
+        if action == "add":
+            later.add(first, instant)
+            model[first] = instant
+        elif action == "pop":
+            assert sorted(later.pop_due(instant)) == sorted(s for s, due in model.items() if due <= instant)
+            model = {s: due for s, due in model.items() if due > instant}
+        else:
+            assert sorted(later.remove(first, last)) == sorted(s for s in model if first <= s <= last)
+            model = {s: due for s, due in model.items() if not first <= s <= last}
+        assert members(later.runs()) == sorted(model)
+        assert later.next_due() == (min(model.values()) if model else None)
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 100_000), st.integers(0, 5_000)), max_size=30))
+def test_sizes_of_whole_publishes_add_up_and_ages_never_flatter(publishes: list[tuple[int, int, int]]) -> None:
+    sizes, at, sequence = Sizes(), 0, 1
+    known: list[tuple[int, int, int]] = []
+    for count, size, gap in publishes:
+        at += gap
+        sizes.add(sequence, sequence + count - 1, size, at, 1_000)
+        known.append((sequence, sequence + count - 1, at))
+        sequence += count
+    assert sizes.between(1, sequence) == sizes.total == sum(size for _, size, _ in publishes)
+    for first, last, published_at in known:
+        assert published_at - 1_000 <= sizes.published_at(first) <= published_at
+        assert sizes.last_at(published_at - 1) < first or published_at == 0
+        assert sizes.between(first, first) + sizes.between(first + 1, last) == sizes.between(first, last)
+
+
+@given(st.sets(small), st.integers(1, 40))
+def test_keeping_sizes_of_some_messages_keeps_theirs(alive: set[int], step: int) -> None:
+    sizes = Sizes()
+    for sequence in range(1, 41):
+        sizes.add(sequence, sequence, 10 * sequence, sequence * 10_000 * step, 0)
+    sizes.keep(RunSet((s, s) for s in alive).runs())
+    assert all(sizes.between(s, s) == 10 * s for s in alive)
+    assert len(sizes) <= len(alive) + 1
+
+
+def test_neighbouring_publishes_share_chunks() -> None:
+    sizes = Sizes()
+    for sequence in range(1, 10_001):
+        sizes.add(sequence, sequence, 100, 0, 1_000)
+    assert len(sizes) == -(-10_000 // CHUNK_MESSAGES_MAX)
+    big = Sizes()
+    for sequence in range(1, 11):
+        big.add(sequence, sequence, CHUNK_BYTES_MAX // 2, 0, 1_000)
+    assert len(big) == 5
+
+
+@given(st.integers(1, 200), st.integers(1, 10_000), st.integers(0, 200_000), st.floats(0, 1, exclude_max=True))
+def test_a_retry_waits_between_half_and_all_of_its_delay(failed: int, base: int, cap: int, jitter: float) -> None:
+    delay = retry_delay_ms(failed, base_ms=base, max_ms=cap, jitter=jitter)
+    full = base << min(failed - 1, 40)
+    full = min(full, cap) if cap else full
+    assert full / 2 <= delay <= full
+
+
+@given(st.lists(runs, max_size=20))
+def test_weighing_counts_every_held_message(added: list[tuple[int, int]]) -> None:
+    held = Held()
+    for first, last in added:
+        if not held.take(first, last):
+            held.add(first, last, 1, 0)
+    held.weigh(lambda first, last: 7 * (last - first + 1))
+    assert held.size == 7 * run_count(held.runs())

@@ -1,0 +1,223 @@
+"""Who gets what, and when."""
+
+from tests.simulation.engine_driver import Driver, rows_of, sequences
+from vibemq.model.commands import Publish, SetCapacity, SetFlow, Settlement, StartAt, Subscribe
+from vibemq.model.effects import Deliver, Subscribed
+from vibemq.model.options import DeliveryMode, Durability
+from vibemq.model.records import HandedOut, Settled
+
+
+def test_a_new_subscriber_at_once_receives_the_backlog() -> None:
+    driver = Driver()
+    driver.publish(5)
+    assert driver.subscribe(2) == Subscribed("q", "", 1, 6)
+    assert driver.take() == {2: [1, 2, 3, 4, 5]}
+
+
+def test_single_messages_alternate_strictly() -> None:
+    driver = Driver()
+    driver.create()
+    for session in (1, 2, 3):
+        driver.subscribe(session)
+    for _ in range(6):
+        driver.publish(1)
+    assert driver.take() == {1: [1, 4], 2: [2, 5], 3: [3, 6]}
+
+
+def test_a_backlog_is_split_evenly_in_contiguous_stretches() -> None:
+    driver = Driver()
+    driver.create()
+    driver.subscribe(1)
+    driver.subscribe(2)
+    driver.publish(600)
+    by_session = driver.take()
+    assert [len(by_session[1]), len(by_session[2])] == [300, 300]
+    deliver = driver.records_of(HandedOut)[0]
+    assert deliver.runs == [(1, 600)]
+
+
+def test_one_hand_out_is_one_effect_with_merged_runs() -> None:
+    driver = Driver()
+    driver.create()
+    driver.subscribe(1)
+    driver.publish(500)
+    assert [d.runs for d in driver.delivers()] == [[(1, 500)]]
+
+
+def test_nobody_gets_more_than_its_capacity() -> None:
+    driver = Driver()
+    driver.subscribe(1, capacity_messages=2)
+    driver.publish(5)
+    assert driver.take() == {1: [1, 2]}
+    driver.settle(1, 1)
+    assert driver.take() == {1: [3]}
+
+
+def test_who_has_room_gets_what_the_full_one_cannot_take() -> None:
+    driver = Driver()
+    driver.subscribe(1, capacity_messages=1)
+    driver.subscribe(2, capacity_messages=10)
+    driver.publish(6)
+    by_session = driver.take()
+    assert (len(by_session[1]), len(by_session[2])) == (1, 5)
+
+
+def test_bytes_are_limited_and_overshot_by_one_message() -> None:
+    driver = Driver()
+    driver.subscribe(1, capacity_bytes=250)
+    driver.publish(10, size=100)
+    assert driver.take() == {1: [1, 2, 3]}
+    driver.settle(1, 1)
+    assert driver.take() == {1: [4]}
+
+
+def test_a_message_above_the_byte_limit_is_handed_out_alone() -> None:
+    driver = Driver()
+    driver.subscribe(1, capacity_bytes=10)
+    driver.publish(3, size=100)
+    assert driver.take() == {1: [1]}
+
+
+def test_credit_is_an_end() -> None:
+    driver = Driver()
+    driver.subscribe(1, credit=3)
+    driver.publish(5)
+    assert driver.take() == {1: [1, 2, 3]}
+    driver.settle(1, 1, 2, 3)
+    assert driver.take() == {}
+    driver.handle(SetCapacity(1, None, 1, 100, add_credit=1))
+    assert driver.take() == {1: [4]}
+
+
+def test_new_limits_count_for_what_is_held_already() -> None:
+    driver = Driver()
+    driver.subscribe(1, capacity_messages=4)
+    driver.publish(10, size=100)
+    driver.take()
+    driver.handle(SetCapacity(1, None, 1, 0))
+    driver.settle(1, 1, 2)
+    assert driver.take() == {}
+    driver.handle(SetCapacity(1, None, 1, 100, capacity_bytes=300))
+    assert driver.take() == {1: [5]}
+
+
+def test_subscribing_and_pausing_in_one_batch_delivers_nothing() -> None:
+    driver = Driver()
+    driver.publish(3)
+    driver.handle(Subscribe(1, None, 1, "q"), SetCapacity(1, None, 1, 0))
+    assert driver.take() == {}
+
+
+def test_a_session_whose_socket_is_full_is_skipped_and_delays_nobody() -> None:
+    driver = Driver()
+    driver.subscribe(1)
+    driver.subscribe(2)
+    driver.handle(SetFlow(1, False))
+    driver.publish(4)
+    assert driver.take() == {2: [1, 2, 3, 4]}
+    driver.handle(SetFlow(2, False))
+    driver.publish(1)
+    assert driver.take() == {}
+    driver.handle(SetFlow(1, True))
+    assert driver.take() == {1: [5]}
+
+
+def test_only_the_highest_consumer_priority_receives_without_spill_over() -> None:
+    driver = Driver()
+    driver.subscribe(1, priority=0)
+    driver.subscribe(2, priority=5, capacity_messages=2)
+    driver.publish(5)
+    assert driver.take() == {2: [1, 2]}
+    driver.close(2, clean=True)
+    assert driver.take() == {1: [1, 2, 3, 4, 5]}
+
+
+def test_priorities_are_strict_between_levels_and_fifo_within() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.PRIORITY_BASED)
+    for priority in (1, 3, 0, 3, 1, 31):
+        driver.publish(1, priority=priority)
+    driver.subscribe(1)
+    (deliver,) = driver.delivers()
+    assert sequences(deliver.runs) == [6, 2, 4, 1, 5, 3]
+
+
+def test_a_returned_message_keeps_its_priority() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.PRIORITY_BASED)
+    driver.subscribe(1, capacity_messages=1)
+    driver.publish(1, priority=3)
+    driver.publish(1)
+    driver.settle(1, 1, verb=Settlement.RELEASE)
+    assert driver.take() == {1: [1, 1]}
+
+
+def test_an_ordinary_queue_ignores_priorities() -> None:
+    driver = Driver()
+    driver.publish(1, priority=0)
+    driver.publish(1, priority=3)
+    driver.subscribe(1)
+    assert driver.take() == {1: [1, 2]}
+
+
+def test_delayed_messages_come_at_their_time_and_at_their_place() -> None:
+    driver = Driver()
+    driver.create()
+    driver.publish(1, deliver_at=driver.now + 500)
+    driver.publish(2)
+    driver.subscribe(1, capacity_messages=1)
+    assert driver.take() == {1: [2]}
+    assert driver.info().delayed == 1
+    driver.advance(500)
+    driver.settle(1, 2)
+    assert driver.take() == {1: [1]}
+
+
+def test_delays_survive_a_restart() -> None:
+    driver = Driver()
+    driver.publish(1, deliver_at=driver.now + 5_000)
+    driver.restart(down_ms=1_000)
+    driver.subscribe(1)
+    assert driver.take() == {}
+    driver.advance(4_000)
+    assert driver.take() == {1: [1]}
+
+
+def test_fan_out_without_ack_is_settled_by_its_hand_out() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITHOUT_ACK, durability=Durability.ASYNC)
+    driver.subscribe(1, capacity_messages=1)
+    driver.publish(5)
+    (deliver,) = driver.delivers()
+    assert deliver.settled
+    assert deliver.runs == [(1, 5)]
+    info = driver.info()
+    assert (info.in_flight, info.ready, info.counters["settled"]) == (0, 0, 5)
+
+
+def test_the_rows_of_such_a_hand_out_stay_readable_for_a_moment() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITHOUT_ACK)
+    driver.subscribe(1)
+    driver.publish(5)
+    assert driver.records_of(Settled) == []
+    driver.advance(1_000)
+    (settled,) = driver.records_of(Settled)
+    assert settled.runs == [(1, 5)]
+    driver.check()
+
+
+def test_the_subscribe_answer_of_a_new_durable_group_is_gated() -> None:
+    driver = Driver()
+    driver.create()
+    driver.publish(1)
+    driver.hold = True
+    told = driver.handle(Subscribe(1, "s", 1, "q", group="g", start=StartAt.BEGINNING))
+    assert [type(effect) for effect in told] == [Deliver]
+    assert driver.waiting[0].gated
+
+
+def test_who_publishes_and_consumes_in_one_batch_gets_its_messages() -> None:
+    driver = Driver()
+    driver.handle(Subscribe(1, None, 1, "q"), Publish(1, None, "q", rows_of(2)))
+    assert driver.take() == {1: [1, 2]}

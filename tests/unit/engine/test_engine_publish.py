@@ -1,0 +1,164 @@
+"""Publishing: sequences, durability, dedup, auto-creation."""
+
+import pytest
+
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine import EngineSettings
+from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
+from vibemq.model.commands import Publish
+from vibemq.model.effects import Published
+from vibemq.model.options import Durability, QueueOptions
+from vibemq.model.records import MessageExtra, MessagesAdded
+
+
+def test_sequences_count_from_one_and_go_on() -> None:
+    driver = Driver()
+    assert driver.publish(3) == Published("q", 1, 3)
+    assert driver.publish(2) == Published("q", 4, 2)
+    assert driver.info().next_sequence == 6
+
+
+def test_an_empty_publish_is_answered() -> None:
+    driver = Driver()
+    driver.create()
+    assert driver.publish(0) == Published("q", 0, 0)
+    assert driver.info().next_sequence == 1
+
+
+@pytest.mark.parametrize("durability", [Durability.WEAK, Durability.STRONG])
+def test_strong_and_weak_messages_are_told_and_handed_out_only_when_kept(durability: Durability) -> None:
+    driver = Driver()
+    driver.create(durability=durability)
+    driver.subscribe(2)
+    driver.hold = True
+    assert driver.publish(2) is None
+    assert driver.waiting[0].durability is durability
+    assert driver.take() == {}
+    driver.keep()
+    assert driver.take() == {2: [1, 2]}
+
+
+@pytest.mark.parametrize("durability", [Durability.TRANSIENT, Durability.ASYNC])
+def test_transient_and_async_messages_are_handed_out_in_the_same_outcome(durability: Durability) -> None:
+    driver = Driver()
+    driver.create(durability=durability)
+    driver.subscribe(2)
+    driver.hold = True
+    assert driver.publish(2) == Published("q", 1, 2)
+    assert driver.take() == {2: [1, 2]}
+    assert driver.waiting[0].durability is durability
+
+
+def test_later_messages_are_not_shown_before_earlier_ones() -> None:
+    driver = Driver()
+    driver.create()
+    driver.subscribe(2)
+    driver.hold = True
+    driver.publish(1)
+    driver.publish(1)
+    first, second = driver.waiting
+    driver.waiting = []
+    assert driver.submit(driver.engine.committed(second.ticket, driver.now)) == []
+    driver.submit(driver.engine.committed(first.ticket, driver.now))
+    assert driver.take() == {2: [1, 2]}
+
+
+def test_publishes_of_one_read_become_one_record() -> None:
+    driver = Driver()
+    driver.create()
+    driver.handle(*(Publish(1, index, "q", rows_of(1)) for index in range(5)))
+    (added,) = driver.records_of(MessagesAdded)
+    assert added.rows == rows_of(5)
+    assert [driver.answer(index).first_sequence for index in range(5)] == [1, 2, 3, 4, 5]
+
+
+def test_a_missing_queue_is_created_with_the_defaults() -> None:
+    driver = Driver(EngineSettings(queue_defaults=QueueOptions(max_attempts=7)))
+    driver.publish(1)
+    assert driver.info().options.max_attempts == 7
+
+
+def test_without_auto_creation_a_publish_to_a_missing_queue_is_refused() -> None:
+    driver = Driver(EngineSettings(auto_create=False))
+    assert isinstance(driver.publish(1), QueueNotFound)
+    assert isinstance(Driver().ask(Publish(1, None, "q", rows_of(1), create=False)), QueueNotFound)
+
+
+def test_an_impossible_name_is_not_created() -> None:
+    driver = Driver()
+    assert isinstance(driver.publish(1, "no/slash"), InvalidQueueName)
+    assert driver.records == []
+
+
+def test_a_publish_without_token_is_not_answered() -> None:
+    driver = Driver()
+    driver.handle(Publish(1, None, "q", rows_of(1)))
+    assert driver.effects == []
+    assert driver.info().ready == 1
+
+
+# -- dedup --------------------------------------------------------------------------------------------------------
+
+
+def test_a_dedup_id_is_published_once_within_its_window() -> None:
+    driver = Driver()
+    driver.create(dedup_window_ms=1_000)
+    driver.publish(1, dedup_id=b"a")
+    assert driver.publish(1, dedup_id=b"a") == Published("q", 0, 1, duplicates={0: 1})
+    driver.advance(1_001)
+    assert driver.publish(1, dedup_id=b"a").first_sequence == 2
+
+
+def test_the_window_survives_a_restart() -> None:
+    driver = Driver()
+    driver.create(dedup_window_ms=10_000)
+    driver.publish(1, dedup_id=b"a")
+    driver.restart(down_ms=5_000)
+    assert driver.publish(1, dedup_id=b"a").duplicates == {0: 1}
+    driver.advance(5_001)
+    assert driver.publish(1, dedup_id=b"a").duplicates is None
+
+
+def test_twins_within_one_publish_are_one_message() -> None:
+    driver = Driver()
+    extras = {0: MessageExtra(dedup_id=b"a"), 2: MessageExtra(dedup_id=b"a")}
+    answer = driver.ask(Publish(1, None, "q", rows_of(4), extras))
+    assert answer == Published("q", 1, 4, duplicates={2: 1})
+    assert driver.info().ready == 3
+
+
+def test_a_duplicate_is_answered_only_when_its_original_is_safe() -> None:
+    driver = Driver()
+    driver.create()
+    driver.hold = True
+    driver.publish(1, dedup_id=b"a")
+    assert driver.publish(1, dedup_id=b"a") is None
+    token = f"token-{3}"
+    assert driver.answer(token) is None
+    driver.keep()
+    assert driver.answer(token) == Published("q", 0, 1, duplicates={0: 1})
+
+
+def test_a_duplicate_of_a_message_that_could_not_be_stored_is_refused() -> None:
+    driver = Driver()
+    driver.create()
+    driver.hold = True
+    driver.publish(1, dedup_id=b"a")
+    driver.publish(1, dedup_id=b"a")
+    driver.refuse()
+    assert isinstance(driver.answer("token-3").refused[0], StorageFull)
+    driver.hold = False
+    assert driver.publish(1, dedup_id=b"a").duplicates is None
+
+
+def test_a_mixed_publish_waits_for_both_its_own_rows_and_the_originals() -> None:
+    driver = Driver()
+    driver.create()
+    driver.hold = True
+    driver.publish(1, dedup_id=b"a")
+    extras = {0: MessageExtra(dedup_id=b"a")}
+    driver.ask(Publish(1, None, "q", rows_of(2), extras))
+    driver.keep(1)
+    assert driver.answer("token-3") is None
+    driver.keep(1)
+    assert driver.answer("token-3") == Published("q", 2, 2, duplicates={0: 1})
