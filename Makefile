@@ -57,7 +57,7 @@ torture: install ## new crash seeds and new inputs until TORTURE_SECONDS (300) a
 	end=$$(( $$(date +%s) + $(TORTURE_SECONDS) )); round=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
 		round=$$(( round + 1 )); seed=$$RANDOM; echo "round $$round, seed $$seed"; \
-		$(BIN)/pytest -q -x tests/crash tests/properties --hypothesis-seed=$$seed $(ARGS); \
+		VIBEMQ_HYPOTHESIS=random $(BIN)/pytest -q -x tests/crash tests/properties tests/simulation --hypothesis-seed=$$seed $(ARGS); \
 	done
 
 demo: install ## 336,776 flights, a kill -9 in the middle, and an account of every one

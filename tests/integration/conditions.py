@@ -82,7 +82,7 @@ def run(*words: object) -> Said:
 
 def serve(data_dir: Path, *words: object) -> Said:
     """`vibemq serve` where it cannot."""
-    return run("vibemq", "serve", "--data-dir", data_dir, "--port", 0, "--no-http", *words)
+    return run("vibemq", "serve", "--data-dir", data_dir, "--port", 0, "--http-port", 0, *words)
 
 
 def check(data_dir: Path, *words: object) -> Said:

@@ -294,6 +294,6 @@ class Chaos:
         return SetPressure(self.random.choice([*list(Pressure), Pressure.NONE, Pressure.NONE]))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_the_promises_hold_whatever_happens(seed: int) -> None:
-    Chaos(seed).live(250)
+    Chaos(seed).live(200)

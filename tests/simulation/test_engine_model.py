@@ -239,6 +239,6 @@ class Life:
 
 
 @pytest.mark.parametrize("mode", list(DeliveryMode))
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_engine_does_what_a_naive_broker_does(seed: int, mode: DeliveryMode) -> None:
     Life(seed, mode).live()

@@ -22,7 +22,7 @@ def replay_dead(state: State, turn: Turn, command: ReplayDead) -> None:
     """All or nothing: out of the DLQ and into the queue in one batch, limits of the queue aside."""
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
-        check_pressure(state, queue)
+        check_pressure(state, queue, command.rows.count)
     missing = [dead_id for dead_id in command.dead_ids if not _is_there(state, dead_id)]
     if missing or len(set(command.dead_ids)) < len(command.dead_ids):
         raise MessageNotFound(f"dead letters {missing or command.dead_ids} are not in the DLQ any more; list it again")

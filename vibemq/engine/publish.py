@@ -27,7 +27,7 @@ from vibemq.model.runs import RunSet
 def publish(state: State, turn: Turn, command: Publish) -> None:
     queue = state.queues.get(command.queue)
     if state.pressure >= Pressure.BLOCKING:
-        check_pressure(state, queue)
+        check_pressure(state, queue, command.rows.count)
     if queue is None:
         queue = find_or_create(state, turn, command.queue, create=command.create)
     if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, turn.now):
@@ -36,12 +36,12 @@ def publish(state: State, turn: Turn, command: Publish) -> None:
         accept(state, turn, queue, command.session, command.token, command.rows, command.extras)
 
 
-def check_pressure(state: State, queue: Queue | None) -> None:
+def check_pressure(state: State, queue: Queue | None, count: int) -> None:
     """Raises Blocked while the broker is short of memory or disk."""
     drops = queue is not None and queue.options.overflow is Overflow.DROP_OLDEST
     if state.pressure is Pressure.OVERFLOWING or (state.pressure is Pressure.BLOCKING and not drops):
         if queue is not None:
-            queue.refused += 1
+            queue.refused += count
         why = state.pressure_why or "memory or disk is above its watermark"
         raise Blocked(f"the broker takes no messages for now ({why}); publish again later")
 

@@ -1,7 +1,6 @@
 """One queue: its groups, and what is known about its messages beyond their order."""
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -18,6 +17,8 @@ WAITING_NAME = ""
 """Name of the default group, and of a fan-out queue's group that waits for a subscriber."""
 
 _COLLECT_AT_LEAST = 512
+_LOOKUPS_MAX = 64
+"""Sizes of so many runs are looked up one by one; beyond, sizes are taken as even."""
 
 
 @dataclass(slots=True, eq=False)
@@ -160,22 +161,16 @@ class Queue:
 
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""
-        runs = group.ready.runs() + group.later.runs()
-        if len(runs) <= 64:
-            return self.sizes.of_runs(runs)
-        # Scattered sequences: even sizes over their whole span, instead of hundreds of look-ups per publish.
-        first, last = min(run[0] for run in runs), max(run[1] for run in runs)
-        return self.sizes.between(first, last) * group.waiting // (last - first + 1)
+        if group.ready.run_count + len(group.later) <= _LOOKUPS_MAX:
+            return self.sizes.of_runs(group.ready.runs()) + self.sizes.of_runs(group.later.runs())
+        return self.sizes.average() * group.waiting
 
     def alive(self, start: int, now: int) -> RunSet:
         """Visible sequences from `start` on that a group could still be given."""
         if self.log is not None:
             alive = RunSet(self.log.overlap(start, END))
         else:
-            alive = RunSet()
-            for group in self.groups.values():
-                for first, last in group.unsettled_set().overlap(start, END):
-                    alive.add(first, last)
+            alive = RunSet(self._unsettled().overlap(start, END))
         alive.remove(1, self.swept)
         for sequence in [s for s, at in self.expires.items() if at <= now]:
             alive.remove(sequence, sequence)
@@ -224,25 +219,26 @@ class Queue:
 
     def collect(self) -> None:
         """Forget what belonged to messages that are gone, each time the notes have doubled."""
-        weight = len(self.sizes) + len(self.expires) + len(self.delayed)
-        if self.levels:
-            weight += sum(len(members.runs()) for members in self.levels.values())
-        if weight < self._collect_at:
+        if self._weight() < self._collect_at:
             return
-        wanted = self.log if self.log is not None else self._wanted()
-        self.sizes.keep(list(_joined(wanted, self.unseen)))
+        wanted = RunSet(self.log.runs()) if self.log is not None else self._unsettled()
+        for added in self.unseen:
+            wanted.add(added.first, added.last)
+        self.sizes.keep(wanted.runs())
         self._keep_values(wanted)
-        if self.levels is not None:
-            self._keep_levels(wanted)
-        kept = len(self.sizes) + len(self.expires) + len(self.delayed)
-        self._collect_at = max(_COLLECT_AT_LEAST, 2 * kept)
+        self._keep_levels(wanted)
+        self._collect_at = max(_COLLECT_AT_LEAST, 2 * self._weight())
 
-    def _wanted(self) -> RunSet:
-        wanted = RunSet()
+    def _weight(self) -> int:
+        levels = sum(members.run_count for members in self.levels.values()) if self.levels else 0
+        return len(self.sizes) + len(self.expires) + len(self.delayed) + levels
+
+    def _unsettled(self) -> RunSet:
+        unsettled = RunSet()
         for group in self.groups.values():
             for run in group.unsettled_set().runs():
-                wanted.add(*run)
-        return wanted
+                unsettled.add(*run)
+        return unsettled
 
     def _keep_values(self, wanted: RunSet) -> None:
         self.expires = {s: at for s, at in self.expires.items() if s in wanted}
@@ -251,16 +247,11 @@ class Queue:
         heapify(self._expiry)
 
     def _keep_levels(self, wanted: RunSet) -> None:
-        assert self.levels is not None
+        if not self.levels:
+            return
         for level, members in list(self.levels.items()):
             kept = RunSet(part for run in members.runs() for part in wanted.overlap(*run))
             if kept:
                 self.levels[level] = kept
             else:
                 del self.levels[level]
-
-
-def _joined(wanted: RunSet, unseen: deque[Added]) -> Iterator[Run]:
-    yield from wanted.runs()
-    for added in unseen:
-        yield added.first, added.last

@@ -96,7 +96,7 @@ class Ready:
     @property
     def run_count(self) -> int:
         """How many runs the whole is made of: its cost in memory."""
-        return len(self._plain.runs()) + sum(len(m.runs()) for m in self._levels.values())
+        return self._plain.run_count + sum(members.run_count for members in self._levels.values())
 
     def oldest(self, count: int) -> list[Run]:
         """Remove and return up to `count` of the smallest sequences, whatever their level."""

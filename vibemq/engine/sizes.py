@@ -15,6 +15,9 @@ CHUNK_BYTES_MAX = 256 * 1024
 SPAN_MS_MAX = 60_000
 """How far apart the oldest and the youngest message of a chunk may be when no TTL asks for better."""
 
+STORED_SPAN_MS = 1_000
+"""A stored chunk tells the age of its oldest message; where age decides, the others are at most so much younger."""
+
 
 def span_for(ttl_ms: int | None) -> int:
     """How coarse ages may be: 1 % of the TTL, at least 100 ms."""
@@ -51,14 +54,14 @@ class Sizes:
         ):
             lasts[-1] = last
             self._sizes[-1] += size
-            self._tos[-1] = published_at
+            self._tos[-1] = max(published_at, self._tos[-1])
             return
         self._firsts.append(first)
         lasts.append(last)
         self._sizes.append(size)
         self._starts.append(self.total - size)
         self._froms.append(published_at)
-        self._tos.append(published_at)
+        self._tos.append(max(published_at, self._tos[-1]) if self._tos else published_at)
 
     def restore(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
@@ -67,7 +70,7 @@ class Sizes:
             self._sizes.append(chunk.size)
             self._starts.append(self.total)
             self._froms.append(chunk.published_at)
-            self._tos.append(chunk.published_at)
+            self._tos.append(chunk.published_at + STORED_SPAN_MS)
             self.total += chunk.size
 
     def _bytes_before(self, sequence: int) -> int:
@@ -83,6 +86,12 @@ class Sizes:
     def between(self, first: int, last: int) -> int:
         """Estimated bytes of the messages first … last."""
         return self._bytes_before(last + 1) - self._bytes_before(first)
+
+    def average(self) -> int:
+        """Estimated bytes of one message, whichever."""
+        if not self._firsts:
+            return 0
+        return self.total // (self._lasts[-1] - self._firsts[0] + 1)
 
     def of_runs(self, runs: list[Run]) -> int:
         return sum(self.between(first, last) for first, last in runs)

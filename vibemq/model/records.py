@@ -120,7 +120,10 @@ class GroupDeleted:
 
 @dataclass(slots=True)
 class GroupMoved:
-    """The group's cursor is set: everything below `head` is settled, nothing is pending, nothing above is taken."""
+    """The group's cursor is set: everything below `head` is settled, nothing is pending, nothing above is taken.
+
+    Messages at or above `head` that are gone from the store follow as Settled, or they would count as waiting again.
+    """
 
     queue_id: int
     group_id: int

@@ -62,6 +62,11 @@ class RunSet:
     def __repr__(self) -> str:
         return f"RunSet({self.runs()})"
 
+    @property
+    def run_count(self) -> int:
+        """How many runs it is made of: what it costs."""
+        return len(self._firsts)
+
     def runs(self) -> list[Run]:
         return list(zip(self._firsts, self._lasts, strict=True))
 

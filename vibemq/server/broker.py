@@ -127,10 +127,11 @@ class Broker:
         try:
             await self._start(self._tasks)
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._abandon()
+            # First the tasks: one that trips over what is closed under it would hide the error that counts.
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)
+            with anyio.CancelScope(shield=True):
+                await self._abandon()
             raise
         return self
 

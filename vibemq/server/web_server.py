@@ -8,6 +8,7 @@ from typing import Any
 import uvicorn
 
 from vibemq.config import Http
+from vibemq.errors import ConfigInvalid
 from vibemq.server.health import Report
 from vibemq.server.web_app import make_app
 
@@ -27,7 +28,12 @@ class WebServer:
 
     def __init__(self, http: Http, report: Report) -> None:
         family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
-        self._socket = socket.create_server((http.host, http.port), family=family, backlog=64)
+        try:
+            self._socket = socket.create_server((http.host, http.port), family=family, backlog=64)
+        except OSError as error:
+            where = f"{http.host}:{http.port}"
+            mend = "choose another http host or port, or switch it off (--no-http)"
+            raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         token = http.token.get_secret_value() if http.token is not None else None
         app: Any = make_app(report, token)

@@ -212,7 +212,10 @@ class Workload:
             known = sorted(dead.entries)
             return DeadRemoved(self._some(known), bool(verb)) if known else None
         if verb == 3:
-            head = self._random.randint(group.head, queue.next_sequence)
+            # Messages above the head may be gone: whoever moves a group before them settles them again, or they come
+            # back without their rows. Here they are moved over.
+            lowest = group.taken.last + 1 if group.taken else group.head
+            head = self._random.randint(lowest, queue.next_sequence)
             return GroupMoved(queue.queue_id, group.group_id, head, group.epoch + 1)
         if verb == 4:
             return GroupRenamed(queue.queue_id, group.group_id, f"{group.name}x"[:8], not group.durable)

@@ -1,0 +1,389 @@
+"""Overflow, pressure, time to live, log retention."""
+
+from tests.simulation.engine_driver import Driver, rows_of, sequences
+from vibemq.engine import EngineSettings
+from vibemq.errors import Blocked, QueueFull
+from vibemq.model.commands import CloseSession, DeleteQueue, Pressure, Publish, PurgeQueue, SetPressure, Settlement
+from vibemq.model.effects import Published
+from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
+from vibemq.model.records import ALL_GROUPS, DeadLettered, Dropped, Reason, Settled
+
+
+def dropped(driver: Driver) -> list[tuple[Reason, list[int]]]:
+    return [(record.reason, sequences(record.runs)) for record in driver.records_of(Dropped)]
+
+
+def letters(driver: Driver) -> list[tuple[int, Reason]]:
+    return [(f.sequence, f.reason) for record in driver.records_of(DeadLettered) for f in record.letters]
+
+
+# -- overflow -----------------------------------------------------------------------------------------------------
+
+
+def test_drop_newest_refuses_what_does_not_fit_and_takes_the_rest() -> None:
+    driver = Driver()
+    driver.create(max_messages=3)
+    answer = driver.publish(5)
+    assert (answer.first_sequence, answer.count, sorted(answer.refused)) == (1, 5, [3, 4])
+    assert all(isinstance(error, QueueFull) for error in answer.refused.values())
+    assert driver.info().counters["refused"] == 2
+    assert driver.publish(1).first_sequence == 0
+
+
+def test_in_flight_messages_do_not_count() -> None:
+    driver = Driver()
+    driver.create(max_messages=2)
+    driver.subscribe(1)
+    assert driver.publish(2).refused is None
+    assert driver.publish(2).refused is None
+    assert driver.info().in_flight == 4
+
+
+def test_messages_on_their_way_count() -> None:
+    driver = Driver()
+    driver.create(max_messages=3)
+    driver.hold = True
+    driver.publish(3)
+    driver.publish(1)
+    driver.keep()
+    assert 0 in driver.answer("token-3").refused
+
+
+def test_bytes_are_limited_too() -> None:
+    driver = Driver()
+    driver.create(max_bytes=1_000)
+    answer = driver.publish(7, size=300)
+    assert sorted(answer.refused) == [3, 4, 5, 6]
+    assert driver.publish(1, size=100).refused is None
+    assert driver.publish(1, size=1).refused is not None
+
+
+def test_duplicates_need_no_room() -> None:
+    driver = Driver()
+    driver.create(max_messages=1)
+    driver.publish(1, dedup_id=b"a")
+    assert driver.publish(1, dedup_id=b"a") == Published("q", 0, 1, duplicates={0: 1})
+
+
+def test_a_refused_message_leaves_its_dedup_id_free() -> None:
+    driver = Driver()
+    driver.create(max_messages=1)
+    driver.publish(1)
+    assert driver.publish(1, dedup_id=b"a").refused
+    driver.ask(PurgeQueue(1, None, "q"))
+    assert driver.publish(1, dedup_id=b"a").duplicates is None
+
+
+def test_drop_oldest_makes_room_at_the_head() -> None:
+    driver = Driver()
+    driver.create(max_messages=3, overflow=Overflow.DROP_OLDEST)
+    driver.publish(3)
+    assert driver.publish(2).refused is None
+    assert dropped(driver) == [(Reason.OVERFLOW, [1, 2])]
+    driver.subscribe(1)
+    assert driver.take() == {1: [3, 4, 5]}
+    driver.check()
+
+
+def test_drop_oldest_by_bytes() -> None:
+    driver = Driver()
+    driver.create(max_bytes=1_000, overflow=Overflow.DROP_OLDEST)
+    driver.publish(25, size=100)
+    assert driver.info().ready == 10
+    assert driver.info().first_sequence == 16
+
+
+def test_drop_oldest_leaves_what_another_group_holds() -> None:
+    driver = Driver()
+    driver.create(max_messages=2, overflow=Overflow.DROP_OLDEST, mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.subscribe(1, group="fast")
+    driver.subscribe(2, group="slow", capacity_messages=1)
+    driver.publish(2)
+    driver.publish(2)
+    assert dropped(driver) == []
+    assert driver.info().counters["dropped"] == 1
+    driver.settle(1, 1, 2, 3, 4)
+    driver.check()
+
+
+def test_redirected_overflow_is_accepted_into_the_dlq() -> None:
+    driver = Driver()
+    driver.create(max_messages=2, overflow=Overflow.REDIRECT_TO_DLQ)
+    assert driver.publish(4) == Published("q", 1, 4)
+    (record,) = driver.records_of(DeadLettered)
+    assert record.group_id == ALL_GROUPS
+    assert letters(driver) == [(3, Reason.OVERFLOW), (4, Reason.OVERFLOW)]
+    info = driver.info()
+    assert (info.ready, info.dead, info.counters["dead_lettered"]) == (2, 2, 2)
+    driver.check()
+    driver.restart()
+    assert driver.info().ready == 2
+
+
+def blocking(**options: int) -> Driver:
+    driver = Driver(EngineSettings(block_timeout_ms=5_000))
+    driver.create(max_messages=3, overflow=Overflow.BLOCK_PUBLISHER, **options)
+    driver.publish(3)
+    return driver
+
+
+def test_a_blocked_publisher_goes_on_when_room_is_made() -> None:
+    driver = blocking()
+    assert driver.publish(2) is None
+    driver.subscribe(1, capacity_messages=1)
+    assert driver.answer("token-3") is None
+    driver.settle(1, 1)
+    assert driver.answer("token-3") == Published("q", 4, 2)
+    driver.check()
+
+
+def test_blocked_publishers_go_on_in_order() -> None:
+    driver = blocking()
+    driver.publish(3, session=1)
+    driver.publish(1, session=1)
+    driver.subscribe(5, capacity_messages=1)
+    assert driver.answer("token-4") is None
+    driver.ask(PurgeQueue(7, None, "q"))
+    assert driver.answer("token-3").first_sequence == 4
+    assert driver.answer("token-4") is None
+
+
+def test_a_publisher_is_not_blocked_for_ever() -> None:
+    driver = blocking()
+    driver.publish(1)
+    driver.advance(4_999)
+    assert driver.answer("token-3") is None
+    driver.advance(1)
+    assert isinstance(driver.answer("token-3").refused[0], QueueFull)
+    assert driver.info().counters["refused"] == 1
+
+
+def test_a_batch_above_the_limit_is_taken_as_far_as_it_goes() -> None:
+    driver = Driver()
+    driver.create(max_messages=3, overflow=Overflow.BLOCK_PUBLISHER)
+    answer = driver.publish(5)
+    assert (answer.first_sequence, sorted(answer.refused)) == (1, [3, 4])
+
+
+def test_a_gone_publisher_publishes_nothing() -> None:
+    driver = blocking()
+    driver.publish(1, session=1)
+    driver.handle(CloseSession(1, False))
+    driver.ask(PurgeQueue(7, None, "q"))
+    assert driver.info().ready == 0
+
+
+def test_deleting_the_queue_answers_its_blocked_publishers() -> None:
+    driver = blocking()
+    driver.publish(1)
+    driver.ask(DeleteQueue(7, None, "q"))
+    assert driver.answer("token-3") is not None
+
+
+# -- pressure -----------------------------------------------------------------------------------------------------
+
+
+def test_publishes_are_refused_under_pressure_except_where_the_oldest_go() -> None:
+    driver = Driver()
+    driver.create("keep")
+    driver.create("drop", overflow=Overflow.DROP_OLDEST, max_messages=5)
+    driver.handle(SetPressure(Pressure.HIGH))
+    assert driver.publish(1, "keep").refused is None
+    driver.handle(SetPressure(Pressure.BLOCKING, "disk 91 % full"))
+    refusal = driver.publish(1, "keep")
+    assert isinstance(refusal, Blocked)
+    assert "disk 91 % full" in str(refusal)
+    assert isinstance(driver.publish(1, "new"), Blocked)
+    assert driver.publish(1, "drop").first_sequence == 1
+    driver.handle(SetPressure(Pressure.OVERFLOWING))
+    assert isinstance(driver.publish(1, "drop"), Blocked)
+    driver.handle(SetPressure(Pressure.NONE))
+    assert driver.publish(1, "keep").first_sequence == 2
+
+
+def test_blocked_publishers_wait_for_the_pressure_to_go() -> None:
+    driver = blocking()
+    driver.publish(1)
+    driver.handle(SetPressure(Pressure.BLOCKING))
+    driver.ask(PurgeQueue(7, None, "q"))
+    assert driver.answer("token-3") is None
+    driver.handle(SetPressure(Pressure.NONE))
+    assert driver.answer("token-3").first_sequence == 4
+
+
+# -- time to live -------------------------------------------------------------------------------------------------
+
+
+def test_waiting_messages_expire_into_the_dlq() -> None:
+    driver = Driver()
+    driver.create(message_ttl_ms=1_000)
+    driver.publish(2)
+    driver.advance(999)
+    assert driver.info().ready == 2
+    driver.advance(1)
+    assert letters(driver) == [(1, Reason.EXPIRED), (2, Reason.EXPIRED)]
+    driver.check()
+
+
+def test_without_a_dlq_they_are_dropped_and_counted() -> None:
+    driver = Driver()
+    driver.create(dead_letter=False)
+    driver.publish(3, expires_at=driver.now + 100)
+    driver.publish(1)
+    driver.advance(100)
+    assert dropped(driver) == [(Reason.EXPIRED, [1, 2, 3])]
+    assert driver.info().counters["expired"] == 3
+    assert driver.info().ready == 1
+    driver.check()
+
+
+def test_one_group_may_lose_what_another_still_holds() -> None:
+    driver = Driver()
+    driver.create(dead_letter=False, mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.subscribe(1, group="busy")
+    driver.subscribe(2, group="idle")
+    driver.close(2, clean=True)
+    driver.publish(1, expires_at=driver.now + 100)
+    driver.advance(100)
+    assert dropped(driver) == []
+    assert [record.group_id for record in driver.records_of(Settled)] == [1]
+    driver.settle(1, 1)
+    driver.check()
+
+
+def test_what_is_in_flight_expires_when_it_comes_back() -> None:
+    driver = Driver()
+    driver.create(message_ttl_ms=1_000)
+    driver.subscribe(1)
+    driver.publish(2)
+    driver.publish(1, expires_at=driver.now + 500)
+    driver.advance(5_000)
+    assert driver.info().in_flight == 3
+    driver.settle(1, 1)
+    driver.settle(1, 2, 3, verb=Settlement.RELEASE)
+    assert letters(driver) == [(2, Reason.EXPIRED), (3, Reason.EXPIRED)]
+    driver.check()
+
+
+def test_nothing_expired_is_handed_out_even_before_the_sweep() -> None:
+    driver = Driver()
+    driver.publish(1, expires_at=driver.now + 100)
+    driver.now += 200
+    driver.subscribe(1)
+    assert driver.take() == {}
+
+
+def test_time_to_live_goes_on_during_a_restart() -> None:
+    driver = Driver()
+    driver.create(message_ttl_ms=1_000)
+    driver.publish(1)
+    driver.publish(1, expires_at=driver.now + 100)
+    driver.restart(down_ms=2_000)
+    assert driver.info().dead == 2
+    driver.check()
+
+
+def test_a_restart_never_makes_messages_expire_early() -> None:
+    driver = Driver()
+    driver.create(message_ttl_ms=3_000)
+    driver.publish(1)
+    driver.advance(900)
+    driver.publish(1)
+    driver.restart(down_ms=2_999)
+    assert 2 in sequences(driver.engine.waiting_runs("q", 9))
+    driver.advance(1_000)
+    assert driver.info().dead == 2
+
+
+def test_ages_are_kept_apart_to_a_hundredth_of_the_ttl() -> None:
+    driver = Driver()
+    driver.create(message_ttl_ms=100_000)
+    for _ in range(20):
+        driver.publish(1)
+        driver.advance(500)
+    driver.advance(95_000)
+    assert 7 <= driver.info().ready <= 11
+
+
+# -- log retention ------------------------------------------------------------------------------------------------
+
+
+def test_a_log_keeps_what_was_settled_within_its_limits() -> None:
+    driver = Driver()
+    driver.create(retention=Retention.LOG, retain_messages=4)
+    driver.subscribe(1)
+    for _ in range(3):
+        driver.publish(2)
+    driver.settle(1, 1, 2, 3, 4, 5, 6)
+    assert dropped(driver) == [(Reason.RETENTION, [1, 2])]
+    assert driver.info().first_sequence == 3
+    driver.check()
+
+
+def test_a_log_is_trimmed_by_age() -> None:
+    driver = Driver()
+    driver.create(retention=Retention.LOG, retain_ms=100_000)
+    driver.publish(2)
+    driver.advance(70_000)
+    driver.publish(1)
+    driver.advance(30_000)
+    assert dropped(driver) == [(Reason.RETENTION, [1, 2])]
+    driver.restart(down_ms=100_000)
+    assert dropped(driver)[1:] == [(Reason.RETENTION, [3])]
+    driver.check()
+
+
+def test_a_log_is_trimmed_by_bytes() -> None:
+    driver = Driver()
+    driver.create(retention=Retention.LOG, retain_bytes=500)
+    driver.publish(8, size=100)
+    assert dropped(driver) == [(Reason.RETENTION, [1, 2, 3])]
+
+
+def test_trimming_takes_messages_from_their_holders_too() -> None:
+    driver = Driver()
+    driver.create(retention=Retention.LOG, retain_messages=2)
+    driver.subscribe(1, capacity_messages=2)
+    driver.publish(2)
+    driver.publish(2)
+    assert driver.info().in_flight == 2
+    assert driver.take() == {1: [1, 2, 3, 4]}
+    driver.check()
+
+
+def test_memory_does_not_grow_with_what_has_passed() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.ASYNC, mode=DeliveryMode.PRIORITY_BASED)
+    driver.subscribe(1)
+    for index in range(4_000):
+        driver.now += 1_000
+        driver.publish(2, priority=index % 3, expires_at=driver.now + 10_000_000)
+        driver.settle(1, 2 * index + 1, 2 * index + 2)
+        driver.effects.clear()
+    queue = driver.engine._state.queues["q"]
+    assert len(queue.sizes) < 600
+    assert len(queue.expires) < 2_000
+    assert sum(len(members.runs()) for members in (queue.levels or {}).values()) < 1_000
+
+
+def test_the_priorities_of_messages_on_their_way_are_not_forgotten() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.PRIORITY_BASED)
+    for _ in range(600):
+        driver.publish(1, priority=0)
+        driver.publish(1)
+    driver.ask(PurgeQueue(1, None, "q"))
+    driver.hold = True
+    driver.publish(1)
+    driver.publish(1, priority=3)
+    driver.keep(1)
+    driver.keep()
+    driver.subscribe(1)
+    assert driver.take() == {1: [1202, 1201]}
+
+
+def test_a_publish_of_many_commands_is_limited_like_one() -> None:
+    driver = Driver()
+    driver.create(max_messages=3)
+    driver.handle(*(Publish(1, index, "q", rows_of(1)) for index in range(5)))
+    assert [bool(driver.answer(index).refused) for index in range(5)] == [False, False, False, True, True]

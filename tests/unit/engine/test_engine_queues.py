@@ -1,0 +1,446 @@
+"""Creating, changing, deleting, purging, describing; dead letters; a full disk; restarts."""
+
+import pytest
+
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine import EngineSettings
+from vibemq.errors import (
+    InvalidOptions,
+    InvalidQueueName,
+    MessageNotFound,
+    QueueExists,
+    QueueNotFound,
+    StorageFull,
+)
+from vibemq.model.commands import (
+    ChangeQueue,
+    CreateQueue,
+    DeleteQueue,
+    DescribeQueue,
+    ListQueues,
+    Publish,
+    PurgeDead,
+    PurgeQueue,
+    RemoveMessages,
+    ReplayDead,
+    Settlement,
+    Subscribe,
+)
+from vibemq.model.effects import Counted, Published, Subscribed
+from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention
+from vibemq.model.records import DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
+
+STRONG = QueueOptions()
+
+
+# -- queues -------------------------------------------------------------------------------------------------------
+
+
+def test_creating_is_strong_and_gated() -> None:
+    driver = Driver()
+    driver.hold = True
+    driver.handle(CreateQueue(1, "t", "q", QueueOptions(durability=Durability.TRANSIENT)))
+    (outcome,) = driver.waiting
+    assert outcome.durability is Durability.STRONG
+    assert [reply.token for reply in outcome.gated] == ["t"]
+
+
+def test_creating_an_existing_queue_succeeds_unless_it_must_match() -> None:
+    driver = Driver()
+    driver.create(max_attempts=3)
+    assert driver.ask(CreateQueue(1, None, "q", QueueOptions(max_attempts=9))) is None
+    assert driver.info().options.max_attempts == 3
+    assert driver.ask(CreateQueue(1, None, "q", QueueOptions(max_attempts=3), must_match=True)) is None
+    error = driver.ask(CreateQueue(1, None, "q", QueueOptions(max_attempts=9), must_match=True))
+    assert isinstance(error, QueueExists)
+    assert "max_attempts is 3, not 9" in str(error)
+
+
+def test_names_are_checked() -> None:
+    assert isinstance(Driver().ask(CreateQueue(1, None, "a b")), InvalidQueueName)
+
+
+def test_a_store_that_keeps_nothing_takes_transient_queues_only() -> None:
+    driver = Driver(EngineSettings(transient_only=True))
+    assert isinstance(driver.ask(CreateQueue(1, None, "q", STRONG)), InvalidOptions)
+    assert driver.ask(CreateQueue(1, None, "q")) is None
+    assert driver.info().options.durability is Durability.TRANSIENT
+    driver.publish(1, "auto")
+    assert driver.info("auto").options.durability is Durability.TRANSIENT
+
+
+def test_options_change_while_the_queue_lives() -> None:
+    driver = Driver()
+    driver.create(max_messages=1)
+    driver.publish(1)
+    assert driver.ask(ChangeQueue(1, None, "q", {"max_messages": 2, "overflow": "drop-oldest"})) is None
+    assert driver.publish(1).refused is None
+    driver.restart()
+    assert driver.info().options.overflow is Overflow.DROP_OLDEST
+
+
+def test_a_smaller_limit_holds_at_once_where_the_oldest_go() -> None:
+    driver = Driver()
+    driver.create(overflow=Overflow.DROP_OLDEST)
+    driver.publish(10)
+    driver.ask(ChangeQueue(1, None, "q", {"max_messages": 4}))
+    driver.advance(1)
+    assert driver.info().ready == 4
+
+
+@pytest.mark.parametrize("changes", [{"mode": "fan_out_with_ack"}, {"retention": "log"}, {"durability": "transient"}])
+def test_what_makes_another_queue_cannot_be_changed(changes: dict[str, str]) -> None:
+    driver = Driver()
+    driver.create()
+    assert isinstance(driver.ask(ChangeQueue(1, None, "q", dict(changes))), InvalidOptions)
+    assert driver.info().options == STRONG
+
+
+def test_unknown_options_and_queues_are_errors() -> None:
+    driver = Driver()
+    driver.create()
+    assert isinstance(driver.ask(ChangeQueue(1, None, "q", {"nonsense": 1})), InvalidOptions)
+    assert isinstance(driver.ask(ChangeQueue(1, None, "none", {})), QueueNotFound)
+
+
+def test_deleting_ends_consumers_and_forgets_what_they_hold() -> None:
+    driver = Driver()
+    driver.subscribe(1)
+    driver.publish(3)
+    assert driver.ask(DeleteQueue(2, None, "q")) is None
+    (ended,) = driver.ended()
+    assert isinstance(ended.error, QueueNotFound)
+    driver.settle(1, 1)
+    assert driver.engine.queue_info("q") is None
+    assert driver.engine.in_flight_count == 0
+    assert driver.ask(DeleteQueue(2, None, "q")) is None
+    driver.check()
+
+
+def test_a_queue_of_the_same_name_is_another_one() -> None:
+    driver = Driver()
+    driver.publish(3)
+    before = driver.info()
+    driver.ask(DeleteQueue(2, None, "q"))
+    driver.publish(1)
+    after = driver.info()
+    assert after.next_sequence == 2
+    assert (before.queue_id, before.incarnation) != (after.queue_id, after.incarnation)
+
+
+def test_deleting_while_messages_are_on_their_way() -> None:
+    driver = Driver()
+    driver.create()
+    driver.hold = True
+    driver.publish(1)
+    driver.handle(DeleteQueue(2, None, "q"))
+    driver.keep()
+    assert driver.answer("token-2") == Published("q", 1, 1)
+    driver.check()
+
+
+def test_purging_drops_what_waits_and_not_what_is_in_flight() -> None:
+    driver = Driver()
+    driver.subscribe(1, capacity_messages=2)
+    driver.publish(5)
+    driver.publish(1, deliver_at=driver.now + 1_000)
+    assert driver.ask(PurgeQueue(1, None, "q")) == Counted(4)
+    assert driver.info().in_flight == 2
+    driver.advance(2_000)
+    driver.settle(1, 1, 2)
+    driver.check()
+
+
+def test_removing_drops_single_messages() -> None:
+    driver = Driver()
+    driver.publish(5)
+    assert driver.ask(RemoveMessages(1, None, "q", [(2, 3), (9, 12), (5, 4)])) == Counted(2)
+    driver.subscribe(1)
+    assert driver.take() == {1: [1, 4, 5]}
+
+
+def test_purging_a_log_empties_it() -> None:
+    driver = Driver()
+    driver.create(retention=Retention.LOG)
+    driver.subscribe(1)
+    driver.publish(2)
+    driver.settle(1, 1)
+    assert driver.ask(PurgeQueue(1, None, "q")) == Counted(1)
+    driver.check()
+
+
+def test_descriptions() -> None:
+    driver = Driver()
+    driver.create("b", durability=Durability.ASYNC)
+    driver.subscribe(1, "b", capacity_messages=1)
+    driver.publish(3, "b", size=100)
+    driver.publish(1, "a")
+    info = driver.ask(DescribeQueue(1, None, "b"))
+    assert (info.ready, info.in_flight, info.consumers, info.size) == (2, 1, 1, 200)
+    assert (info.first_sequence, info.next_sequence, info.oldest_at) == (1, 4, driver.now)
+    assert info.counters["published"] == 3
+    assert [g.name for g in info.groups] == [""]
+    assert driver.ask(DescribeQueue(1, None, "none")) is None
+    assert [queue.name for queue in driver.ask(ListQueues(1, None))] == ["a", "b"]
+    assert [queue.name for queue in driver.engine.queue_infos()] == ["a", "b"]
+
+
+def test_peeking_shows_what_comes_next() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.PRIORITY_BASED)
+    driver.publish(3)
+    driver.publish(1, priority=3)
+    driver.publish(1, deliver_at=driver.now + 100)
+    assert driver.engine.waiting_runs("q", 3) == [(4, 4), (1, 2)]
+    assert driver.engine.waiting_runs("q", 10) == [(4, 4), (1, 3), (5, 5)]
+    assert driver.engine.waiting_runs("none", 10) == []
+
+
+# -- dead letters -------------------------------------------------------------------------------------------------
+
+
+def with_letters(number: int) -> Driver:
+    driver = Driver()
+    driver.subscribe(1)
+    driver.publish(number)
+    driver.settle(1, *range(1, number + 1), verb=Settlement.REJECT)
+    driver.take()
+    return driver
+
+
+def test_a_replay_is_one_batch() -> None:
+    driver = with_letters(2)
+    driver.hold = True
+    driver.handle(ReplayDead(1, "t", "q", [1, 2], rows_of(2)))
+    (outcome,) = driver.waiting
+    assert [type(record).__name__ for record in outcome.records] == ["DeadRemoved", "MessagesAdded"]
+    assert driver.take() == {}
+    driver.keep()
+    assert driver.answer("t") == Counted(2)
+    assert driver.take() == {1: [3, 4]}
+    assert driver.info().dead == 0
+    driver.check()
+
+
+def test_what_was_replayed_or_purged_cannot_be_replayed_again() -> None:
+    driver = with_letters(3)
+    assert driver.ask(PurgeDead(1, None, [1, 1, 77])) == Counted(1)
+    assert isinstance(driver.ask(ReplayDead(1, None, "q", [1, 2], rows_of(2))), MessageNotFound)
+    assert isinstance(driver.ask(ReplayDead(1, None, "q", [2, 2], rows_of(2))), MessageNotFound)
+    assert isinstance(driver.ask(ReplayDead(1, None, "none", [2], rows_of(1))), QueueNotFound)
+    assert driver.info().dead == 2
+    assert len(driver.records_of(DeadRemoved)) == 1
+
+
+def test_letters_outlive_their_queue_and_restarts() -> None:
+    driver = with_letters(2)
+    queue_id = driver.info().queue_id
+    driver.ask(DeleteQueue(1, None, "q"))
+    driver.restart()
+    assert driver.engine.dead_count == 2
+    assert driver.ask(PurgeDead(1, None, [1, 2], origins=dict.fromkeys([1, 2], queue_id))) == Counted(2)
+    assert driver.engine.dead_count == 0
+    driver.check()
+
+
+def test_ids_of_letters_go_on_after_a_restart() -> None:
+    driver = with_letters(2)
+    driver.restart()
+    driver.subscribe(1)
+    driver.publish(1)
+    driver.settle(1, 3, verb=Settlement.REJECT)
+    assert sorted(driver.dead.entries) == [1, 2, 3]
+    assert driver.info().dead == 3
+
+
+def test_a_replay_that_cannot_be_stored_did_not_happen() -> None:
+    driver = with_letters(2)
+    driver.hold = True
+    driver.handle(ReplayDead(1, "t", "q", [1, 2], rows_of(2)))
+    driver.refuse()
+    driver.hold = False
+    assert isinstance(driver.answer("t"), StorageFull)
+    assert driver.info().dead == 2
+    assert driver.ask(ReplayDead(1, None, "q", [1, 2], rows_of(2))) == Counted(2)
+    driver.check()
+
+
+# -- a full disk --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full() -> Driver:
+    """Messages 1 to 3 are held by session 1; from now on, outcomes are held back."""
+    driver = Driver()
+    driver.create()
+    driver.subscribe(1, capacity_messages=100)
+    driver.publish(3)
+    driver.take()
+    driver.hold = True
+    return driver
+
+
+def test_messages_that_could_not_be_stored_vanish_and_their_publisher_knows(full: Driver) -> None:
+    full.handle(Publish(5, "t", "q", rows_of(2)))
+    full.refuse()
+    answer = full.answer("t")
+    assert (answer.first_sequence, sorted(answer.refused)) == (0, [0, 1])
+    assert isinstance(answer.refused[0], StorageFull)
+    assert full.info().counters["published"] == 3
+
+
+def test_sequences_are_not_used_again_while_the_broker_runs(full: Driver) -> None:
+    full.publish(2)
+    full.refuse()
+    full.hold = False
+    assert full.publish(1).first_sequence == 6
+    assert full.take() == {1: [6]}
+    assert full.records_of(Dropped)[-1].runs == [(4, 5)]
+    full.check()
+    full.restart()
+    full.subscribe(2)
+    assert full.take() == {2: [1, 2, 3, 6]}
+
+
+def test_what_else_the_outcome_said_is_owed_and_written_later(full: Driver) -> None:
+    full.settle(1, 1, 2)
+    full.publish(1)
+    full.refuse()
+    assert full.records_of(Settled) == []
+    full.hold = False
+    full.advance(1_000)
+    assert full.records_of(Settled)[-1].runs == [(1, 2)]
+    full.check()
+    full.restart()
+    assert full.info().ready == 1
+
+
+def test_debts_go_before_the_next_records(full: Driver) -> None:
+    full.handle(Subscribe(2, "s", 1, "q", group="g"))
+    full.refuse()
+    assert isinstance(full.answer("s"), StorageFull)
+    full.hold = False
+    full.publish(1)
+    kinds = [type(record) for record in full.records]
+    assert kinds.index(GroupCreated) < len(kinds) - 2
+    assert full.disk.queues[1].groups[1].name == "g"
+    full.check()
+
+
+def test_a_refused_subscriber_has_no_subscription(full: Driver) -> None:
+    full.handle(Subscribe(2, "s", 1, "q", group="g"))
+    full.refuse()
+    full.hold = False
+    full.publish(1)
+    assert full.take() == {1: [4]}
+    assert isinstance(full.subscribe(2, group="g"), Subscribed)
+    assert full.take() == {2: [4]}
+    full.check()
+
+
+def test_a_queue_whose_creation_failed_is_confirmed_only_when_it_is_stored() -> None:
+    driver = Driver()
+    driver.hold = True
+    driver.handle(CreateQueue(1, "first", "q", STRONG))
+    driver.refuse()
+    assert isinstance(driver.answer("first"), StorageFull)
+    driver.handle(CreateQueue(1, "second", "q", STRONG))
+    assert driver.answer("second") is None
+    driver.keep()
+    assert driver.answer("second") is None
+    assert [type(record) for record in driver.records] == [QueueCreated, GroupCreated]
+    driver.check()
+
+
+def test_async_messages_that_vanish_are_taken_from_their_consumers() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.ASYNC)
+    driver.subscribe(1, capacity_messages=1)
+    driver.hold = True
+    driver.publish(3)
+    assert driver.take() == {1: [1]}
+    driver.refuse()
+    info = driver.info()
+    assert (info.ready, info.in_flight) == (0, 0)
+    driver.hold = False
+    driver.publish(1)
+    driver.advance(1_000)
+    assert driver.take() == {1: [4]}
+    assert all(record.runs == [(4, 4)] for record in driver.records_of(HandedOut))
+    driver.check()
+
+
+def test_nothing_new_is_decided_between_two_failures(full: Driver) -> None:
+    full.publish(1)
+    full.publish(1)
+    first, second = full.waiting
+    error = StorageFull("disk is full")
+    assert full.engine.failed(first.ticket, full.now, error).records == []
+    assert full.engine.failed(second.ticket, full.now, error).records == []
+
+
+# -- restarts -----------------------------------------------------------------------------------------------------
+
+
+def test_a_deep_backlog_costs_nothing_to_take_over() -> None:
+    driver = Driver()
+    driver.create()
+    for _ in range(50):
+        driver.publish(1_000)
+        driver.effects.clear()
+    driver.restart()
+    queue = driver.engine._state.queues["q"]
+    assert queue.groups[""].ready.runs() == [(1, 50_000)]
+    assert driver.info().size == 500_000
+
+
+def test_sequences_go_on_after_a_restart() -> None:
+    driver = Driver()
+    driver.publish(2)
+    driver.restart()
+    assert driver.publish(1).first_sequence == 3
+    driver.check()
+
+
+def test_messages_that_were_not_kept_are_not_there_after_a_crash() -> None:
+    driver = Driver()
+    driver.publish(1)
+    driver.hold = True
+    driver.publish(5)
+    driver.restart()
+    driver.hold = False
+    driver.keep()
+    assert driver.info().ready == 1
+    assert driver.publish(1).first_sequence == 2
+    driver.check()
+
+
+def test_transient_messages_are_gone_and_their_queue_is_there() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.TRANSIENT, retention=Retention.LOG)
+    driver.publish(5)
+    driver.restart()
+    assert driver.info().ready == 0
+    assert driver.publish(1).first_sequence > 5
+    driver.subscribe(1)
+    assert len(driver.take()[1]) == 1
+    driver.check()
+
+
+def test_priorities_and_order_survive() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.PRIORITY_BASED)
+    driver.publish(2)
+    driver.publish(2, priority=3)
+    driver.restart()
+    driver.subscribe(1)
+    assert driver.take() == {1: [3, 4, 1, 2]}
+
+
+def test_time_never_goes_back_behind_what_is_stored() -> None:
+    driver = Driver()
+    driver.publish(1)
+    driver.now -= 500
+    driver.restart()
+    driver.publish(1)
+    assert [chunk.published_at for chunk in driver.disk.queues[1].chunks] == [1_000_000]
