@@ -31,7 +31,9 @@ class Broker:
     def start(self) -> None:
         command = [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(self.data_dir)]
         started = time.perf_counter()
-        self.process = subprocess.Popen([*command, "--port", "0", "--http-port", "0"], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [*command, "--port", "0", "--http-port", "0"], stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event = json.loads(line)
@@ -110,7 +112,7 @@ def main() -> None:
         broker.stop()
         before = disk_mib(data_dir)
         subprocess.run(
-            [sys.executable, "-m", "vibemq.cli.admin", "compact", "--data-dir", str(data_dir), "--yes", "--json"],
+            [sys.executable, "-m", "vibemq.cli.admin", "compact", "--data-dir", str(data_dir), "--json"],
             check=False,
             stdout=subprocess.DEVNULL,
         )

@@ -21,7 +21,7 @@ from tests.integration.conditions import (
     until,
 )
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import VibeMQError
+from vibemq.errors import StorageFull, VibeMQError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -142,6 +142,16 @@ async def mq_refuses(mq: vibemq.Client, code: str) -> bool:
     except VibeMQError as error:
         return error.code == code
     return receipt.sequence < 0
+
+
+async def test_a_limit_of_file_size_is_said_to_be_one(tmp_path: Path) -> None:
+    """The journal's segments are bigger than files may be: nothing is written, and the broker stays."""
+    with running(broker_on(tmp_path / "data", tmp_path), prefix=("prlimit", "--fsize=1048576")) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            with pytest.raises(StorageFull, match="limit of file size"):
+                await mq.create_queue("q")
+            assert await mq.ping() < 5
+        assert broker.stop() == 0
 
 
 def test_a_new_store_on_a_full_disk_is_one_clear_error(tmp_path: Path, provider: str) -> None:

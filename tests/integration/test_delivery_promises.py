@@ -109,3 +109,12 @@ async def test_three_groups_each_get_all_though_one_is_slow_and_one_restarts(bro
     assert sorted(set(seen["restarted"])) == list(range(count))
     assert info is not None
     assert info.ready == info.in_flight == 0
+
+
+async def test_totals_do_not_fall_when_a_queue_is_deleted(broker: vibemq.Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish_many("q", [{"n": n} for n in range(7)])
+        await mq.delete_queue("q")
+        metrics = await mq.admin("broker.metrics")
+    assert metrics["total_messages_published"] == 7

@@ -10,6 +10,7 @@ handed out, and returns an `Outcome`. An outcome with records always has a ticke
 with `committed` or `failed`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from vibemq.engine import dead, groups, info, publish, queues, settle, subscribe, timers, undo
@@ -141,6 +142,11 @@ class Engine:
     def dead_count(self) -> int:
         """Dead letters of all queues, deleted ones included."""
         return self._state.dead_total
+
+    @property
+    def retired_counters(self) -> Counter[str]:
+        """Of queues that were deleted since the start; the others' stand in their QueueInfo."""
+        return self._state.retired
 
     @property
     def totals(self) -> Totals:

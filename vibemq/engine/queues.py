@@ -2,6 +2,7 @@
 
 from vibemq.engine.fanout import open_waiting_group
 from vibemq.engine.group import END
+from vibemq.engine.info import counters_of
 from vibemq.engine.leaving import drop_waiting
 from vibemq.engine.queue import Queue
 from vibemq.engine.state import State
@@ -116,6 +117,7 @@ def delete_queue(state: State, turn: Turn, command: DeleteQueue) -> None:
         return
     error = QueueNotFound(queue.name)
     queue.deleted = True
+    state.retired.update(counters_of(queue))
     del state.queues_by_id[queue.queue_id]
     if queue.dead:
         state.graves[queue.queue_id] = queue.dead

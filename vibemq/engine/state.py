@@ -1,5 +1,6 @@
 """Everything the engine knows, and the counters of the whole broker. Handlers work on it; it decides nothing."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappush
@@ -66,6 +67,8 @@ class State:
         self.carried: Turn | None = None
         """Consequences of failed outcomes, for the next step."""
         self.totals = Totals()
+        self.retired: Counter[str] = Counter()
+        """Counters of queues that were deleted since the start."""
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
 

@@ -1,5 +1,6 @@
 """What the shell asks of the engine; written down here so that tests may stand in for it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -28,5 +29,8 @@ class QueueEngine(Protocol):
     def queue_info(self, name: str) -> QueueInfo | None: ...
 
     def queue_infos(self) -> list[QueueInfo]: ...
+
+    @property
+    def retired_counters(self) -> Counter[str]: ...
 
     def waiting_runs(self, queue: str, limit: int) -> list[Run]: ...

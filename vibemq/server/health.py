@@ -39,24 +39,6 @@ class Condition:
     loop_lag_s: float = 0.0
 
 
-class Totals:
-    """Sums of the queues' counters that do not fall when a queue is deleted."""
-
-    def __init__(self) -> None:
-        self._alive: dict[str, dict[str, int]] = {}
-        self._gone: Counter[str] = Counter()
-
-    def of(self, queues: Iterable[QueueInfo]) -> Counter[str]:
-        alive = {queue.incarnation: queue.counters for queue in queues}
-        for incarnation in self._alive.keys() - alive.keys():
-            self._gone.update(self._alive[incarnation])
-        self._alive = alive
-        totals = Counter(self._gone)
-        for counters in alive.values():
-            totals.update(counters)
-        return totals
-
-
 class Report:
     """Answers of the health and metrics routes, taken from counters that exist anyway."""
 
@@ -66,16 +48,18 @@ class Report:
         metrics: Metrics,
         *,
         queues: Callable[[], list[QueueInfo]],
+        retired: Callable[[], Counter[str]],
         connections: Callable[[], dict[str, int]],
         now: Callable[[], int],
     ) -> None:
         self.condition = condition
         self.metrics = metrics
         self.queues = queues
+        self.retired = retired
+        """Counters of queues that are gone."""
         self.connections = connections
         """Open connections by protocol."""
         self.now = now
-        self._totals = Totals()
         self._started_at = now()
 
     @property
@@ -105,9 +89,16 @@ class Report:
             and condition.pressure < Pressure.BLOCKING
         )
 
+    def _totals(self, queues: Iterable[QueueInfo]) -> Counter[str]:
+        """Sums since the start; they do not fall when a queue is deleted."""
+        totals = Counter(self.retired())
+        for queue in queues:
+            totals.update(queue.counters)
+        return totals
+
     def health(self) -> dict[str, Any]:
         queues = self.queues()
-        totals = self._totals.of(queues)
+        totals = self._totals(queues)
         return {
             "is_healthy": self.is_ready(),
             "status": "healthy" if self.is_ready() else "unhealthy",
@@ -123,7 +114,7 @@ class Report:
 
     def json_metrics(self) -> dict[str, Any]:
         queues, metrics = self.queues(), self.metrics
-        totals = self._totals.of(queues)
+        totals = self._totals(queues)
         return {
             "total_messages_published": totals["published"],
             "total_messages_delivered": totals["delivered"],

@@ -1,6 +1,7 @@
 """Connects the reports (health, metrics, connections, broker.info) with the parts of a running broker."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -27,7 +28,18 @@ def make_report(condition: Condition, metrics: Metrics, parts: Parts) -> Report:
         assembly = parts()
         return assembly.shell.roster.by_protocol() if assembly is not None else {}
 
-    return Report(condition, metrics, queues=queues, connections=connections, now=lambda: int(time.time() * 1000))
+    def retired() -> Counter[str]:
+        assembly = parts()
+        return assembly.engine.retired_counters if assembly is not None else Counter()
+
+    return Report(
+        condition,
+        metrics,
+        queues=queues,
+        retired=retired,
+        connections=connections,
+        now=lambda: int(time.time() * 1000),
+    )
 
 
 def operator_reports(settings: Settings, report: Report) -> Callable[[Store, Roster], Reports]:

@@ -1,5 +1,7 @@
 """RunSet against a plain set."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def test_adding_and_removing_behave_like_a_set(steps: list[tuple[str, tuple[int,
 def test_runs_are_sorted_disjoint_and_never_adjacent(plain: set[int]) -> None:
     runs = RunSet((s, s) for s in plain).runs()
     assert runs == runs_of(plain)
-    assert all(b_first > a_last + 1 for (_, a_last), (b_first, _) in zip(runs, runs[1:], strict=False))
+    assert all(b_first > a_last + 1 for (_, a_last), (b_first, _) in itertools.pairwise(runs))
 
 
 @given(st.sets(small), st.integers(0, 70))

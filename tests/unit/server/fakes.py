@@ -1,6 +1,7 @@
 """Stand-ins for the engine and a storage provider; the parts of their contracts that the server's parts lean on."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class FakeEngine:
         self.failed_tickets: list[tuple[int, str]] = []
         self.after: dict[int, Outcome] = {}
         self.handled: list[Command] = []
+        self.retired_counters: Counter[str] = Counter()
 
     def restore(self, state: StoredState, now: int) -> Outcome:
         return Outcome()

@@ -35,6 +35,7 @@ NEW_SUFFIX = ".new"
 _MENDS = {
     errno.ENOSPC: "free space on its disk",
     errno.EDQUOT: "free space on its disk or raise the quota",
+    errno.EFBIG: "raise the process's limit of file size",
     errno.EMFILE: "raise the process's limit of open files",
     errno.ENFILE: "raise the system's limit of open files",
 }

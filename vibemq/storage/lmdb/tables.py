@@ -13,6 +13,7 @@ from vibemq.storage.lmdb.recovery import REPAIR_HINT
 
 FULL_BELOW_BYTES = 1 << 20
 
+_FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 _DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.BadTxnError, lmdb.PanicError)
 
 
@@ -90,7 +91,8 @@ def translated(where: str) -> Iterator[None]:
     except _DAMAGE as error:
         raise StorageDamaged(f"LMDB cannot read its pages ({error})", path=where, hint=REPAIR_HINT) from error
     except lmdb.Error as error:
-        if os.strerror(errno.ENOSPC) in str(error) or (os.strerror(errno.EIO) in str(error) and _is_full(where)):
+        text = str(error)
+        if any(word in text for word in _FULL) or (os.strerror(errno.EIO) in text and _is_full(where)):
             raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
         raise StorageFailed(f"LMDB failed in {where}: {error}; restart to recover") from error
 
