@@ -13,9 +13,14 @@ INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
 
+# Tests start many processes; without compiled modules each of them would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 KILLS ?= 30
 TORTURE_SECONDS ?= 300
 ARGS ?=
+# Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
 .PHONY: help install fmt lint types test test-fast crash torture demo bench docs docker-test interop clean
 
@@ -45,7 +50,7 @@ types: install ## mypy --strict
 
 test: install ## everything but Docker; what CI runs
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not docker" $(ARGS)
+	$(BIN)/pytest -m "not docker" -n $(WORKERS) --dist worksteal --durations=10 $(ARGS)
 
 test-fast: install ## the tests that take no time: no child processes, no crashes
 	$(BIN)/pytest -m "not slow and not docker" $(ARGS)
