@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import Outcome
+from vibemq.model.effects import Deliver, Outcome
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.server.clock import Clock
@@ -38,6 +38,8 @@ class Step:
 
     outcome: Outcome
     holds: list[Hold]
+    deliveries: list[Hold]
+    """Hand-outs that wait for the append only, however it ends."""
     size: int
     """Bytes of rows."""
     begun: float
@@ -117,14 +119,24 @@ class Committer:
         """Take one outcome: tell what may be told, keep what must be kept. `order`: see `Switchboard.accept`."""
         if self._dead:
             return
+        deliveries = self._take_deliveries(outcome)
         holds = self._switchboard.accept(outcome, order)
         if not (outcome.records or holds or outcome.ticket):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
         self.backlog_bytes += size
-        self._gathered.append(Step(outcome, holds, size, self._loop.time()))
+        self._gathered.append(Step(outcome, holds, self._switchboard.hold(deliveries), size, self._loop.time()))
         self._idle.clear()
         self._wake()
+
+    def _take_deliveries(self, outcome: Outcome) -> list[Deliver]:
+        """Take the hand-outs out of an outcome whose records are appended aside: until then a read finds no rows."""
+        if not (self._store.blocking and outcome.records):
+            return []
+        deliveries = [effect for effect in outcome.effects if isinstance(effect, Deliver)]
+        if deliveries:
+            outcome.effects = [effect for effect in outcome.effects if not isinstance(effect, Deliver)]
+        return deliveries
 
     def turn(self) -> None:
         """Append what has gathered. Called once per loop turn."""
@@ -175,6 +187,8 @@ class Committer:
             log.warning("the disk has room for messages again")
         if full is not None:
             self._refuse(steps[written:], full)
+        for step in steps:
+            self._switchboard.release(step.deliveries)
         for step in steps[:written]:
             step.position = self._appends
             durability = step.outcome.durability
@@ -193,6 +207,8 @@ class Committer:
 
         This comes before any `committed` of the same batch, so that nothing more is decided in between.
         """
+        for step in self._gathered:
+            self._switchboard.release(step.deliveries)
         steps += self._gathered
         self._gathered = []
         self._metrics.storage_full += 1

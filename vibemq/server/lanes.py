@@ -102,6 +102,10 @@ class Switchboard:
                     lane.tell(effects)
         return holds
 
+    def hold(self, effects: Sequence[Effect]) -> list[Hold]:
+        """Line effects up behind everything that their sessions have been promised so far."""
+        return [lane.hold(its_effects) for lane, its_effects in self._by_lane(effects, _session_of)]
+
     def release(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
             hold.lane.open(hold)

@@ -1,6 +1,6 @@
 """Who is told when. The loop is real, the disk is scripted; nothing here waits for a clock."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.server.fakes import FakeEngine, FakeStorage
 from vibemq.errors import StorageFailed
-from vibemq.model.effects import Outcome, Reply
+from vibemq.model.effects import Deliver, Effect, Outcome, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows
@@ -37,7 +37,7 @@ class Bench:
         self.failures: list[BaseException] = []
         self.store = Store(storage)
         switchboard = Switchboard()
-        switchboard.connect(1, lambda effects: self.told.extend(e.token for e in effects if isinstance(e, Reply)))
+        switchboard.connect(1, self._hear)
         turn = Turn()
         self.committer = Committer(
             store=self.store,
@@ -50,6 +50,13 @@ class Bench:
             fatal=self.failures.append,
         )
         turn.before.append(self.committer.turn)
+
+    def _hear(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self.told.append(effect.token)
+            else:
+                self.told.append((type(effect).__name__, len(self.storage.appends)))
 
     def submit(self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0) -> None:
         self.committer.submit(
@@ -209,3 +216,12 @@ async def test_the_end_flushes_what_is_left(bench: Bench) -> None:
         await bench.committer.finish()
     assert bench.storage.syncs == 1
     assert bench.told == ["weak"]
+
+
+async def test_a_hand_out_is_not_told_before_its_rows_can_be_read(bench: Bench) -> None:
+    """Transient and async messages are handed out in the outcome that adds them; their rows exist once appended."""
+    outcome = Outcome(records=[added()], effects=[Deliver(1, 1, "q", 1, 0, [(1, 1)])], durability=Durability.ASYNC)
+    bench.committer.submit(outcome)
+    # On the loop the append comes before any socket's turn to read; aside it may come much later.
+    assert bench.told == ([] if bench.store.blocking else [("Deliver", 0)])
+    assert await bench.settled() == [("Deliver", 1 if bench.store.blocking else 0)]
