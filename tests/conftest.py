@@ -5,9 +5,15 @@ VIBEMQ_HYPOTHESIS=random and looks for new ones.
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("VIBEMQ_HYPOTHESIS", "steady"))
+
+# A shell without job control starts its background jobs with SIGINT ignored, and children inherit that: tests that
+# stop a program with Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
