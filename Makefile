@@ -52,17 +52,17 @@ test: install ## everything but Docker; what CI runs
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not docker" -n $(WORKERS) --dist worksteal --durations=10 $(ARGS)
 
-test-fast: install ## the tests that take no time: no child processes, no crashes
-	$(BIN)/pytest -m "not slow and not docker" $(ARGS)
+test-fast: install ## without the tests that start processes or crash things
+	$(BIN)/pytest -m "not slow and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
 
-crash: install ## kill -9 under load, KILLS times per policy (30), and the simulated crashes
-	VIBEMQ_KILL_CYCLES=$(KILLS) $(BIN)/pytest tests/crash $(ARGS)
+crash: install ## kill -9 under load, KILLS (30) times per policy, and the simulated crashes
+	KILL_CYCLES=$(KILLS) $(BIN)/pytest tests/crash -n $(WORKERS) --dist worksteal $(ARGS)
 
 torture: install ## new crash seeds and new inputs until TORTURE_SECONDS (300) are over
 	end=$$(( $$(date +%s) + $(TORTURE_SECONDS) )); round=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
 		round=$$(( round + 1 )); seed=$$RANDOM; echo "round $$round, seed $$seed"; \
-		VIBEMQ_HYPOTHESIS=random $(BIN)/pytest -q -x tests/crash tests/properties tests/simulation --hypothesis-seed=$$seed $(ARGS); \
+		HYPOTHESIS_PROFILE=random $(BIN)/pytest -q -x tests/crash tests/properties tests/simulation --hypothesis-seed=$$seed $(ARGS); \
 	done
 
 demo: install ## 336,776 flights, a kill -9 in the middle, and an account of every one

@@ -1,7 +1,7 @@
 """Settings of all tests.
 
 Hypothesis draws the same examples every time, so that a change is judged by its own merits; `make torture` sets
-VIBEMQ_HYPOTHESIS=random and looks for new ones.
+HYPOTHESIS_PROFILE=random and looks for new ones.
 """
 
 import os
@@ -11,7 +11,7 @@ from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("random", deadline=None)
-settings.load_profile(os.environ.get("VIBEMQ_HYPOTHESIS", "steady"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # A shell without job control starts its background jobs with SIGINT ignored, and children inherit that: tests that
 # stop a program with Ctrl-C would wait for ever.

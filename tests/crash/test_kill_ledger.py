@@ -1,6 +1,6 @@
 """kill -9 at random moments under concurrent publish and consume: nothing that was confirmed is ever lost.
 
-The short form runs with every test run; VIBEMQ_KILL_CYCLES sets the number of kills per policy (`make crash`: 30).
+The short form runs with every test run; KILL_CYCLES sets the number of kills per policy (`make crash`: 30).
 """
 
 import os
@@ -17,7 +17,7 @@ from vibemq.errors import VibeMQError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-CYCLES = int(os.environ.get("VIBEMQ_KILL_CYCLES", "6"))
+CYCLES = int(os.environ.get("KILL_CYCLES", "6"))
 SQLITE_CYCLES = max(1, CYCLES // 3)
 DRAIN_TIMEOUT_S = 60
 PATIENT = ReconnectPolicy(initial_delay=0.02, max_delay=0.2, first_connect=True)

@@ -142,10 +142,10 @@ def composition(image: str, token_file: Path) -> Iterator[Composition]:
     """The image is the one given, so that the test leaves no other behind."""
     port, http_port = free_port(), free_port()
     environment = {
-        "VIBEMQ_IMAGE": image,
-        "VIBEMQ_PUBLISH_PORT": str(port),
-        "VIBEMQ_PUBLISH_HTTP_PORT": str(http_port),
-        "VIBEMQ_TOKEN_FILE": str(token_file),
+        "BROKER_IMAGE": image,
+        "BROKER_PORT": str(port),
+        "BROKER_HTTP_PORT": str(http_port),
+        "BROKER_TOKEN_FILE": str(token_file),
     }
     compose = Composition(f"vibemq-test-{uuid.uuid4().hex[:12]}", port, environment)
     try:
