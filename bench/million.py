@@ -111,11 +111,8 @@ def main() -> None:
         drain_rate, peak = anyio.run(drain, broker, arguments.messages)
         broker.stop()
         before = disk_mib(data_dir)
-        subprocess.run(
-            [sys.executable, "-m", "vibemq.cli.admin", "compact", "--data-dir", str(data_dir), "--json"],
-            check=False,
-            stdout=subprocess.DEVNULL,
-        )
+        admin = [str(Path(sys.executable).with_name("vibemq-admin")), "compact", "--data-dir", str(data_dir), "--json"]
+        subprocess.run(admin, check=True, stdout=subprocess.DEVNULL)
         print(
             json.dumps(
                 {
