@@ -3,7 +3,7 @@
     receive_data(bytes) → frames the broker sent, decoded
     connect · request · publish · settle · extend · flow → bytes to send
 
-Source: docs/spec/native.md and docs/spec/native-extensions.md.
+Source: docs/spec/native.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

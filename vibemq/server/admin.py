@@ -1,6 +1,6 @@
 """Operators' verbs that are no engine commands: peek, dead letters, the store.
 
-Source: docs/spec/native-extensions.md, "Admin verbs".
+Source: docs/spec/native.md, "Admin verbs".
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

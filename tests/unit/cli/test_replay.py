@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class FakeDlq:
-    """A DLQ that answers as the admin verbs do (docs/spec/native-extensions.md)."""
+    """A DLQ that answers as the admin verbs do (docs/spec/native.md)."""
 
     def __init__(self, count: int, *, page_max: int = 1000) -> None:
         self.letters: dict[int, dict[str, Any]] = {
