@@ -28,8 +28,6 @@ U16 = struct.Struct("!H")
 U32 = struct.Struct("!I")
 U64 = struct.Struct("!Q")
 I64 = struct.Struct("!q")
-START = struct.Struct("!BBH")
-"""version, type, id length."""
 
 STR16_MAX = 0xFFFF
 
