@@ -1,6 +1,7 @@
 """kill -9 at random moments under concurrent publish and consume: nothing that was confirmed is ever lost.
 
-The short form runs with every test run; KILL_CYCLES sets the number of kills per policy (`make crash`: 30).
+The short form runs with every test run; KILL_CYCLES sets the number of kills per policy. The proof's `kill-9` is the
+long form.
 """
 
 import os

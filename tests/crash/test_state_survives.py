@@ -8,6 +8,7 @@ import pytest
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
+from tests.integration.conditions import take
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -30,6 +31,11 @@ def kill_and_start(broker: BrokerProcess) -> None:
     broker.start()
 
 
+async def all_is_kept(mq: vibemq.Client) -> None:
+    """Wait until the settlements sent before are on disk: they are not confirmed, but the journal is one, in order."""
+    await mq.publish("barrier", {})
+
+
 async def test_queue_options_survive(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q", mode="priority-based", durability="weak", max_attempts=7, message_ttl_ms=60_000)
@@ -50,16 +56,16 @@ async def test_what_was_in_flight_comes_back_first_with_its_attempts(broker: Bro
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
         await mq.publish_many("q", [{"n": n} for n in range(6)])
-        held = await mq.fetch("q", max=3, timeout=5)
+        held = await take(mq, "q", 3)
         assert [m.json()["n"] for m in held] == [0, 1, 2]
         held[1].ack()
         held[0].retry(delay=0, reason="not yet")
-        (again,) = await mq.fetch("q", max=1, timeout=5)
+        (again,) = await take(mq, "q", 1)
         assert (again.json()["n"], again.attempt) == (0, 2)
-        await mq.ping()
+        await all_is_kept(mq)
         kill_and_start(broker)
     async with vibemq.connect(broker.url) as mq:
-        messages = await mq.fetch("q", max=10, timeout=2)
+        messages = await take(mq, "q", 5)
     assert [m.json()["n"] for m in messages] == [0, 2, 3, 4, 5]
     assert [m.attempt for m in messages] == [3, 2, 1, 1, 1]
 
@@ -70,10 +76,10 @@ async def test_attempts_lead_to_the_dead_letters_across_restarts(broker: BrokerP
         await mq.publish("q", {"n": 1}, id="poison")
     for number in range(3):
         async with vibemq.connect(broker.url) as mq:
-            (message,) = await mq.fetch("q", max=1, timeout=5)
+            (message,) = await take(mq, "q", 1)
             assert message.attempt == number + 1
             message.retry(reason=f"failure {number + 1}")
-            await mq.ping()
+            await all_is_kept(mq)
         kill_and_start(broker)
     async with vibemq.connect(broker.url) as mq:
         assert await mq.fetch("q", max=1, timeout=0.3) == []
@@ -99,7 +105,7 @@ async def test_delays_survive(broker: BrokerProcess) -> None:
         info = await mq.queue_info("q")
         assert info is not None
         assert info.delayed >= 1
-        messages = await mq.fetch("q", max=2, timeout=3)
+        messages = await take(mq, "q", 1)
     assert [m.json()["n"] for m in messages] == [2]
 
 
@@ -125,13 +131,13 @@ async def test_every_group_goes_on_where_it_was(broker: BrokerProcess) -> None:
         await mq.publish_many("q", [{"n": n} for n in range(8)])
         for group, count in taken.items():
             if count:
-                for message in await mq.fetch("q", max=count, timeout=5, group=group):
+                for message in await take(mq, "q", count, group=group):
                     message.ack()
-        await mq.ping()
+        await all_is_kept(mq)
     kill_and_start(broker)
     async with vibemq.connect(broker.url) as mq:
         for group, count in taken.items():
-            messages = await mq.fetch("q", max=20, timeout=1, group=group)
+            messages = await take(mq, "q", 8 - count, group=group)
             assert [m.json()["n"] for m in messages] == list(range(count, 8)), group
 
 
@@ -139,16 +145,17 @@ async def test_an_interrupted_replay_doubles_nothing(broker: BrokerProcess) -> N
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
         await mq.publish_many("q", [{"n": n} for n in range(100)])
-        for message in await mq.fetch("q", max=100, timeout=5):
+        for message in await take(mq, "q", 100):
             message.reject("test")
-        await mq.ping()
+        await all_is_kept(mq)
         replayed = await mq.admin("dlq.replay", queue="q", limit=30)
         assert replayed["count"] == 30
         kill_and_start(broker)
     async with vibemq.connect(broker.url) as mq:
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not (await mq.admin("dlq.replay", queue="q", limit=30))["done"]:
                 pass
-        messages = await mq.fetch("q", max=200, timeout=2)
+        messages = await take(mq, "q", 100)
+        assert await mq.fetch("q", max=1, timeout=0) == []
     assert sorted(m.json()["n"] for m in messages) == list(range(100))
     assert all(m.headers["vibemq-replay-count"] == "1" for m in messages)

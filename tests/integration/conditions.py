@@ -17,7 +17,7 @@ from tests.crash.ledger import BrokerProcess
 from vibemq.errors import VibeMQError
 
 COMMAND_TIMEOUT_S = 30
-WAIT_S = 20.0
+WAIT_S = 30.0
 BIN = Path(sys.executable).parent
 
 LMDB_SMALL = """
@@ -189,9 +189,12 @@ class Book:
             self.refusals[error.code] = str(error)
         return int(report.accepted)
 
-    async def drain(self, mq: Any, queue: str, *, patience: float = 1.0) -> None:
-        while messages := await mq.fetch(queue, max=1000, timeout=patience):
-            for message in messages:
+    async def drain(self, mq: Any, queue: str) -> None:
+        """Receive and settle until the queue says that it is empty."""
+        deadline = time.monotonic() + 3 * WAIT_S
+        while (info := await mq.queue_info(queue)).ready or info.in_flight:
+            assert time.monotonic() < deadline, f"not drained: {info}"
+            for message in await mq.fetch(queue, max=1000, timeout=0.5):
                 self.received.add(message.json()["n"])
                 message.ack()
 
@@ -211,6 +214,16 @@ async def until(happened: Callable[[], Any], sleep: Callable[[float], Any], *, t
             return
         assert time.monotonic() < deadline, f"{happened} did not come true within {timeout} s"
         await sleep(0.05)
+
+
+async def take(mq: Any, queue: str, count: int, **options: Any) -> list[Any]:
+    """Fetch exactly so many messages, however slow the machine is."""
+    messages: list[Any] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(messages) < count:
+        messages += await mq.fetch(queue, max=count - len(messages), timeout=1, **options)
+        assert time.monotonic() < deadline, f"{len(messages)} of {count} messages came within {WAIT_S} s"
+    return messages
 
 
 async def accepts(mq: Any, queue: str, body: object) -> bool:

@@ -41,7 +41,7 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 async def publish_until_refused(mq: vibemq.Client, book: Book) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         refused = 0
         while refused < 10:
             refused = 0 if await book.publish(mq, "q", 50) else refused + 1
@@ -266,7 +266,7 @@ async def test_sigterm_under_load_loses_nothing_and_blames_no_message(tmp_path: 
         broker.start()
         async with vibemq.connect(broker.url) as mq:
             async with mq.subscribe("q", prefetch=1000) as messages:
-                with anyio.fail_after(20):
+                with anyio.fail_after(30):
                     async for message in messages:
                         book.received.add(message.json()["n"])
                         message.ack()

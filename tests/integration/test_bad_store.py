@@ -19,7 +19,6 @@ from tests.integration.conditions import (
     running,
     serve,
     small_settings,
-    until,
     zero,
 )
 
@@ -52,7 +51,7 @@ def drained(broker: BrokerProcess) -> tuple[Book, int]:
     async def drain() -> int:
         async with vibemq.connect(broker.url) as mq:
             await mq.create_queue("q")
-            await until(lambda: gone(mq, book), anyio.sleep)
+            await book.drain(mq, "q")
             info = await mq.queue_info("q")
             assert info is not None
             return info.dead
@@ -61,12 +60,6 @@ def drained(broker: BrokerProcess) -> tuple[Book, int]:
         dead = anyio.run(drain)
         assert broker.stop() == 0
     return book, dead
-
-
-async def gone(mq: vibemq.Client, book: Book) -> bool:
-    await book.drain(mq, "q", patience=0.3)
-    info = await mq.queue_info("q")
-    return info is not None and info.ready == info.in_flight == 0
 
 
 def damage_journal(data: Path, how: str) -> None:

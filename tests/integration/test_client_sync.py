@@ -63,12 +63,12 @@ def test_publishing_and_consuming_without_await(broker: FakeBroker) -> None:
 def test_batches_and_fetch(broker: FakeBroker) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         mq.publish_many("orders", range(50))
-        fetched = mq.fetch("orders", max=20, timeout=1)
+        fetched = mq.fetch("orders", max=20, timeout=30)
         assert [message.body for message in fetched] == list(range(20))
         for message in fetched:
             message.ack()
         with mq.subscribe("orders") as messages:
-            batch = messages.next_batch(timeout=2)
+            batch = messages.next_batch(timeout=30)
             assert batch is not None
             assert len(batch) == 30
             batch.ack_all()

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import vibemq
+from tests.integration.conditions import take
 from vibemq.errors import VibeMQError
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +54,7 @@ class Process:
         """(status, content type, body)"""
         request = urllib.request.Request(f"http://127.0.0.1:{self.ports['http']}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 return answer.status, answer.headers["content-type"], answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -110,7 +111,7 @@ async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Pat
     again = Process(tmp_path / "data")
     try:
         async with vibemq.connect(again.url) as mq:
-            stored = {m.json() for m in await mq.fetch("q", max=len(confirmed) + 10, timeout=2)}
+            stored = {m.json() for m in await take(mq, "q", len(confirmed))}
             assert set(confirmed) <= stored
     finally:
         again.end(signal.SIGKILL)

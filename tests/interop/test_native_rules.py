@@ -437,7 +437,7 @@ def test_s13_a_blocked_publisher_hears_within_ten_seconds(wire: Wire, form: Form
     started = time.monotonic()
     answer = publish(wire, queue, "m2")
     assert (answer.type, answer.error_code) == (T.ERROR, "QUEUE_FULL")
-    assert 0.2 < time.monotonic() - started < 5
+    assert 0.2 < time.monotonic() - started < 10
 
 
 def test_s14_d20_shutdown_says_goodbye_after_what_was_asked_is_answered(tmp_path: Path, form: Form, queue: str) -> None:
