@@ -13,13 +13,15 @@ import anyio
 import pytest
 
 import vibemq
-from tests.integration.conditions import Said, broker_on, check, running, serve, small_settings, store_json
+from tests.integration.conditions import Book, Said, broker_on, check, running, serve, small_settings, store_json, take
 from vibemq.cli.entry import run_app
 from vibemq.cli.main import app
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import QueueFull, VibeMQError
 
 PATIENT = ReconnectPolicy(initial_delay=0.02, max_delay=0.2, first_connect=True)
+CROWD_STAYS = "\n[limits]\nhandshake_timeout_ms = 120_000\n"
+"""Connections that say nothing are not closed while a test runs."""
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -183,9 +185,31 @@ async def test_more_connections_than_open_files_are_refused_with_a_word(tmp_path
         assert broker.stop() == 0
 
 
+async def test_a_crowd_leaves_the_store_its_files(tmp_path: Path) -> None:
+    """More connections than files are refused in time: segments roll and checkpoints run on beside them."""
+    with running(
+        broker_on(tmp_path / "data", tmp_path, toml=small_settings("lmdb") + CROWD_STAYS),
+        prefix=("sh", "-c", 'ulimit -n 128; exec "$@"', "sh"),
+    ) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q")
+            crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(150)]
+            try:
+                book = Book()
+                for _ in range(20):
+                    await book.publish(mq, "q", 100, size=1000)
+                await book.drain(mq, "q")
+            finally:
+                for one in crowd:
+                    one.close()
+            assert book.refusals == {}
+            assert len(book.received) == 2000
+        assert broker.stop() == 0
+
+
 async def test_without_file_descriptors_who_is_connected_is_served(tmp_path: Path) -> None:
-    settings = f"{small_settings('lmdb')}\n[limits]\nhandshake_timeout_ms = 120_000\n"  # the crowd must stay
-    with running(broker_on(tmp_path / "data", tmp_path, toml=settings)) as broker:
+    """Not one file is left, which only somebody who lowers the limit beneath a running broker can bring about."""
+    with running(broker_on(tmp_path / "data", tmp_path, toml=CROWD_STAYS)) as broker:
         async with vibemq.connect(broker.url) as mq:
             await mq.create_queue("q")
             files = Path(f"/proc/{broker.pid}/fd")
@@ -201,10 +225,7 @@ async def test_without_file_descriptors_who_is_connected_is_served(tmp_path: Pat
                         await anyio.sleep(0.05)
                 for n in range(50):
                     await mq.publish("q", {"n": n})
-                messages = []
-                with anyio.fail_after(30):
-                    while len(messages) < 50:
-                        messages += await mq.fetch("q", max=50, timeout=30)
+                messages = await take(mq, "q", 50)
                 assert [message.json()["n"] for message in messages] == list(range(50))
                 for message in messages:
                     message.ack()
