@@ -1,45 +1,81 @@
 """Whether the rows of a PublishMany are rows: a broken one would break the reader of whoever receives it.
 
-Rows of one length with ids of one length and no headers, the usual bulk, are checked by columns: the bytes that frame
-the first row must repeat in every row, which takes eight strided comparisons for the whole batch. Otherwise it is one
-`struct` call a row.
+A batch's rows usually look alike: ids of one length, the same headers. Then what frames them is known from the first
+row, and the others are compared with it instead of being read:
+
+    rows of one length    by columns, a strided comparison for the whole batch per framing byte
+    of several lengths    by two lists, the framing before and the headers behind each payload
+    anything else         row by row
 """
 
 import struct
-from itertools import pairwise
+from itertools import pairwise, repeat
+from typing import NamedTuple
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import Rows
 from vibemq.protocols.native.headers import NO_HEADERS, HeaderReader
 
-_SMALLEST = 9
-"""id length 2, id 1, payload length 4, header count 2."""
+_FRAMING = 6
+"""Bytes of a row that are neither id, payload nor headers."""
+_COLUMNS_MAX = 128
+"""Header bytes compared by columns; longer ones are quicker compared row by row."""
+
+
+class _Shape(NamedTuple):
+    id_size: int
+    headers: bytes
 
 
 def check_rows(rows: Rows, headers: HeaderReader) -> None:
     """Raises InvalidMessage naming the first row that is broken or has forbidden headers."""
     if rows.count == 0:
         return
-    if not _all_like_the_first(rows):
+    shape = _shape_of_first(rows, headers)
+    if shape is None or not _all_shaped(rows, shape):
         _check_each(rows, headers)
 
 
-def _all_like_the_first(rows: Rows) -> bool:
+def _shape_of_first(rows: Rows, headers: HeaderReader) -> _Shape | None:
+    """None when the first row is broken; whoever reads row by row says how."""
+    data, end = rows.data, rows.offsets()[1]
+    try:
+        id_size = data[0] << 8 | data[1]
+        payload_at = 2 + id_size + 4
+        block = data[payload_at + int.from_bytes(data[payload_at - 4 : payload_at], "big") : end]
+        headers.check(block)
+    except (IndexError, InvalidMessage):
+        return None
+    return _Shape(id_size, block) if id_size else None
+
+
+def _all_shaped(rows: Rows, shape: _Shape) -> bool:
     """True proves every row sound; False proves nothing."""
+    if rows.lengths == rows.lengths[:4] * rows.count and len(shape.headers) <= _COLUMNS_MAX:
+        return _same_columns(rows, shape)
+    return _same_framing(rows, shape)
+
+
+def _same_columns(rows: Rows, shape: _Shape) -> bool:
     data, count = rows.data, rows.count
-    if rows.lengths != rows.lengths[:4] * count:
-        return False
     length = len(data) // count
-    if length < _SMALLEST:
-        return False
-    id_end = 2 + (data[0] << 8 | data[1])
-    payload_end = length - 2
-    if not 2 < id_end <= payload_end - 4 or data[payload_end:length] != NO_HEADERS:
-        return False
-    if int.from_bytes(data[id_end : id_end + 4], "big") != payload_end - id_end - 4:
-        return False
-    framing = (0, 1, *range(id_end, id_end + 4), payload_end, payload_end + 1)
+    id_end = 2 + shape.id_size
+    framing = (0, 1, *range(id_end, id_end + 4), *range(length - len(shape.headers), length))
     return all(data[column::length] == data[column : column + 1] * count for column in framing)
+
+
+def _same_framing(rows: Rows, shape: _Shape) -> bool:
+    data, offsets = rows.data, rows.offsets()
+    id_size, block = shape
+    around = _FRAMING + id_size + len(block)
+    unpack = struct.Struct(f"!H{id_size}xI").unpack_from
+    try:
+        framing = list(map(unpack, repeat(data), offsets[:-1]))
+    except struct.error:
+        return False
+    if framing != [(id_size, length - around) for length in rows.row_lengths()]:
+        return False
+    return [data[end - len(block) : end] for end in offsets[1:]] == [block] * rows.count
 
 
 def _check_each(rows: Rows, headers: HeaderReader) -> None:
