@@ -46,8 +46,12 @@ class Publishing:
         self._check(queue)
         batches: list[PublishBatch] = []
         batch = PublishBatch(queue)
+        plain_row = self._packer.plain_row
         for item in messages:
-            row, extra = self._pack(item, common)
+            if common is None and not isinstance(item, Outgoing):
+                row, extra = plain_row(item), None
+            else:
+                row, extra = self._pack(item, common)
             if not batch.fits(row):
                 await self._put(batch)
                 batches.append(batch)
@@ -81,12 +85,10 @@ class Publishing:
         return batch, index
 
     def _pack(self, item: Any, common: Outgoing | None) -> tuple[bytes, Extra | None]:
-        if isinstance(item, Outgoing):
-            return self._packer.row(item), extra_of(item)
-        if common is None:
-            return self._packer.plain_row(item), None
-        common.body = item
-        return self._packer.row(common), extra_of(common)
+        if common is not None and not isinstance(item, Outgoing):
+            common.body = item
+            item = common
+        return self._packer.row(item), extra_of(item)
 
     async def _put(self, batch: PublishBatch) -> None:
         await self._link.outbox.room()
