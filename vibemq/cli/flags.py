@@ -15,7 +15,7 @@ Json = Annotated[
 ]
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="VIBEMQ_URL", help="Broker to talk to: vibemq://[user:password@]host[:port]."),
+    typer.Option("--url", envvar="VIBEMQ_URL", help=r"Broker to talk to: vibemq://\[user:password@]host\[:port]."),
 ]
 Timeout = Annotated[
     float,

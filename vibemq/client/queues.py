@@ -10,7 +10,14 @@ import orjson
 from vibemq.client.link import Link
 from vibemq.errors import InvalidOptions, QueueExists, RemoteProtocolError
 from vibemq.model.effects import GroupInfo, QueueInfo
-from vibemq.model.options import Overflow, QueueOptions, check_queue_name, options_from_dict, options_to_dict
+from vibemq.model.options import (
+    Overflow,
+    QueueOptions,
+    check_queue_name,
+    options_from_dict,
+    options_to_dict,
+    spelled_out,
+)
 from vibemq.protocols.native.wire import CommandType
 
 logger = logging.getLogger(__name__)
@@ -99,6 +106,7 @@ def option_values(options: dict[str, Any]) -> dict[str, Any]:
         if name in values:
             raise InvalidOptions(f"queue option {name} is given twice")
         values[name] = value
+    values = spelled_out(values)
     full = options_to_dict(options_from_dict(values))
     return {name: full[name] for name in values}
 

@@ -55,6 +55,7 @@ def create_queue(state: State, turn: Turn, command: CreateQueue) -> None:
         return
     name = check_queue_name(command.queue)
     options = command.options or _defaults(state)
+    options.check_together()
     _check_durability(state, options)
     _create(state, turn, name, options)
     turn.answer(command, None, Durability.STRONG)
@@ -103,6 +104,7 @@ def change_queue(state: State, turn: Turn, command: ChangeQueue) -> None:
         raise InvalidOptions(
             f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it anew"
         )
+    options.check_together()
     queue.options = options
     turn.note_structure(QueueChanged(queue.queue_id, options))
     turn.free(queue)

@@ -100,6 +100,18 @@ class QueueOptions:
     def with_changes(self, **changes: Any) -> "QueueOptions":
         return replace(self, **changes)
 
+    def check_together(self) -> None:
+        """What only a queue's whole set of options can show; changes are checked when they are applied.
+
+        Raises:
+            InvalidOptions: limits of a log that is none.
+        """
+        if self.retention is Retention.SETTLED and (self.retain_ms or self.retain_messages or self.retain_bytes):
+            raise InvalidOptions(
+                "retain_ms, retain_messages and retain_bytes limit a log, but the retention is settled; "
+                "choose retention log (or mode broadcast), or leave them out"
+            )
+
     @property
     def consumers_settle(self) -> bool:
         """False when a hand-out is itself the settlement."""
@@ -131,6 +143,24 @@ def options_to_dict(options: QueueOptions) -> dict[str, Any]:
     return {name: int(value) if isinstance(value, IntEnum) else value for name, value in values.items()}
 
 
+BROADCAST = "broadcast"
+"""A word for two options: fan-out over a log, so that whoever comes later can read from the beginning."""
+
+
+def spelled_out(values: dict[str, Any]) -> dict[str, Any]:
+    """The same options with `mode="broadcast"` in the model's own words: fan-out with ack, retention log.
+
+    Raises:
+        InvalidOptions: broadcast, and a retention that is not log.
+    """
+    mode = values.get("mode")
+    if not isinstance(mode, str) or _squash(mode) != BROADCAST:
+        return values
+    if enum_of(Retention, values.get("retention", Retention.LOG), "retention") is not Retention.LOG:
+        raise InvalidOptions("mode broadcast means retention log; leave retention out, or choose fan-out-with-ack")
+    return {**values, "mode": DeliveryMode.FAN_OUT_WITH_ACK, "retention": Retention.LOG}
+
+
 _ENUMS: dict[str, type[IntEnum]] = {
     "mode": DeliveryMode,
     "durability": Durability,
@@ -141,7 +171,8 @@ _ENUMS: dict[str, type[IntEnum]] = {
 
 
 def options_from_dict(values: dict[str, Any], base: QueueOptions | None = None) -> QueueOptions:
-    """Read options from JSON-like values: enums by number or by name in any case (`"fan-out"` styles included).
+    """Read options from JSON-like values: enums by number or by name in any case (`"fan-out"` styles included), and
+    the mode `"broadcast"`, which is a fan-out over a log.
 
     Raises:
         InvalidOptions: an unknown key, an unknown enum name or a value of the wrong type; the sentence names it.
@@ -149,7 +180,7 @@ def options_from_dict(values: dict[str, Any], base: QueueOptions | None = None) 
     base = base if base is not None else QueueOptions()
     known = {f.name for f in fields(QueueOptions)}
     changes: dict[str, Any] = {}
-    for name, value in values.items():
+    for name, value in spelled_out(values).items():
         if name not in known:
             raise InvalidOptions(f"unknown queue option {name!r}; known are {', '.join(sorted(known))}")
         changes[name] = _option_value(name, value, getattr(base, name))

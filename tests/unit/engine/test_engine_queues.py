@@ -444,3 +444,16 @@ def test_time_never_goes_back_behind_what_is_stored() -> None:
     driver.restart()
     driver.publish(1)
     assert [chunk.published_at for chunk in driver.disk.queues[1].chunks] == [1_000_000]
+
+
+def test_limits_of_a_log_that_is_none_are_refused() -> None:
+    driver = Driver()
+    driver.create()
+    error = driver.ask(ChangeQueue(1, None, "q", {"retain_bytes": 5}))
+    assert isinstance(error, InvalidOptions)
+    assert "choose retention log" in str(error)
+    assert isinstance(driver.ask(CreateQueue(1, None, "new", QueueOptions(retain_ms=5))), InvalidOptions)
+    assert driver.engine.queue_info("new") is None
+    log = QueueOptions(retention=Retention.LOG, retain_messages=5)
+    assert driver.ask(CreateQueue(1, None, "log", log)) is None
+    assert driver.ask(ChangeQueue(1, None, "log", {"retain_bytes": 5})) is None

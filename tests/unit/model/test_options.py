@@ -8,6 +8,7 @@ from vibemq.model.options import (
     Durability,
     Overflow,
     QueueOptions,
+    Retention,
     check_queue_name,
     options_from_dict,
     options_to_dict,
@@ -63,3 +64,15 @@ def test_good_names(name: str) -> None:
 def test_bad_names(name: str) -> None:
     with pytest.raises(InvalidQueueName):
         check_queue_name(name)
+
+
+@pytest.mark.parametrize("text", ["broadcast", "Broadcast", "BROADCAST"])
+def test_broadcast_is_a_fan_out_over_a_log(text: str) -> None:
+    options = options_from_dict({"mode": text, "retention": "log", "retain_bytes": 5})
+    assert options == QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG, retain_bytes=5)
+    assert options_from_dict({"mode": text, "retain_bytes": 5}) == options
+
+
+def test_broadcast_without_a_log_is_refused() -> None:
+    with pytest.raises(InvalidOptions, match="broadcast means retention log"):
+        options_from_dict({"mode": "broadcast", "retention": "settled"})
