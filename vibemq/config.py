@@ -8,11 +8,11 @@ An unknown key is an error wherever it stands, because a misspelt limit is no li
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from vibemq.errors import InvalidOptions
-from vibemq.model.options import options_from_dict
+from vibemq.errors import InvalidOptions, InvalidQueueName
+from vibemq.model.options import check_queue_name, options_from_dict
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """0 = any free port; the chosen one is reported."""
@@ -141,6 +141,8 @@ class Settings(BaseSettings):
     """Publishing to or consuming from a missing queue creates it."""
     queue_defaults: dict[str, Any] = Field(default_factory=dict)
     """Options of queues that name none; keys as in QueueOptions."""
+    queues: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Queues to create at the start if they are missing: name -> options, over `queue_defaults`."""
     limits: Limits = Limits()
     auth: Auth = Auth()
     http: Http = Http()
@@ -151,9 +153,23 @@ class Settings(BaseSettings):
     @classmethod
     def _known_queue_options(cls, value: dict[str, Any]) -> dict[str, Any]:
         try:
-            options_from_dict(value)
+            options_from_dict(value).check_together()
         except InvalidOptions as error:
             raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("queues")
+    @classmethod
+    def _queues_can_be_created(
+        cls, value: dict[str, dict[str, Any]], others: ValidationInfo
+    ) -> dict[str, dict[str, Any]]:
+        base = options_from_dict(others.data.get("queue_defaults", {}))
+        for name, options in value.items():
+            try:
+                options_from_dict(options, base).check_together()
+                check_queue_name(name)
+            except (InvalidOptions, InvalidQueueName) as error:
+                raise ValueError(f"{name}: {error}") from None
         return value
 
     @classmethod

@@ -20,6 +20,7 @@ from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.committer import Committer
 from vibemq.server.contracts import QueueEngine
+from vibemq.server.declared import declare
 from vibemq.server.errands import Errands
 from vibemq.server.health import Condition
 from vibemq.server.inner import INNER_SESSION, InnerSession
@@ -152,4 +153,5 @@ async def assemble(
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
+    await declare(settings.queues, inner, defaults=queue_defaults, durable=plugin.durable)
     return Assembly(engine, shell, keeper, inner)

@@ -100,3 +100,28 @@ def test_toml_that_is_none(places: dict[str, Any], tmp_path: Path) -> None:
     file.write_text("weak_flush_ms = = 1")
     with pytest.raises(ConfigInvalid, match="is not valid TOML"):
         load(file, **places)
+
+
+def test_declared_queues(places: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "vibemq.toml"
+    file.write_text('[queue_defaults]\ndead_letter = false\n[queues.prices]\nmode = "broadcast"\n[queues.jobs]\n')
+    assert load(file, **places).settings.queues == {"prices": {"mode": "broadcast"}, "jobs": {}}
+    assert read(places, VIBEMQ_QUEUES='{"jobs": {}}').settings.queues == {"jobs": {}}
+
+
+@pytest.mark.parametrize(
+    ("queues", "sentence"),
+    [
+        ('[queues."a b"]', "queue name 'a b' is not allowed"),
+        ('[queues.jobs]\nmode = "ring"', "jobs: 'ring' is no value for mode"),
+        ("[queues.jobs]\nretain = 5", "jobs: unknown queue option 'retain'"),
+        # With the defaults beside it, which have no dead letters.
+        ('[queues.jobs]\noverflow = "redirect-to-dlq"', "jobs: overflow RedirectToDlq needs dead_letter on"),
+    ],
+)
+def test_a_queue_that_cannot_be_declared(places: dict[str, Any], tmp_path: Path, queues: str, sentence: str) -> None:
+    file = tmp_path / "vibemq.toml"
+    file.write_text(f"[queue_defaults]\ndead_letter = false\n{queues}\n")
+    with pytest.raises(ConfigInvalid, match=sentence) as refusal:
+        load(file, **places)
+    assert str(refusal.value).startswith(f"setting queues (from {file}) is not valid: ")

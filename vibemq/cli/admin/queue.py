@@ -17,26 +17,10 @@ MissingOk = Annotated[bool, typer.Option("--missing-ok", help="A queue that does
 
 
 @app.command()
+@flag.with_queue_options(flag.FIXED | flag.CHANGEABLE)
 def create(
     queue: Queue,
-    mode: flag.Mode = None,
-    durability: flag.Durability = None,
-    retention: flag.Retention = None,
-    overflow: flag.Overflow = None,
-    max_messages: flag.MaxMessages = None,
-    max_bytes: flag.MaxBytes = None,
-    ttl: flag.Ttl = None,
-    dead_letter: flag.DeadLetter = None,
-    max_attempts: flag.MaxAttempts = None,
-    ack_timeout: flag.AckTimeout = None,
-    retry_base: flag.RetryBase = None,
-    retry_max: flag.RetryMax = None,
-    lost_connection: flag.LostConnection = None,
-    dedup_window: flag.DedupWindow = None,
-    retain: flag.Retain = None,
-    retain_messages: flag.RetainMessages = None,
-    retain_bytes: flag.RetainBytes = None,
-    option: flag.Extra = None,
+    options: dict[str, Any],
     must_match: Annotated[
         bool, typer.Option("--must-match", help="Fail when the queue exists with other options.")
     ] = False,
@@ -48,27 +32,9 @@ def create(
     """Create a queue. One that exists is left as it is (see --must-match).
 
     Example: vibemq-admin queue create orders --durability strong --max-attempts 5 --ack-timeout 1m
+
+    Example: vibemq-admin queue create prices --mode broadcast --durability weak --retain 1GiB
     """
-    options = flag.chosen(
-        option,
-        mode=mode,
-        durability=durability,
-        retention=retention,
-        overflow=overflow,
-        max_messages=max_messages,
-        max_bytes=max_bytes,
-        message_ttl_ms=ttl,
-        dead_letter=dead_letter,
-        max_attempts=max_attempts,
-        ack_timeout_ms=ack_timeout,
-        retry_base_ms=retry_base,
-        retry_max_ms=retry_max,
-        lost_connection=lost_connection,
-        dedup_window_ms=dedup_window,
-        retain_ms=retain,
-        retain_messages=retain_messages,
-        retain_bytes=retain_bytes,
-    )
     out = Output(json=json)
     existed = ask(url, timeout, "queue.info", queue=queue) is not None
     if not dry_run:
@@ -78,24 +44,10 @@ def create(
 
 
 @app.command()
+@flag.with_queue_options(flag.CHANGEABLE)
 def change(
     queue: Queue,
-    overflow: flag.Overflow = None,
-    durability: flag.Durability = None,
-    max_messages: flag.MaxMessages = None,
-    max_bytes: flag.MaxBytes = None,
-    ttl: flag.Ttl = None,
-    dead_letter: flag.DeadLetter = None,
-    max_attempts: flag.MaxAttempts = None,
-    ack_timeout: flag.AckTimeout = None,
-    retry_base: flag.RetryBase = None,
-    retry_max: flag.RetryMax = None,
-    lost_connection: flag.LostConnection = None,
-    dedup_window: flag.DedupWindow = None,
-    retain: flag.Retain = None,
-    retain_messages: flag.RetainMessages = None,
-    retain_bytes: flag.RetainBytes = None,
-    option: flag.Extra = None,
+    options: dict[str, Any],
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -105,33 +57,15 @@ def change(
 
     Example: vibemq-admin queue change orders --max-attempts 10
     """
-    changes = flag.chosen(
-        option,
-        overflow=overflow,
-        durability=durability,
-        max_messages=max_messages,
-        max_bytes=max_bytes,
-        message_ttl_ms=ttl,
-        dead_letter=dead_letter,
-        max_attempts=max_attempts,
-        ack_timeout_ms=ack_timeout,
-        retry_base_ms=retry_base,
-        retry_max_ms=retry_max,
-        lost_connection=lost_connection,
-        dedup_window_ms=dedup_window,
-        retain_ms=retain,
-        retain_messages=retain_messages,
-        retain_bytes=retain_bytes,
-    )
-    if not changes:
+    if not options:
         raise Usage("nothing to change; name at least one option, such as --max-attempts 5")
     before = _info(url, timeout, queue)["options"]
     if not dry_run:
-        ask(url, timeout, "queue.change", queue=queue, changes=changes)
+        ask(url, timeout, "queue.change", queue=queue, changes=options)
     texts = flag.described(before)
-    lines = (f"{name}: {texts.get(name)} → {value}" for name, value in changes.items())
+    lines = (f"{name}: {texts.get(name)} → {value}" for name, value in options.items())
     Output(json=json).emit(
-        {"queue": queue, "changes": changes, "dry_run": dry_run},
+        {"queue": queue, "changes": options, "dry_run": dry_run},
         f"queue {queue}{' would change' if dry_run else ''}\n" + "\n".join(lines),
     )
 

@@ -1,61 +1,142 @@
 """The options of a queue as command-line options, and back to the names that the broker knows."""
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from vibemq.cli.flags import duration_option, size_option
-from vibemq.cli.values import key_values
-from vibemq.errors import InvalidOptions
+from vibemq.cli.values import duration_ms, key_values, size_bytes
+from vibemq.errors import ConfigInvalid, InvalidOptions
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 
-Mode = Annotated[
-    str | None,
-    typer.Option("--mode", help="round-robin, fan-out-with-ack, fan-out-without-ack or priority-based."),
-]
-Durability = Annotated[str | None, typer.Option("--durability", help="strong (default), weak, async or transient.")]
-Retention = Annotated[
-    str | None, typer.Option("--retention", help="settled (default), or log: kept, so that groups may read again.")
-]
-Overflow = Annotated[
-    str | None,
-    typer.Option("--overflow", help="drop-newest (default), drop-oldest, block-publisher or redirect-to-dlq."),
-]
-MaxMessages = Annotated[int | None, typer.Option("--max-messages", min=0, help="Most waiting messages; 0 = no limit.")]
-MaxBytes = Annotated[int | None, size_option("--max-bytes", "Most waiting bytes; 0 = no limit.")]
-Ttl = Annotated[int | None, duration_option("--ttl", "Messages older than this expire.")]
-DeadLetter = Annotated[
-    bool | None, typer.Option("--dead-letter/--no-dead-letter", help="Keep what fails, or drop and count it.")
-]
-MaxAttempts = Annotated[
-    int | None, typer.Option("--max-attempts", min=1, help="Failed deliveries before a message is dead.")
-]
-AckTimeout = Annotated[int | None, duration_option("--ack-timeout", "How long a consumer may hold a message.")]
-RetryBase = Annotated[int | None, duration_option("--retry-base", "First delay after a failure; doubles each time.")]
-RetryMax = Annotated[int | None, duration_option("--retry-max", "Longest delay after a failure.")]
-LostConnection = Annotated[
-    str | None, typer.Option("--lost-connection", help="What a consumer's lost connection counts as: fail or release.")
-]
-DedupWindow = Annotated[int | None, duration_option("--dedup-window", "How long a dedup id is remembered.")]
-Retain = Annotated[int | None, duration_option("--retain", "Log retention: drop what is older.")]
-RetainMessages = Annotated[
-    int | None, typer.Option("--retain-messages", min=0, help="Log retention: keep at most so many.")
-]
-RetainBytes = Annotated[int | None, size_option("--retain-bytes", "Log retention: keep at most so many bytes.")]
-Extra = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="Any queue option by the name it has in `queue info`."),
-]
+Result = TypeVar("Result")
 
 
-def chosen(extra: list[str] | None, **flags: Any) -> dict[str, Any]:
+def _text(name: str, help_text: str) -> Any:
+    return Annotated[str | None, typer.Option(name, help=help_text)]
+
+
+def _count(name: str, help_text: str, *, least: int = 0) -> Any:
+    return Annotated[int | None, typer.Option(name, min=least, help=help_text)]
+
+
+def _duration(name: str, help_text: str) -> Any:
+    return Annotated[int | None, duration_option(name, help_text)]
+
+
+def _size(name: str, help_text: str) -> Any:
+    return Annotated[int | None, size_option(name, help_text)]
+
+
+def retention_limit(text: str | tuple[str, int]) -> tuple[str, int]:
+    """`7d` or `1h30m` as an age, `1GiB` as bytes: the queue option it stands for, and its value.
+
+    A bare number is refused: it could be either.
+    """
+    if isinstance(text, tuple):
+        return text
+    for option, read in (("retain_ms", duration_ms), ("retain_bytes", size_bytes)):
+        try:
+            if not text.strip().isdecimal():
+                return option, read(text)
+        except ConfigInvalid:
+            continue
+    raise ConfigInvalid(f"{text!r} is no limit; write 7d or 1h30m for an age, 64MiB or 1GiB for a size")
+
+
+_RETAIN = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--retain",
+        parser=retention_limit,
+        metavar="AGE|SIZE",
+        help="Log retention: drop what is older (7d), or beyond this size (1GiB). May be given for both.",
+    ),
+]
+
+FIXED: dict[str, Any] = {
+    "mode": _text(
+        "--mode",
+        "round-robin (default): each message to one consumer. broadcast: every message to every subscriber, and kept "
+        "to be read again (fan-out-with-ack over a log). Also fan-out-with-ack, fan-out-without-ack, priority-based.",
+    ),
+    "retention": _text("--retention", "settled (default), or log: kept, so that groups may read again."),
+}
+"""Options that a queue has for life, by the broker's names."""
+
+CHANGEABLE: dict[str, Any] = {
+    "durability": _text("--durability", "strong (default), weak, async or transient."),
+    "overflow": _text("--overflow", "drop-newest (default), drop-oldest, block-publisher or redirect-to-dlq."),
+    "max_messages": _count("--max-messages", "Most waiting messages; 0 = no limit."),
+    "max_bytes": _size("--max-bytes", "Most waiting bytes; 0 = no limit."),
+    "message_ttl_ms": _duration("--ttl", "Messages older than this expire."),
+    "dead_letter": Annotated[
+        bool | None, typer.Option("--dead-letter/--no-dead-letter", help="Keep what fails, or drop and count it.")
+    ],
+    "max_attempts": _count("--max-attempts", "Failed deliveries before a message is dead.", least=1),
+    "ack_timeout_ms": _duration("--ack-timeout", "How long a consumer may hold a message."),
+    "retry_base_ms": _duration("--retry-base", "First delay after a failure; doubles each time."),
+    "retry_max_ms": _duration("--retry-max", "Longest delay after a failure."),
+    "lost_connection": _text("--lost-connection", "What a consumer's lost connection counts as: fail or release."),
+    "dedup_window_ms": _duration("--dedup-window", "How long a dedup id is remembered."),
+    "retain": _RETAIN,
+    "retain_messages": _count("--retain-messages", "Log retention: keep at most so many."),
+    "retain_bytes": _size("--retain-bytes", "Log retention: keep at most so many bytes."),
+    "option": Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="Any queue option by the name it has in `queue info`."),
+    ],
+}
+"""Options that may change while a queue works."""
+
+
+def with_queue_options(flags: dict[str, Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Give a command these flags in the place of its parameter `options`, in which it gets those that were given.
+
+    Typer reads a command's parameters from its signature, so the signature is what is changed.
+    """
+
+    def decorate(command: Callable[..., Result]) -> Callable[..., Result]:
+        signature = inspect.signature(command)
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in flags.items()
+        ]
+
+        @wraps(command)
+        def taking_flags(**values: Any) -> Result:
+            given = {name: values.pop(name) for name in flags}
+            return command(options=chosen(**given), **values)
+
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in signature.parameters.items()
+            if name != "options"
+        ]
+        # The queue's name, which every command has first, then the options of the queue, then those of the command.
+        taking_flags.__signature__ = signature.replace(parameters=[own[0], *added, *own[1:]])  # type: ignore[attr-defined]
+        return taking_flags
+
+    return decorate
+
+
+def chosen(
+    option: list[str] | None = None, retain: list[tuple[str, int]] | None = None, **flags: Any
+) -> dict[str, Any]:
     """The options that were given, checked, under the broker's names.
 
     Raises:
         InvalidOptions: with the option that cannot be.
     """
     options = {name: value for name, value in flags.items() if value is not None}
-    options.update({name.replace("-", "_"): _plain(value) for name, value in key_values(extra).items()})
+    for name, limit in retain or ():
+        if name in options:
+            raise InvalidOptions(f"{name} is given twice; one age and one size at most")
+        options[name] = limit
+    options.update({name.replace("-", "_"): _plain(value) for name, value in key_values(option).items()})
     # A RedirectToDlq given to `change` may lean on what the queue has already; the broker judges combinations.
     for name, value in options.items():
         if name not in ("overflow", "dead_letter"):
