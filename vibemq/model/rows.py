@@ -56,6 +56,11 @@ class Rows:
         """Bytes of all rows together."""
         return len(self.data)
 
+    @property
+    def alike(self) -> bool:
+        """Whether all rows are of one length, as in most bulk."""
+        return self.lengths == self.lengths[:4] * self.count
+
     def row_lengths(self) -> tuple[int, ...]:
         return struct.unpack(f"!{self.count}I", self.lengths)
 

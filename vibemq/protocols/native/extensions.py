@@ -254,7 +254,7 @@ class _Reader:
         count = self.number(U32)
         lengths = self.raw(4 * count)
         rows = Rows(count, lengths, self.body[self.at :])
-        total = sum(rows.row_lengths())
+        total = count * int.from_bytes(lengths[:4], "big") if rows.alike else sum(rows.row_lengths())
         if total > len(rows.data):
             raise self._cut()
         return rows if total == len(rows.data) else Rows(count, lengths, rows.data[:total])

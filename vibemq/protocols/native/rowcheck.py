@@ -38,7 +38,7 @@ def check_rows(rows: Rows, headers: HeaderReader) -> None:
 
 def _shape_of_first(rows: Rows, headers: HeaderReader) -> _Shape | None:
     """None when the first row is broken; whoever reads row by row says how."""
-    data, end = rows.data, rows.offsets()[1]
+    data, end = rows.data, int.from_bytes(rows.lengths[:4], "big")
     try:
         id_size = data[0] << 8 | data[1]
         payload_at = 2 + id_size + 4
@@ -51,7 +51,7 @@ def _shape_of_first(rows: Rows, headers: HeaderReader) -> _Shape | None:
 
 def _all_shaped(rows: Rows, shape: _Shape) -> bool:
     """True proves every row sound; False proves nothing."""
-    if rows.lengths == rows.lengths[:4] * rows.count and len(shape.headers) <= _COLUMNS_MAX:
+    if rows.alike and len(shape.headers) <= _COLUMNS_MAX:
         return _same_columns(rows, shape)
     return _same_framing(rows, shape)
 
