@@ -22,7 +22,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-fast crash torture demo bench docs docker-test interop clean
+.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-peers docs docker-test interop clean
 
 help: ## list the verbs
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,8 +68,12 @@ torture: install ## new crash seeds and new inputs until TORTURE_SECONDS (300) a
 demo: install ## 336,776 flights, a kill -9 in the middle, and an account of every one
 	$(BIN)/vibemq demo $(ARGS)
 
-bench: install ## speed on this machine
-	$(BIN)/vibemq bench $(ARGS)
+bench: install ## VibeMQ alone: throughput, latency, fan-out, memory, recovery; ARGS=--quick for a look
+	$(BIN)/python -m bench.alone $(ARGS)
+
+bench-peers: install ## beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd, with the table of goals
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m bench.peers $(ARGS)
 
 docs: install ## check the documentation: links, tables, and every Python example
 	$(BIN)/pytest tests/docs $(ARGS)

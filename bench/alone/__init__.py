@@ -1,0 +1,1 @@
+"""`python -m bench.alone`: VibeMQ by itself, in every respect that has a figure."""

@@ -1,0 +1,1 @@
+"""What every benchmark needs: load, clocks, processes and their end, disks, tables and plots."""
