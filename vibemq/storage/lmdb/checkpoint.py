@@ -19,6 +19,7 @@ from vibemq.storage.dirty import Dirty
 from vibemq.storage.disk import Disk, RealDisk
 from vibemq.storage.encoding import decode_batch
 from vibemq.storage.kv import load_state, write_dirty
+from vibemq.storage.liveness import any_waiting
 from vibemq.storage.lmdb.env import DATA_FILE, open_writer
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.lock import WriterLock
@@ -27,7 +28,8 @@ from vibemq.storage.lmdb.tables import LmdbKV, reading, translated, writing
 from vibemq.storage.state import apply
 from vibemq.storage.stored_dead import StoredDead
 
-TRANSACTION_BYTES = 64 << 20
+TRANSACTION_BYTES = 8 << 20
+"""Rows per transaction that are still alive: they take several times that much memory, for blocks and dirty pages."""
 
 
 class SegmentToApply(NamedTuple):
@@ -87,14 +89,25 @@ class Checkpoint:
             self._apply_one(where, record, dead, added)
             taken += len(record.body)
             if taken >= self._transaction_bytes:
-                more = True
-                break
+                added = [fact for fact in added if self._is_alive(fact)]
+                taken = sum(fact.rows.size for fact in added)
+                if taken >= self._transaction_bytes // 2:
+                    more = True
+                    break
         if not more:
             self.state.lsn = max(self.state.lsn, up_to_lsn)
         store_blocks(kv, self.state, added, self._dirty.left)
         dead.flush()
         write_dirty(kv, self.state, self._dirty)
         return more
+
+    def _is_alive(self, fact: MessagesAdded) -> bool:
+        """Whether any of its messages must be written. Most are settled before their checkpoint, and cost nothing."""
+        queue = self.state.queues.get(fact.queue_id)
+        if queue is None:
+            return False
+        last = fact.first_sequence + fact.rows.count - 1
+        return any_waiting(queue, fact.first_sequence, last) or bool(queue.dead.overlap(fact.first_sequence, last))
 
     def _apply_one(self, where: str, record: JournalRecord, dead: StoredDead, added: list[MessagesAdded]) -> None:
         for fact in decode_batch(record.body, where):

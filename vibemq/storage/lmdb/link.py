@@ -16,6 +16,7 @@ the journal still has every record above the last applied lsn. It is started aga
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -25,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger(__name__)
+
+THRIFTY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "262144"}
+"""Has glibc give a transaction's memory back to the system when it is over; other C libraries ignore it."""
 
 PAUSE_S = (0.1, 0.5, 2.0, 10.0)
 STOP_TIMEOUT_S = 30.0
@@ -79,7 +83,7 @@ class CheckpointerLink:
     def _spawn(self) -> None:
         # The command is this interpreter and paths from the settings; no shell reads it.
         process = subprocess.Popen(  # noqa: S603
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**THRIFTY, **os.environ}
         )
         self._process = process
         threading.Thread(target=self._read, args=(process,), name="vibemq-checkpointer-answers", daemon=True).start()
