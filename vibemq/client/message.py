@@ -298,7 +298,7 @@ class MessageBatch(Sequence[Message[T]]):
 
     def payloads(self) -> list[bytes]:
         """Every payload in order, without making message objects."""
-        return [RowView(row).payload for row in self._rows]
+        return self._rows.payloads()
 
     def ack_all(self) -> Done:
         return self._settle_all(Settlement.ACK, BACKOFF, "")

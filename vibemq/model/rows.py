@@ -61,6 +61,12 @@ class Rows:
         """Whether all rows are of one length, as in most bulk."""
         return self.lengths == self.lengths[:4] * self.count
 
+    def repeats(self, columns: Iterable[int]) -> bool:
+        """Whether rows that are `alike` hold the first row's byte at each of these offsets: one comparison a column."""
+        data, count = self.data, self.count
+        length = len(data) // count
+        return all(data[column::length] == data[column : column + 1] * count for column in columns)
+
     def row_lengths(self) -> tuple[int, ...]:
         return struct.unpack(f"!{self.count}I", self.lengths)
 
@@ -80,6 +86,17 @@ class Rows:
         data = self.data
         offsets = self.offsets()
         return iter([data[a:b] for a, b in pairwise(offsets)])
+
+    def payloads(self) -> list[bytes]:
+        """Every payload in order, without cutting the rows apart."""
+        data = self.data
+        if self.count and self.alike:
+            at = 2 + _U16.unpack_from(data)[0]
+            start, end = at + 4, at + 4 + _U32.unpack_from(data, at)[0]
+            if self.repeats((0, 1, at, at + 1, at + 2, at + 3)):
+                return [data[row + start : row + end] for row in range(0, len(data), len(data) // self.count)]
+        ids = [row + 2 + (data[row] << 8 | data[row + 1]) for row in self.offsets()[:-1]]
+        return [data[at + 4 : at + 4 + _U32.unpack_from(data, at)[0]] for at in ids]
 
     def slice(self, start: int, stop: int) -> "Rows":
         """Rows [start, stop), sharing nothing that could change."""

@@ -54,3 +54,17 @@ def test_garbage_headers_raise_only_what_is_documented(data: bytes) -> None:
         header_pairs(data, 0)
     except (struct.error, IndexError):
         pass
+
+
+@given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=3), st.binary(max_size=3)), max_size=6))
+def test_payloads_are_those_of_the_rows(messages: list[tuple[str, bytes]]) -> None:
+    rows = Rows.of([pack_row(message_id, payload, [("k", "v")]) for message_id, payload in messages])
+    assert rows.payloads() == [payload for _, payload in messages]
+
+
+@given(st.integers(1, 5), st.integers(0, 5), st.integers(1, 6))
+def test_payloads_of_rows_that_are_alike(id_size: int, size: int, count: int) -> None:
+    payloads = [bytes((number,)) * size for number in range(count)]
+    rows = Rows.of([pack_row("x" * id_size, payload) for payload in payloads])
+    assert rows.alike
+    assert rows.payloads() == payloads

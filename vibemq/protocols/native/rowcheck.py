@@ -57,11 +57,9 @@ def _all_shaped(rows: Rows, shape: _Shape) -> bool:
 
 
 def _same_columns(rows: Rows, shape: _Shape) -> bool:
-    data, count = rows.data, rows.count
-    length = len(data) // count
+    length = len(rows.data) // rows.count
     id_end = 2 + shape.id_size
-    framing = (0, 1, *range(id_end, id_end + 4), *range(length - len(shape.headers), length))
-    return all(data[column::length] == data[column : column + 1] * count for column in framing)
+    return rows.repeats((0, 1, *range(id_end, id_end + 4), *range(length - len(shape.headers), length)))
 
 
 def _same_framing(rows: Rows, shape: _Shape) -> bool:
