@@ -28,6 +28,6 @@ BUDGETS = {
     "broker hands out plain deliveries": Budget(calls=8.6, instructions=268, reference_loops=6.0),
     "broker settles plain acks": Budget(calls=7.0, instructions=111, reference_loops=4.3),
     "client packs a batch": Budget(calls=12.6, instructions=158, reference_loops=5.8),
-    "client takes a batch": Budget(calls=4.6, instructions=81, reference_loops=4.0),
+    "client takes a batch": Budget(calls=0.7, instructions=21, reference_loops=1.2),
     "client looks at every message": Budget(calls=12.6, instructions=228, reference_loops=7.6),
 }

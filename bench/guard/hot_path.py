@@ -205,7 +205,7 @@ def _packed() -> PublishBatch:
     packer, batch = RowPacker(), PublishBatch(QUEUE)
     batch.id = "p"
     for _ in range(MESSAGES):
-        batch.add(packer.plain_row(BODY), None)
+        batch.offer(packer.plain_row(BODY))
     return batch
 
 

@@ -65,22 +65,22 @@ class PublishBatch:
         self._refused: Mapping[int, Failure] = {}
         self._exceptional: list[int] = []
 
-    def add(self, row: bytes, extra: Extra | None) -> int:
-        index = self.count
+    def offer(self, row: bytes, extra: Extra | None = None) -> bool:
+        """Take one more row, whose index is the `count` before; False when the frame has no room for it."""
+        size = self.size + len(row)
+        if (size > FRAME_BYTES_MAX or self.count >= FRAME_ROWS_MAX) and self.count:
+            return False
         self.rows.append(row)
-        self.size += len(row)
-        self.count = index + 1
         if extra is not None:
-            self.extras[index] = extra
-            self.size += EXTRA_BYTES + 2 * len(str(extra.get("dedup_id", "")).encode())
-        return index
+            self.extras[self.count] = extra
+            size += EXTRA_BYTES + 2 * len(str(extra.get("dedup_id", "")).encode())
+        self.size = size
+        self.count += 1
+        return True
 
     @property
     def full(self) -> bool:
         return self.size >= FRAME_BYTES_MAX or self.count >= FRAME_ROWS_MAX
-
-    def fits(self, row: bytes) -> bool:
-        return not self.count or (self.size + len(row) <= FRAME_BYTES_MAX and self.count < FRAME_ROWS_MAX)
 
     def confirm(self, first_sequence: int, refused: Mapping[int, Failure], duplicates: Mapping[int, int]) -> None:
         self.first_sequence = first_sequence
@@ -161,15 +161,17 @@ class Outbox:
         """
         key = queue if lane is None else lane
         batch = self._open.get(key)
-        if batch is None or not batch.fits(row):
+        before = batch.size if batch is not None else 0
+        if batch is None or not batch.offer(row, extra):
             if batch is not None:
                 self._ready.append(batch)
             batch = self._open[key] = PublishBatch(queue)
-        size = batch.size
-        index = batch.add(row, extra)
+            before = 0
+            batch.offer(row, extra)
+        index = batch.count - 1
         if own_dedup:
             batch.own_dedup.add(index)
-        self._count(1, batch.size - size)
+        self._count(1, batch.size - before)
         return batch, index
 
     def put(self, batch: PublishBatch) -> None:

@@ -82,8 +82,11 @@ class RowPacker:
 
     def plain_row(self, body: object) -> bytes:
         """The same for a body alone, in one formatting step: half the time of `row`."""
-        raw, json = payloads.encode(body)
-        headers = _NO_HEADERS if json else _BINARY_HEADERS
+        if type(body) is bytes and body and body[0] not in payloads.JSON_STARTS:
+            raw, headers = body, _BINARY_HEADERS
+        else:
+            raw, json = payloads.encode(body)
+            headers = _NO_HEADERS if json else _BINARY_HEADERS
         row = b"%b%012x%b%b%b" % (self._head, next(self._numbers), _U32.pack(len(raw)), raw, headers)
         if len(row) > ROW_BYTES_MAX:
             raise _too_large(row)

@@ -13,7 +13,8 @@ from vibemq.errors import LocalProtocolError
 CONTENT_TYPE: Final = "content-type"
 BINARY: Final = "application/octet-stream"
 
-_JSON_STARTS = frozenset(b'{["-0123456789tfn \t\r\n')
+JSON_STARTS: Final = frozenset(b'{["-0123456789tfn \t\r\n')
+"""What is not JSON mostly shows it in its first byte."""
 
 
 def encode(body: object) -> tuple[bytes, bool]:
@@ -43,7 +44,7 @@ def is_json(raw: bytes) -> bool:
     """Whether the bytes are one JSON value; no bytes count as JSON (an absent payload)."""
     if not raw:
         return True
-    if raw[0] not in _JSON_STARTS:
+    if raw[0] not in JSON_STARTS:
         return False
     try:
         orjson.loads(raw)

@@ -52,14 +52,16 @@ class Publishing:
                 row, extra = plain_row(item), None
             else:
                 row, extra = self._pack(item, common)
-            if not batch.fits(row):
+            own_dedup = dedup and (extra is None or "dedup_id" not in extra)
+            if own_dedup:
+                extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
+            if not batch.offer(row, extra):
                 await self._put(batch)
                 batches.append(batch)
                 batch = PublishBatch(queue)
-            if dedup and (extra is None or "dedup_id" not in extra):
-                batch.own_dedup.add(batch.count)
-                extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
-            batch.add(row, extra)
+                batch.offer(row, extra)
+            if own_dedup:
+                batch.own_dedup.add(batch.count - 1)
         if batch.count:
             await self._put(batch)
             batches.append(batch)

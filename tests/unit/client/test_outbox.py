@@ -54,7 +54,7 @@ async def test_whole_batches_keep_their_place_behind_single_rows() -> None:
     box = outbox()
     single, _ = add(box)
     whole = PublishBatch("q")
-    whole.add(b"x", None)
+    whole.offer(b"x")
     box.put(whole)
     assert box.take(0, 10**6, ids()) == [single, whole]
 
@@ -117,7 +117,7 @@ async def test_the_end_fails_everything() -> None:
 async def test_sequences_skip_what_was_refused_or_known() -> None:
     batch = PublishBatch("q")
     for _ in range(6):
-        batch.add(b"row", None)
+        batch.offer(b"row")
     batch.confirm(10, {1: full}, {3: 4})
     report = PublishReport("q", [batch])
     assert [batch.sequence(i) for i in (0, 2, 3, 4, 5)] == [10, 11, 4, 12, 13]
@@ -131,7 +131,7 @@ async def test_sequences_skip_what_was_refused_or_known() -> None:
 
 async def test_a_message_sent_twice_by_us_is_no_duplicate() -> None:
     batch = PublishBatch("q")
-    batch.add(b"row", {"dedup_id": "ours"})
+    batch.offer(b"row", {"dedup_id": "ours"})
     batch.own_dedup.add(0)
     batch.confirm(0, {}, {0: 7})
     assert receipt(batch, 0) == ("q", 7, False)
@@ -139,7 +139,7 @@ async def test_a_message_sent_twice_by_us_is_no_duplicate() -> None:
 
 async def test_each_reader_of_a_refusal_gets_its_own_error() -> None:
     batch = PublishBatch("q")
-    batch.add(b"row", None)
+    batch.offer(b"row")
     batch.fail(full)
     assert batch.refusal(0) is not batch.refusal(0)
 
@@ -149,7 +149,7 @@ async def test_reports_reach_over_batches() -> None:
     for first in (1, 4):
         batch = PublishBatch("q")
         for _ in range(3):
-            batch.add(b"row", None)
+            batch.offer(b"row")
         batch.confirm(first, {}, {})
         batches.append(batch)
     report = PublishReport("q", batches)
