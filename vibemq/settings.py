@@ -47,13 +47,26 @@ def load(
         ConfigInvalid: one sentence that names the key, the source and the mend.
     """
     environ = os.environ if environ is None else environ
+    try:
+        return _load(config, overrides or {}, environ, secrets_dir, default_file)
+    except RecursionError:
+        raise ConfigInvalid("the settings are nested too deeply; no setting has more than a few levels") from None
+
+
+def _load(
+    config: Path | None,
+    overrides: Mapping[str, Any],
+    environ: Mapping[str, str],
+    secrets_dir: Path,
+    default_file: Path,
+) -> Loaded:
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for origin, values in (
         *_toml_layers(config, environ, default_file),
         *_secret_layers(environ, secrets_dir),
         ("environment", _from_environment(environ)),
-        ("command line", _without_none(overrides or {})),
+        ("command line", _without_none(overrides)),
     ):
         _overlay(merged, values)
         origins.update(dict.fromkeys(_leaves(values), origin))

@@ -26,20 +26,21 @@ def dispatch(state: State, turn: Turn, queue: Queue, group: Group) -> None:
     if not top or not ready.count:
         return
     given: Given = {}
-    while ready.count:
-        # An even share for everyone, so that a backlog is split and single messages alternate strictly.
-        share = max(1, min(SLICE, ready.count // len(top))) if len(top) > 1 else ready.count
-        if not _round(turn, queue, group, share, given):
-            break
+    takers = len(top)
+    while ready.count and takers:
+        # An even share for everyone who took some in the last round, so that a backlog is split and single messages
+        # alternate strictly, and nobody waits for those who are full.
+        share = max(1, min(SLICE, ready.count // takers)) if takers > 1 else ready.count
+        takers = _round(turn, queue, group, share, given)
     if given:
         _tell(state, turn, queue, group, given)
 
 
-def _round(turn: Turn, queue: Queue, group: Group, share: int, given: Given) -> bool:
-    """Each top consumer's turn once; False when nobody had room."""
+def _round(turn: Turn, queue: Queue, group: Group, share: int, given: Given) -> int:
+    """Each top consumer's turn once; how many had room."""
     top = group.top()
     start, size = group.turn, len(top)
-    progress = False
+    takers = 0
     for step in range(size):
         index = (start + step) % size
         consumer = top[index]
@@ -48,10 +49,10 @@ def _round(turn: Turn, queue: Queue, group: Group, share: int, given: Given) -> 
             continue
         given.setdefault(consumer, []).extend(_take(turn, queue, consumer, min(room, share)))
         group.turn = (index + 1) % size
-        progress = True
+        takers += 1
         if not group.ready.count:
             break
-    return progress
+    return takers
 
 
 def _take(turn: Turn, queue: Queue, consumer: Consumer, count: int) -> list[Run]:

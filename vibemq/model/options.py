@@ -58,6 +58,8 @@ class Priority(IntEnum):
 
 PRIORITY_MAX = 31
 QUEUE_NAME_UNITS_MAX = 256
+NUMBER_MAX = (1 << 63) - 1
+"""Of every number among the options."""
 DEDUP_IDS_MAX = 250_000
 """Most dedup ids a queue remembers: beyond it the oldest are forgotten before their window is over, so that a fast
 publisher cannot fill the memory."""
@@ -92,6 +94,8 @@ class QueueOptions:
             value = getattr(self, name)
             if isinstance(value, int) and value < 0:
                 raise InvalidOptions(f"queue option {name} is {value}; it must be 0 or more")
+            if isinstance(value, int) and value > NUMBER_MAX:
+                raise InvalidOptions(f"queue option {name} is {value}; it must be {NUMBER_MAX} or less")
         if self.max_attempts < 1:
             object.__setattr__(self, "max_attempts", 1)
         if self.overflow is Overflow.REDIRECT_TO_DLQ and not self.dead_letter:
@@ -144,11 +148,13 @@ def options_to_dict(options: QueueOptions) -> dict[str, Any]:
 
 
 BROADCAST = "broadcast"
-"""A word for two options: fan-out over a log, so that whoever comes later can read from the beginning."""
+"""A word for three options: fan-out over a log, so that whoever comes later can read from the beginning; and a reader
+that is gone is no fault of the messages."""
 
 
 def spelled_out(values: dict[str, Any]) -> dict[str, Any]:
-    """The same options with `mode="broadcast"` in the model's own words: fan-out with ack, retention log.
+    """The same options with `mode="broadcast"` in the model's own words: fan-out with ack, retention log, and, if
+    nothing else is said, lost_connection release.
 
     Raises:
         InvalidOptions: broadcast, and a retention that is not log.
@@ -158,7 +164,12 @@ def spelled_out(values: dict[str, Any]) -> dict[str, Any]:
         return values
     if enum_of(Retention, values.get("retention", Retention.LOG), "retention") is not Retention.LOG:
         raise InvalidOptions("mode broadcast means retention log; leave retention out, or choose fan-out-with-ack")
-    return {**values, "mode": DeliveryMode.FAN_OUT_WITH_ACK, "retention": Retention.LOG}
+    return {
+        "lost_connection": LostConnection.RELEASE,
+        **values,
+        "mode": DeliveryMode.FAN_OUT_WITH_ACK,
+        "retention": Retention.LOG,
+    }
 
 
 _ENUMS: dict[str, type[IntEnum]] = {

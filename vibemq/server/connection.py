@@ -261,6 +261,8 @@ class Connection(asyncio.Protocol):
         try:
             self._write()
             self._mind_the_flow()
+            # An effect, or rows that the storage thread read, may have brought the session's deadline nearer.
+            self._shell.ticker.watch(self)
         except StorageError as error:
             self._shell.fatal(error)
         except Exception:

@@ -6,6 +6,7 @@ from vibemq.errors import InvalidOptions, InvalidQueueName
 from vibemq.model.options import (
     DeliveryMode,
     Durability,
+    LostConnection,
     Overflow,
     QueueOptions,
     Retention,
@@ -69,10 +70,23 @@ def test_bad_names(name: str) -> None:
 @pytest.mark.parametrize("text", ["broadcast", "Broadcast", "BROADCAST"])
 def test_broadcast_is_a_fan_out_over_a_log(text: str) -> None:
     options = options_from_dict({"mode": text, "retention": "log", "retain_bytes": 5})
-    assert options == QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG, retain_bytes=5)
+    assert options == QueueOptions(
+        mode=DeliveryMode.FAN_OUT_WITH_ACK,
+        retention=Retention.LOG,
+        lost_connection=LostConnection.RELEASE,
+        retain_bytes=5,
+    )
     assert options_from_dict({"mode": text, "retain_bytes": 5}) == options
+    strict = options_from_dict({"mode": text, "lost_connection": "fail"})
+    assert strict.lost_connection is LostConnection.FAIL
 
 
 def test_broadcast_without_a_log_is_refused() -> None:
     with pytest.raises(InvalidOptions, match="broadcast means retention log"):
         options_from_dict({"mode": "broadcast", "retention": "settled"})
+
+
+def test_numbers_fit_into_the_store() -> None:
+    assert QueueOptions(retry_base_ms=2**63 - 1).retry_base_ms == 2**63 - 1
+    with pytest.raises(InvalidOptions, match=f"retry_base_ms is {2**63}; it must be {2**63 - 1} or less"):
+        QueueOptions(retry_base_ms=2**63)

@@ -125,3 +125,12 @@ def test_a_queue_that_cannot_be_declared(places: dict[str, Any], tmp_path: Path,
     with pytest.raises(ConfigInvalid, match=sentence) as refusal:
         load(file, **places)
     assert str(refusal.value).startswith(f"setting queues (from {file}) is not valid: ")
+
+
+def test_settings_that_are_nested_beyond_all_measure(places: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "vibemq.toml"
+    file.write_text("a=" + "[" * 5_000)
+    with pytest.raises(ConfigInvalid, match="nested too deeply"):
+        load(file, **places)
+    with pytest.raises(ConfigInvalid, match="nested too deeply"):
+        read(places, **{"VIBEMQ_LOG" + "__a" * 2_000: "1"})
