@@ -18,6 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 KILLS ?= 30
 TORTURE_SECONDS ?= 300
+REPLAYED ?= 1000000
 ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
@@ -81,8 +82,8 @@ docs: install ## check the documentation: links, tables, and every Python exampl
 docker-test: install ## build the image and prove it: kill, restart, drain (needs a Docker engine)
 	$(BIN)/pytest -m docker tests/docker $(ARGS)
 
-interop: install ## other implementations' clients and recorded bytes
-	$(BIN)/pytest tests/interop $(ARGS)
+interop: install ## other implementations' clients and recorded bytes; a broadcast log of REPLAYED (1000000) messages
+	OMQ_REPLAY_MESSAGES=$(REPLAYED) $(BIN)/pytest -rs tests/interop tests/integration/test_omq_replay.py $(ARGS)
 
 clean: ## remove everything that can be made again, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

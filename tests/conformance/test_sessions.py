@@ -6,6 +6,8 @@ from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.extensions import publish_many
 from vibemq.protocols.native.frames import encode_frame
 from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.omq import OmqSession, OmqSettings
+from vibemq.protocols.omq.frames import ACCEPTED
 from vibemq.testing import session_conformance as suite
 from vibemq.testing.session_conformance import QUEUE, Dialect, Rows, pack_row
 
@@ -44,7 +46,16 @@ NATIVE_BULK = Dialect(
     publishes_alone=True,
 )
 
-DIALECTS = [NATIVE, NATIVE_BULK]
+OMQ = Dialect(
+    name="the OCaml message queue",
+    create=lambda context: OmqSession(context, OmqSettings()),
+    hello=ACCEPTED + b"(Connect 1 somebody:secret)\n",
+    publish=None,
+    subscribe=lambda: f"(Subscribe {QUEUE} From_beginning)\n".encode(),
+    broken=(b")", b"(Ack |#)", b'(Ack "\\999")', b"(" * 65, b"(Ack " + b"1" * 65_536),
+)
+
+DIALECTS = [NATIVE, NATIVE_BULK, OMQ]
 CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.pages import REPOSITORY, anchors, blocks, links, pages
 
-LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp"}
+LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml"}
 MANNERS = {"python": {"worker", "fragment"}, "sh": {"run"}, "text": {"output"}}
 
 

@@ -18,6 +18,7 @@ from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Setting
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.native.settings import NativeSettings
+from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.server.prometheus import HISTOGRAMS, METRICS
 from vibemq.settings import load
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -31,6 +32,7 @@ SETTINGS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("listeners[].", Listener),
     ("listeners[].tls.", Tls),
     ("listeners[].settings.", NativeSettings),
+    ("listeners[].settings.", OmqSettings),
     ("storage.", StorageChoice),
     ("storage.settings.", LmdbSettings),
     ("storage.settings.", SqliteSettings),

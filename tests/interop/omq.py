@@ -1,0 +1,126 @@
+"""A broker with a message-queue listener, and a client of that protocol on a raw socket that judges what it reads."""
+
+import json
+import re
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple, Self, cast
+
+import pytest
+
+from tests.crash.ledger import BrokerProcess
+
+VERSION = struct.pack("!q", 1)
+LENGTH = struct.Struct("!I")
+MESSAGE_HEAD = struct.Struct("!QI")
+OCAML_PACKAGES = "ocaml libsexplib-ocaml-dev libppx-sexp-conv-ocaml-dev libppx-deriving-ocaml-dev"
+OCAML_LIBRARIES = ("sexplib", "ppx_sexp_conv", "ppx_deriving")
+READ_BYTES = 262_144
+WAIT_S = 60.0
+
+ERROR, PING, MESSAGE, SUBSCRIBED, UNSUBSCRIBED = range(5)
+
+
+def need_ocaml() -> None:
+    """Skip the test where the OCaml clients cannot be built."""
+    tools = all(map(shutil.which, ("ocamlfind", "make")))
+    if not tools or subprocess.run(["ocamlfind", "query", *OCAML_LIBRARIES], capture_output=True).returncode:
+        pytest.skip(f"OCaml is not installed (apt-get install make {OCAML_PACKAGES})")
+
+
+class OmqBroker(BrokerProcess):
+    """`vibemq serve` with native and message-queue listeners; both ports stay the same over restarts."""
+
+    def __init__(self, folder: Path, *, toml: str = "", listener: str = "") -> None:
+        """`toml`: further settings; `listener`: the listener's own, as TOML lines."""
+        self.omq_port = 0
+        self._config = folder / "vibemq.toml"
+        self._toml, self._listener = toml, listener
+        super().__init__(folder / "data", arguments=("--config", str(self._config)))
+
+    def start(self, *, prefix: tuple[str, ...] = ()) -> None:
+        self._config.write_text(
+            f'{self._toml}\n[[listeners]]\nprotocol = "native"\n'
+            f'[[listeners]]\nprotocol = "omq"\nport = {self.omq_port}\n'
+            f"[listeners.settings]\n{self._listener}\n"
+        )
+        super().start(prefix=prefix)
+
+    def _read_until_ready(self, lines: IO[str]) -> None:
+        super()._read_until_ready(cast(IO[str], self._noting(lines)))
+
+    def _noting(self, lines: IO[str]) -> Iterator[str]:
+        for line in lines:
+            event = json.loads(line)
+            if event.get("protocol") == "omq":
+                self.omq_port = event["port"]
+            yield line
+
+
+class Message(NamedTuple):
+    number: int
+    """Its id."""
+    topic: int
+    body: bytes
+
+
+class OmqWire:
+    """One connection. Pings are answered when they are read."""
+
+    def __init__(self, port: int, *, name: str = "raw") -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self.frames = self._read()
+        """(type, payload) of every frame but pings, until the server closes."""
+        self.tell(VERSION)
+        assert self._socket.recv(len(VERSION), socket.MSG_WAITALL) == VERSION
+        self.tell(f"(Connect 1 {name})\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def tell(self, text: str | bytes) -> None:
+        self._socket.sendall(text if isinstance(text, bytes) else text.encode())
+
+    def subscribe(self, topic: str, replay: str) -> int:
+        """The topic's id in this connection. Nothing else may be subscribed yet."""
+        self.tell(f"(Subscribe {topic} {replay})\n")
+        kind, payload = next(self.frames)
+        found = re.fullmatch(rf"\(\(id (\d+)\)\(topic {re.escape(topic)}\)\)", payload.decode())
+        assert kind == SUBSCRIBED, payload
+        assert found, payload
+        return int(found[1])
+
+    def messages(self) -> Iterator[Message]:
+        """Messages as they come, until the server closes."""
+        for kind, payload in self.frames:
+            assert kind == MESSAGE, (kind, payload)
+            number, topic = MESSAGE_HEAD.unpack_from(payload)
+            yield Message(number, topic, payload[MESSAGE_HEAD.size :])
+
+    def _read(self) -> Iterator[tuple[int, bytes]]:
+        data, at = b"", 0
+        while True:
+            while len(data) - at >= LENGTH.size:
+                start = at + LENGTH.size
+                end = start + LENGTH.unpack_from(data, at)[0]
+                if end > len(data):
+                    break
+                kind, payload, at = data[start], data[start + 1 : end], end
+                if kind == PING:
+                    self.tell(f"(Ack {LENGTH.unpack(payload)[0]})\n")
+                else:
+                    yield kind, payload
+            try:
+                chunk = self._socket.recv(READ_BYTES)
+            except ConnectionResetError:
+                return
+            if not chunk:
+                return
+            data, at = data[at:] + chunk, 0

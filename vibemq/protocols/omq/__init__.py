@@ -1,0 +1,9 @@
+"""The OCaml message queue's protocol: S-expressions one way, binary frames the other. Source: docs/spec/omq.md."""
+
+from vibemq.protocols.omq.session import OmqSession
+from vibemq.protocols.omq.settings import OmqSettings
+from vibemq.protocols.session import Plugin
+
+PLUGIN = Plugin(name="omq", settings=OmqSettings, create=OmqSession, port=7460)
+
+__all__ = ["PLUGIN", "OmqSession", "OmqSettings"]

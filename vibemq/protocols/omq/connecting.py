@@ -1,0 +1,63 @@
+"""The way in: eight bytes of version, then Connect, then the check of credentials."""
+
+from dataclasses import dataclass
+
+from vibemq.errors import AuthFailed, AuthRequired, VibeMQError
+from vibemq.protocols.omq.commands import Connect
+from vibemq.protocols.omq.errors import Refusal
+from vibemq.protocols.omq.frames import ACCEPTED, HANDSHAKE, REFUSED, VERSION
+from vibemq.protocols.omq.state import State
+from vibemq.protocols.session import Authenticate
+
+ID_BYTES_MAX = 255
+
+
+@dataclass(slots=True)
+class ConnectAsked:
+    """Token of an Authenticate."""
+
+    name: str
+    secret: str
+    again: bool
+    """Whether a second reading of the credentials is left to try."""
+
+
+def shake_hands(state: State, version: bytes) -> bool:
+    """Answer the first eight bytes; False when it was the refusal, after which nothing follows from either side."""
+    if HANDSHAKE.unpack(version) == (VERSION,):
+        state.send(ACCEPTED)
+        return True
+    state.send(REFUSED)
+    state.failed = True
+    state.close()
+    return False
+
+
+def connect(state: State, command: Connect) -> None:
+    """Ask for the check of the credentials, which the id carries as `name:secret`."""
+    if command.version != VERSION:
+        state.fail(Refusal("version mismatch", f"the handshake said {VERSION}, Connect says {command.version}"))
+        return
+    try:
+        text = command.id.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(command.id) > ID_BYTES_MAX:
+        state.fail(Refusal("invalid id", f"an id is 1 to {ID_BYTES_MAX} bytes of UTF-8"))
+        return
+    name, _, secret = text.partition(":")
+    if state.context.authentication and not secret:
+        state.fail(AuthRequired("this broker asks for credentials; connect with the id NAME:TOKEN"))
+        return
+    # A broker may know a shared token, users with passwords, or both: the token counts first.
+    state.ask(Authenticate(ConnectAsked(name, secret, again=bool(name)), name, secret, secret))
+
+
+def refused(state: State, token: ConnectAsked, error: VibeMQError) -> bool:
+    """Whether the secret is to be checked once more, as the password that a shared token may have stood before."""
+    if token.again and isinstance(error, AuthFailed):
+        state.ask(Authenticate(ConnectAsked(token.name, token.secret, again=False), token.name, token.secret))
+        return True
+    # Which of name and token was wrong is nobody's business.
+    state.fail(AuthFailed("the id NAME:TOKEN is not known here"))
+    return False

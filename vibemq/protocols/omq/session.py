@@ -1,0 +1,272 @@
+"""One connection of the OCaml message queue, without a socket or a clock. Contract: `vibemq.protocols.session.Session`.
+
+reading      sexp (bytes) -> commands (what was said) -> connecting, subscriptions (what is asked of the engine)
+answering    state (answers in the order of the commands) -> frames
+delivering   subscriptions, ledger (what an Ack settles)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, UnknownCommand, VibeMQError
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.stored import Slice
+from vibemq.protocols.omq import connecting
+from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, Subscribe, Unsubscribe, parse_command
+from vibemq.protocols.omq.connecting import ConnectAsked
+from vibemq.protocols.omq.errors import Refusal, error_text
+from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
+from vibemq.protocols.omq.scalars import second_of
+from vibemq.protocols.omq.settings import OmqSettings
+from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader
+from vibemq.protocols.omq.state import State
+from vibemq.protocols.omq.subscriptions import Subscriptions
+from vibemq.protocols.session import Goodbye, Principal, Request, SessionContext
+
+PIPELINED_BYTES_MAX = 262_144
+"""What a peer may send ahead while its credentials are checked."""
+UNANSWERED_MAX = 65_536
+"""Commands that may wait for their answers."""
+_SECOND_MS = 1_000
+
+
+class OmqSession:
+    """See `vibemq.protocols.session.Session` for what each verb means."""
+
+    def __init__(self, context: SessionContext, settings: OmqSettings) -> None:
+        self._state = State(context, settings, context.now)
+        self._subscriptions = Subscriptions(self._state)
+        self._version = b""
+        self._shaken = False
+        self._reader = SexpReader(bytes_max=settings.command_bytes_max, nesting_max=settings.nesting_max)
+        self._authenticating = False
+        self._ahead = bytearray()
+        """Bytes that came while the credentials were being checked."""
+        self._broken: RemoteProtocolError | None = None
+        self._heard = False
+        self._heard_at = context.now
+        self._pinged_at: int | None = None
+        """Instant until which hand-outs are expected to follow each other."""
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        if self._state.failed:
+            return
+        if not data:
+            self._state.ended = True
+        elif self._authenticating:
+            self._ahead += data
+            if len(self._ahead) > PIPELINED_BYTES_MAX:
+                self._break("more commands were sent ahead than are kept while credentials are checked")
+        elif self._shaken:
+            self._reader.receive_data(data)
+        else:
+            self._shake_hands(data)
+
+    def _shake_hands(self, data: bytes) -> None:
+        missing = HANDSHAKE.size - len(self._version)
+        self._version += data[:missing]
+        if len(self._version) == HANDSHAKE.size:
+            self._shaken = connecting.shake_hands(self._state, self._version)
+            if self._shaken:
+                self._reader.receive_data(data[missing:])
+
+    def commands(self) -> Sequence[Request]:
+        state = self._state
+        if self._shaken:
+            self._read()
+        if state.ended and not (state.failed or self._authenticating or state.requests):
+            self._end()
+        requests, state.requests = state.requests, []
+        if self._broken is not None and state.closing and not requests:
+            raise self._broken
+        return requests
+
+    def _read(self) -> None:
+        values = self._reader.values()
+        try:
+            while not (self._authenticating or self._state.failed):
+                value = next(values, None)
+                if value is None:
+                    return
+                self._hear(value)
+        except SexpError as error:
+            self._break(str(error))
+
+    def _break(self, why: str) -> None:
+        self._broken = RemoteProtocolError(why)
+        self._state.fail(self._broken)
+
+    def _hear(self, value: Sexp) -> None:
+        self._heard = True
+        try:
+            command = parse_command(value)
+        except NotACommand as error:
+            self._refuse(UnknownCommand(str(error)) if error.unknown else Refusal("malformed command", str(error)))
+            return
+        if len(self._state.slots) >= UNANSWERED_MAX:
+            self._break(f"more than {UNANSWERED_MAX:,} commands wait for their answers")
+            return
+        try:
+            self._obey(command)
+        except VibeMQError as error:
+            self._state.refuse(error)
+
+    def _refuse(self, error: VibeMQError) -> None:
+        if self._state.principal is None:
+            error = NotAuthenticated("Connect comes first")
+            self._state.fail(error)
+        else:
+            self._state.refuse(error)
+
+    def _obey(self, command: Connect | Subscribe | Unsubscribe | Ack) -> None:
+        state = self._state
+        if isinstance(command, Connect):
+            if state.principal is not None:
+                raise Refusal("already connected", "a connection has one client")
+            connecting.connect(state, command)
+            self._authenticating = not state.failed
+        elif state.principal is None:
+            state.fail(NotAuthenticated("Connect comes first"))
+        elif isinstance(command, Subscribe):
+            self._subscriptions.subscribe(command)
+        elif isinstance(command, Unsubscribe):
+            self._subscriptions.unsubscribe(command)
+        else:
+            self._subscriptions.acked(second_of(command.time))
+
+    def _end(self) -> None:
+        """The client has ended its side: what is queued is still written, then we part."""
+        state = self._state
+        if self._reader.unfinished:
+            self._break("the stream ended within a command")
+        elif self._subscriptions.used:
+            if self._subscriptions.wind_down():
+                state.failed = True
+                if self._subscriptions.ledger:
+                    # A program that died over a message ends its stream just so. Whether that counts as a failed
+                    # attempt is for the queue's `lost_connection` to say.
+                    state.close()
+                else:
+                    state.ask(Goodbye())
+        else:
+            state.failed = True
+            state.close()
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def authenticated(self, token: Any, principal: Principal) -> None:
+        self._state.principal = principal
+        self._heard = True
+        self._resume()
+
+    def refused(self, token: Any, error: VibeMQError) -> None:
+        state = self._state
+        if isinstance(token, ConnectAsked):
+            if not connecting.refused(state, token, error):
+                self._resume()
+        elif token is not None:
+            self._subscriptions.answered(token, error)
+        elif state.principal is None:
+            # The connection itself is turned away, and before the handshake there is one way to say so.
+            state.send(error_frame(error_text(error)) if self._shaken else REFUSED)
+            state.failed = True
+            state.close()
+
+    def _resume(self) -> None:
+        self._authenticating = False
+        ahead, self._ahead = bytes(self._ahead), bytearray()
+        if ahead:
+            self._reader.receive_data(ahead)
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._subscriptions.answered(effect.token, effect.result)
+            elif isinstance(effect, ConsumerEnded):
+                self._subscriptions.ended(effect.consumer)
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        self._subscriptions.deliver(deliver, slices)
+
+    def data_to_send(self) -> bytes:
+        parts, self._state.out = self._state.out, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        state = self._state
+        state.now = max(state.now, now)
+        if state.closing:
+            return
+        if self._heard:
+            self._heard = False
+            self._heard_at = state.now
+        deadline = self._silence_deadline()
+        if deadline is not None and state.now >= deadline:
+            self._give_up()
+        elif state.principal is not None and state.now >= self._next_ping():
+            self._ping()
+
+    def _silence_deadline(self) -> int | None:
+        state = self._state
+        if self._authenticating or (state.ended and state.principal is not None):
+            # The client has done its part, or can say nothing any more.
+            return None
+        if state.principal is not None:
+            return self._heard_at + state.settings.ack_timeout_ms
+        return state.context.now + state.context.limits.handshake_timeout_ms
+
+    def _give_up(self) -> None:
+        state, wait_ms = self._state, self._state.context.limits.handshake_timeout_ms
+        if not self._shaken:
+            # It may not be one of ours at all.
+            state.failed = True
+            state.close()
+        elif state.principal is None:
+            state.give_up(NotAuthenticated(f"no Connect within {wait_ms} ms"))
+        else:
+            wait_ms = state.settings.ack_timeout_ms
+            state.give_up(Refusal("heartbeat timeout", f"no command within {wait_ms} ms"))
+
+    def _next_ping(self) -> int:
+        """A client is told at once that it is welcome, and while it holds messages it is asked every second."""
+        if self._pinged_at is None:
+            return self._state.now
+        held = bool(self._subscriptions.ledger)
+        return self._pinged_at + (_SECOND_MS if held else self._state.settings.ping_interval_ms)
+
+    def _ping(self) -> None:
+        # Pings are a second apart at least, so that no two carry the same time.
+        state = self._state
+        self._pinged_at = state.now
+        second = state.now // _SECOND_MS
+        self._subscriptions.ledger.pinged(second)
+        state.send(ping_frame(second))
+
+    def next_deadline(self) -> int | None:
+        state = self._state
+        if state.closing:
+            return None
+        silence = self._silence_deadline()
+        if state.principal is None:
+            return silence
+        if state.requests or self._heard:
+            return state.now
+        return self._next_ping() if silence is None else min(silence, self._next_ping())
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def shutdown(self, reason: str) -> None:
+        if self._shaken and not self._state.failed:
+            self._state.send(error_frame(error_text(ShuttingDown(f"the broker is stopping ({reason}); connect again"))))
+
+    @property
+    def closing(self) -> bool:
+        return self._state.closing
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._state.principal
