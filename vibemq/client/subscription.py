@@ -25,6 +25,8 @@ T = TypeVar("T")
 DEFAULT_AUTO_EXTEND_TIMEOUT = 30.0
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
+TURN_S = 0.005
+"""The same for batches, which differ in size."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,7 @@ class Subscription(Generic[T]):
         self._buffer: deque[MessageBatch[T]] = deque()
         self._current: Iterator[Message[T]] = iter(())
         self._turn = TURN_MESSAGES
+        self._turn_at = 0.0
         self._changed = anyio.Event()
         self._held = RunSet()
         """Delivered and not settled, as far as the broker has been told."""
@@ -173,8 +176,11 @@ class Subscription(Generic[T]):
             StopAsyncIteration: the subscription was stopped.
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        # A turn for the loop per batch: settlements of the last one go out, and a busy program starves nobody.
-        await checkpoint()
+        # A turn for the loop when nothing is left, or after a while: a busy program starves nobody, and the settlements
+        # of what came together go out together. One by one they would be answered by ever smaller hand-outs.
+        if not self._buffer or anyio.current_time() >= self._turn_at:
+            await checkpoint()
+            self._turn_at = anyio.current_time() + TURN_S
         while not self._buffer or self._stopped:
             if self._stopped:
                 raise StopAsyncIteration

@@ -19,7 +19,7 @@ from vibemq.errors import (
     ServerError,
     VibeMQError,
 )
-from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
+from vibemq.model.options import DeliveryMode, LostConnection, Overflow, QueueOptions, Retention
 from vibemq.protocols.native.frames import FrameReader
 from vibemq.protocols.native.wire import CommandType, Message, decode_body
 
@@ -33,7 +33,11 @@ def test_options_in_seconds_and_words() -> None:
         "retain_ms": 86_400_000,
         "mode": 1,
     }
-    assert option_values({"mode": "broadcast"}) == {"mode": DeliveryMode.FAN_OUT_WITH_ACK, "retention": Retention.LOG}
+    assert option_values({"mode": "broadcast"}) == {
+        "mode": DeliveryMode.FAN_OUT_WITH_ACK,
+        "retention": Retention.LOG,
+        "lost_connection": LostConnection.RELEASE,
+    }
     assert option_values({"message_ttl": None, "ack_timeout_ms": 3}) == {"message_ttl_ms": None, "ack_timeout_ms": 3}
 
 
