@@ -29,14 +29,17 @@ class Ledger:
 class BrokerProcess:
     """`vibemq serve` on one data directory; the port stays the same over restarts."""
 
-    def __init__(self, data_dir: Path, *, provider: str = "lmdb", arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, data_dir: Path, *, provider: str = "lmdb", arguments: tuple[str, ...] = (), log: Path | None = None
+    ) -> None:
+        """`log`: where its stderr goes; by default beside the data directory."""
         self._data_dir = data_dir
         self._provider = provider
         self._arguments = arguments
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
         self.http_port = 0
-        self._log = data_dir.parent / f"{data_dir.name}.log"
+        self._log = log or data_dir.parent / f"{data_dir.name}.log"
 
     @property
     def url(self) -> str:

@@ -1,6 +1,5 @@
 """When a failed delivery is tried again."""
 
-
 DELAY_MS_MAX = 1 << 53
 """The instant that it leads to must fit into the 64 bits of a stored number."""
 

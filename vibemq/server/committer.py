@@ -2,14 +2,15 @@
 
 Everything that all connections decide in one turn of the event loop becomes one append. Then, by durability:
 
-    TRANSIENT, ASYNC, WEAK   told when the append has returned
-    STRONG                   told when a flush that started after the append has returned
+    TRANSIENT     told at once
+    ASYNC, WEAK   told when the append has returned
+    STRONG        told when a flush that started after the append has returned
 
 One flush runs at a time, in the sync thread; while it runs the next group gathers, so a flush is shared by everyone
 who came meanwhile and nothing needs tuning. Weak data is flushed by a timer that is armed only while some is unsynced.
 
-TRANSIENT and ASYNC could be told before the append: with a provider that appends on the loop the wait is nothing,
-and with one that appends in a thread it lets a full disk be reported to the publisher instead of losing its message.
+ASYNC could be told before the append: with a provider that appends on the loop the wait is nothing, and with any it
+lets a full disk be reported to the publisher instead of losing its message.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import Deliver, Outcome
+from vibemq.model.effects import Deliver, Outcome, Published, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.server.clock import Clock
@@ -68,6 +69,26 @@ def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> tuple[int,
         except StorageFull as error:
             return index, error
     return len(steps), None
+
+
+def _gate_confirms(outcome: Outcome) -> None:
+    """Let the engine's immediate confirms of messages that are kept (async ones) wait for their append as well.
+
+    A full disk may still refuse them, and a confirm is never taken back: whatever stands in `gated` then, the engine
+    answers with the refusal.
+    """
+    if outcome.durability is Durability.TRANSIENT or not any(type(r) is MessagesAdded for r in outcome.records):
+        return
+    waiting = [effect for effect in outcome.effects if isinstance(effect, Reply) and _confirms(effect.result)]
+    if waiting:
+        told = set(map(id, waiting))
+        outcome.effects = [effect for effect in outcome.effects if id(effect) not in told]
+        # In place: the engine holds the same list.
+        outcome.gated += waiting
+
+
+def _confirms(result: object) -> bool:
+    return isinstance(result, Published) and result.first_sequence > 0
 
 
 class Committer:
@@ -120,6 +141,7 @@ class Committer:
         if self._dead:
             return
         deliveries = self._take_deliveries(outcome)
+        _gate_confirms(outcome)
         holds = self._switchboard.accept(outcome, order)
         if not (outcome.records or holds or outcome.ticket):
             return

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Iterator
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.records import Dropped, Reason
+from vibemq.model.records import DeadRemoved, Dropped, Reason
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage import keys, values
 from vibemq.storage.blocks import BlockInfo, block_infos, decode_block, last_of, load_block, put_block
-from vibemq.storage.dead import DeadTable
 from vibemq.storage.dirty import Dirty
 from vibemq.storage.encoding import GARBAGE, seal, unseal
 from vibemq.storage.interface import Problem
 from vibemq.storage.kv import KV, LOADERS, load_one, load_state, write_dirty, write_state
 from vibemq.storage.liveness import gaps, waiting_runs
 from vibemq.storage.state import apply
+from vibemq.storage.stored_dead import StoredDead
 
 
 def audit(kv: KV) -> Iterator[Problem]:
@@ -90,26 +90,45 @@ def _audit_dead(kv: KV, state: StoredState, held: dict[int, RunSet]) -> Iterator
 def drop_missing(kv: KV) -> list[Problem]:
     """Take the messages that no block holds out of their queues, so that nobody waits for them; name them all.
 
-    The last step of a repair, when the blocks are as sound as they will ever be.
+    Dead letters that point at such a message go as well. The last step of a repair, when the blocks are as sound as
+    they will ever be.
     """
     state, dirty, problems = load_state(kv), Dirty(), []
+    dead = StoredDead(kv, _nothing_is_volatile)
+    held = {queue.queue_id: _held(kv, queue) for queue in state.queues.values()}
     for queue in list(state.queues.values()):
         if queue.deleted or queue.options.durability is Durability.TRANSIENT:
             continue
-        held = RunSet()
-        for info in block_infos(kv, queue.queue_id):
-            for part in load_block(kv, queue.queue_id, info, queue.name):
-                held.add(part.first_sequence, last_of(part))
         waiting = waiting_runs(queue, 1, queue.next_sequence - 1)
-        missing = [gap for run in waiting for gap in gaps(held, *run)]
+        missing = [gap for run in waiting for gap in gaps(held[queue.queue_id], *run)]
         if missing:
-            apply(state, Dropped(queue.queue_id, missing, Reason.PURGED), DeadTable(), dirty)
+            apply(state, Dropped(queue.queue_id, missing, Reason.PURGED), dead, dirty)
         for first, last in missing:
             text = f"messages {first} to {last} of queue {queue.name} are lost"
             problems.append(Problem(text, kv.where, None, queue.name, first, last))
+    for entry in list(dead.after(0)):
+        sequence = entry.facts.sequence
+        if entry.queue_id not in held or sequence not in held[entry.queue_id]:
+            apply(state, DeadRemoved([entry.facts.dead_id]), dead, dirty)
+            text = f"dead letter {entry.facts.dead_id} is lost with its message {sequence} of queue {entry.queue_id}"
+            problems.append(Problem(text, kv.where))
     if problems:
+        dead.flush()
         write_dirty(kv, state, dirty)
     return problems
+
+
+def _held(kv: KV, queue: StoredQueue) -> RunSet:
+    held = RunSet()
+    for info in block_infos(kv, queue.queue_id):
+        for part in load_block(kv, queue.queue_id, info, queue.name):
+            held.add(part.first_sequence, last_of(part))
+    return held
+
+
+def _nothing_is_volatile(queue_id: int) -> bool:
+    """Dead letters of transient queues are not stored."""
+    return False
 
 
 # -- saving -------------------------------------------------------------------------------------------------------

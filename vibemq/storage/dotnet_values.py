@@ -11,7 +11,7 @@ from typing import Any
 from vibemq.model.options import PRIORITY_MAX, DeliveryMode, Overflow, QueueOptions
 from vibemq.model.records import Reason
 
-_TIME_SPAN = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,7}))?")
+_TIME_SPAN = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,7}))?")
 _FRACTION = re.compile(r"\.(\d+)")
 
 
@@ -34,8 +34,8 @@ def options(values: dict[str, Any]) -> QueueOptions:
 
 def _integer(values: dict[str, Any], name: str, default: int) -> int:
     value = values.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is {value!r}, not a whole number of 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is {repr(value)[:40]}, not a whole number of 0 or more that fits into 63 bits")
     return value
 
 

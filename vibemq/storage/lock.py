@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.storage.store_file import make_folder
 
 LOCK_NAME = "lock"
 OWNER_NAME = "owner.json"
@@ -43,7 +44,7 @@ class DirectoryLock:
         Raises:
             StorageLocked: names the pid and host of the owner.
         """
-        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._data_dir)
         file = os.open(self._data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

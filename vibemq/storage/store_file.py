@@ -54,11 +54,38 @@ def write_store_info(data_dir: Path, info: StoreInfo) -> None:
         os.fsync(file.fileno())
     temporary.rename(data_dir / STORE_FILE)
     fsync_folder(data_dir)
+    _fsync_name(data_dir)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for its owner alone, and those above it that are missing; their names survive a power cut."""
+    missing = [level for level in (folder, *folder.parents) if not level.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for level in reversed(missing):
+        _fsync_name(level)
+
+
+def _fsync_name(folder: Path) -> None:
+    """Make the folder's own name durable: without it, everything inside is out of reach."""
+    try:
+        fsync_folder(folder.resolve().parent)
+    except PermissionError:
+        # Somebody else made the folder where we may not look; he is the one to flush its name.
+        return
 
 
 def fsync_folder(folder: Path) -> None:
     """Make the folder's entries durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _fsync(folder, os.O_DIRECTORY)
+
+
+def fsync_file(path: Path) -> None:
+    """Make the file's bytes durable, whoever wrote them."""
+    _fsync(path, 0)
+
+
+def _fsync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(descriptor)
     finally:

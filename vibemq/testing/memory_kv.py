@@ -1,7 +1,7 @@
 """`storage.kv.KV` over a sorted list: what the tests compare real stores with."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vibemq.model.stored import StoredState
 from vibemq.storage.kv import write_state
@@ -20,6 +20,11 @@ class MemoryKV:
         kv = cls()
         write_state(kv, state)
         return kv
+
+    def fill(self, pairs: Mapping[bytes, bytes]) -> None:
+        """Hold these pairs and no others."""
+        self._values = dict(pairs)
+        self._keys = sorted(self._values)
 
     def count(self) -> int:
         return len(self._keys)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.server.fakes import FakeEngine, FakeStorage
 from vibemq.errors import StorageFailed
-from vibemq.model.effects import Deliver, Effect, Outcome, Reply
+from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows
@@ -63,6 +63,15 @@ class Bench:
             Outcome(records=[added(count)], gated=[Reply(1, token, None)], durability=durability, ticket=ticket)
         )
 
+    def submit_confirmed_at_once(
+        self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0
+    ) -> Outcome:
+        """A publish whose confirm the engine does not gate."""
+        reply = Reply(1, token, Published("q", 1, count))
+        outcome = Outcome(records=[added(count)], effects=[reply], durability=durability, ticket=ticket)
+        self.committer.submit(outcome)
+        return outcome
+
     async def settled(self) -> list[Any]:
         with anyio.fail_after(30):
             await self.committer.settled()
@@ -90,6 +99,27 @@ async def test_nothing_is_told_before_the_append(bench: Bench) -> None:
     bench.submit("weak", Durability.WEAK)
     assert bench.told == []
     assert await bench.settled() == ["weak"]
+
+
+async def test_an_async_confirm_waits_for_its_append_too(bench: Bench) -> None:
+    bench.submit_confirmed_at_once("async", Durability.ASYNC)
+    assert bench.told == []
+    assert await bench.settled() == ["async"]
+
+
+async def test_a_full_disk_takes_back_no_confirm_of_an_async_message(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
+    outcome = bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
+    assert await bench.settled() == ["refused"]
+    # The engine answers what stands in its own list of gated effects.
+    assert [effect.token for effect in outcome.gated if isinstance(effect, Reply)] == ["async"]
+
+
+async def test_a_transient_confirm_waits_for_nothing(bench: Bench) -> None:
+    bench.submit_confirmed_at_once("transient", Durability.TRANSIENT)
+    assert bench.told == ["transient"]
+    await bench.settled()
 
 
 async def test_one_turn_is_one_append(bench: Bench) -> None:

@@ -245,3 +245,10 @@ def test_times_without_offset_are_utc() -> None:
 
 def test_a_redirect_switches_the_dlq_on() -> None:
     assert options({"overflowStrategy": 3}).dead_letter
+
+
+@pytest.mark.parametrize("size", [2**63, 10**30, -1, 1.5, True])
+def test_sizes_that_no_store_holds_are_refused(size: object) -> None:
+    with pytest.raises(ValueError, match="maxQueueSize"):
+        options({"maxQueueSize": size})
+    assert options({"maxQueueSize": 2**63 - 1}).max_messages == 2**63 - 1

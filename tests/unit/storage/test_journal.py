@@ -196,6 +196,27 @@ def test_repair_keeps_every_readable_record_and_lists_the_rest() -> None:
     assert journal.append([b"next"]).lsn == 21
 
 
+def test_repair_lists_a_broken_record_of_which_only_the_closing_mark_tells() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    positions = [journal.append([b"x" * 20]) for _ in range(3)]
+    journal.close()
+    spoil(disk, positions[-1])
+    journal, report = opened(disk, repair=True)
+    assert report.lost == [(3, 3)]
+    assert list(bodies(report)) == [1, 2]
+    assert journal.append([b"next"]).lsn == 4
+
+
+def test_repair_saves_a_record_once_however_often_it_is_there() -> None:
+    disk, positions = filled(4, size=20)
+    spoil(disk, positions[1])
+    again = pack_header([b"again"], epoch=positions[3].segment, lsn=4, durable_lsn=3, kind=1) + b"again"
+    disk.damage(path_of(positions[3]), positions[3].offset + 2 * HEADER.size, again)
+    _, report = opened(disk, repair=True)
+    assert [record.lsn for record in report] == [1, 3, 4]
+
+
 def test_a_missing_segment_is_damage() -> None:
     disk, positions = filled(20)
     disk.unlink(path_of(positions[10]))
@@ -319,8 +340,29 @@ def test_a_cut_tail_is_wiped() -> None:
     journal, _ = opened(disk)
     positions = [journal.append([b"tail" * 50]) for _ in range(4)]
     spoil(disk, positions[1])
-    opened(disk.kill())
-    assert b"tail" not in disk.content(path_of(positions[1]))[positions[1].offset :]
+    after = disk.kill()
+    opened(after)
+    assert b"tail" not in after.content(path_of(positions[1]))[positions[1].offset :]
+
+
+def test_an_idle_journal_says_that_its_last_record_was_durable() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    positions = [journal.append([b"x" * 100]) for _ in range(3)]
+    journal.note_durable()
+    journal.sync()
+    untold = disk.kill()
+    spoil(untold, positions[-1])
+    assert opened(untold)[1].last_lsn == 2  # nothing was written behind it that could tell
+    journal.note_durable()
+    journal.note_durable()
+    told = disk.kill()
+    spoil(told, positions[-1])
+    with pytest.raises(StorageDamaged, match="record 3"):
+        opened(told)
+    journal.append([b"y"])
+    journal.sync()
+    assert list(bodies(opened(disk.kill())[1])) == [1, 2, 3, 4]
 
 
 def test_damage_that_the_store_does_not_need_is_no_torn_tail() -> None:

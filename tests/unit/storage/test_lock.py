@@ -10,6 +10,7 @@ import pytest
 
 from vibemq.errors import ConfigInvalid, StorageLocked
 from vibemq.storage.lock import DirectoryLock, boot_id, describe_owner, file_system_of, refuse_remote
+from vibemq.storage.store_file import StoreInfo, write_store_info
 
 MOUNTS = """\
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -88,3 +89,23 @@ def test_remote_file_systems_are_refused_unless_allowed() -> None:
 
 def test_the_running_kernel_is_asked_by_default(tmp_path: Path) -> None:
     assert file_system_of(tmp_path).type
+
+
+def test_the_names_of_new_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is flushed inside a folder whose own name was not is out of reach after a power cut."""
+    flushed: list[str] = []
+    flush = os.fsync
+
+    def note(file: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{file}"))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    lock = DirectoryLock(tmp_path / "a" / "data")
+    lock.acquire()
+    assert flushed == [str(tmp_path), str(tmp_path / "a")]
+    flushed.clear()
+    write_store_info(tmp_path / "a" / "data", StoreInfo("lmdb", 1, 0))
+    # Again: the folder may be somebody else's work, or that of a process that was killed in between.
+    assert flushed[-2:] == [str(tmp_path / "a" / "data"), str(tmp_path / "a")]
+    lock.release()

@@ -87,6 +87,66 @@ def test_a_sync_is_one_flush_however_many_batches(tmp_path: Path) -> None:
     assert len([line for line in lines[sync:end] if "sync(" in line]) == 1
 
 
+def test_a_flush_covers_no_batch_that_is_still_being_committed(
+    storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flushes run beside appends: one that came just before the commit must not make the next one superfluous."""
+    flushes: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", flushes.append)
+    storage.append(queue())
+    storage.sync()
+
+    def between(statement: str) -> None:
+        if statement == "COMMIT":
+            storage.sync()
+
+    storage._open_connection().set_trace_callback(between)
+    lsn = storage.append([added(1, 3)])
+    storage._open_connection().set_trace_callback(None)
+    flushes.clear()
+    assert storage.sync() == lsn
+    assert len(flushes) == 1
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from vibemq.errors import StorageFull
+from vibemq.storage.sqlite.provider import SqliteStorage
+from vibemq.storage.sqlite.settings import SqliteSettings
+from vibemq.testing.storage_conformance import added, queue
+
+storage = SqliteStorage(Path(sys.argv[1]), SqliteSettings(ballast_bytes=0))
+storage.open()
+storage.append(queue())
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+accepted = 0
+try:
+    while True:
+        storage.append([added(accepted + 1, 1, size=10_000)])
+        accepted += 1
+except StorageFull as error:
+    print(error)
+try:
+    storage.append([added(accepted + 1, 1, size=10_000)])
+except StorageFull:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    storage.append([added(accepted + 1, 1, size=10_000)])
+print(accepted + 1)
+storage.close()
+"""
+
+
+def test_a_limit_of_file_size_is_a_full_disk_and_no_broken_one(data_dir: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(data_dir)], capture_output=True, text=True, check=True)
+    sentence, count = done.stdout.splitlines()
+    assert "a file may have 1048576 bytes in this process; nothing was written" in sentence
+    store = SqliteStorage(data_dir, SqliteSettings())
+    assert store.open().queues[1].next_sequence == int(count) + 1
+    assert list(store.check()) == []
+    store.close()
+
+
 def test_a_full_disk_refuses_the_batch_and_changes_nothing(storage: SqliteStorage, data_dir: Path) -> None:
     storage.append([*queue(), *queue(2, TRANSIENT), added(1, 10)])
     storage.append([added(1, 3, queue_id=2), DeadLettered(2, 0, [letter(1, 1)])])
@@ -276,3 +336,10 @@ def test_groups_of_a_transient_queue_keep_their_names_and_epochs(data_dir: Path,
     assert state.queues[1].next_sequence == 1_700_000_000_000_000
     assert {group.head for group in state.queues[1].groups.values()} == {1_700_000_000_000_000}
     again.close()
+
+
+def test_an_emptied_database_is_damage(data_dir: Path, storage: SqliteStorage) -> None:
+    storage.close()
+    os.truncate(data_dir / "vibemq.sqlite", 0)
+    with pytest.raises(StorageDamaged, match="no such table"):
+        SqliteStorage(data_dir, SqliteSettings()).open()

@@ -227,7 +227,8 @@ def test_chunks_are_finer_where_age_decides() -> None:
     records = [add(1, 1, 100), add(2, 1, 1_100), add(3, 1, 1_200)]
     assert [c.last for c in queue_of(*records).chunks] == [3]
     assert [c.last for c in queue_of(*records, options=QueueOptions(message_ttl_ms=5)).chunks] == [2, 3]
-    assert [c.last for c in queue_of(*records, options=QueueOptions(retention=Retention.LOG, retain_ms=5)).chunks] == [2, 3]
+    log = QueueOptions(retention=Retention.LOG, retain_ms=5)
+    assert [c.last for c in queue_of(*records, options=log).chunks] == [2, 3]
 
 
 def test_dirty_names_what_was_touched_and_nothing_else() -> None:

@@ -110,7 +110,7 @@ class ByteBuffer:
             return whole
         have = len(self._partial)
         size = int.from_bytes(self._partial[:4], "big")
-        if have < 4 or (have < HEADER_SIZE + size and size <= body_bytes_max):
+        if have < 4 or (have < HEADER_SIZE + size and BODY_BYTES_MIN <= size <= body_bytes_max):
             return b""
         data = bytes(self._partial)
         self._partial.clear()

@@ -16,7 +16,9 @@ from vibemq.storage.store_file import (
     STORE_FILE,
     StoreInfo,
     check_store,
+    fsync_file,
     fsync_folder,
+    make_folder,
     read_store_info,
     write_store_info,
 )
@@ -34,10 +36,10 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
     report = progress or _silent
     report(0, 3)
     copy = Layout(target)
-    copy.store.mkdir(parents=True, mode=0o700)
+    make_folder(copy.store)
     driver.copy_store(copy.store)
     report(2, 3)
-    _fsync_file(copy.store / DATA_FILE)
+    fsync_file(copy.store / DATA_FILE)
     fsync_folder(copy.store)
     _write_info(source, target)
     report(3, 3)
@@ -54,14 +56,14 @@ def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> N
     _need_empty(data_dir)
     report = progress or _silent
     report(0, 2)
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(data_dir)
     for name in (Layout(source).store.name, Layout(source).journal.name):
         if (source / name).exists():
             shutil.copytree(source / name, data_dir / name, ignore=shutil.ignore_patterns("lock.mdb", "*.lock"))
     report(1, 2)
     for path in sorted(data_dir.rglob("*")):
         if path.is_file():
-            _fsync_file(path)
+            fsync_file(path)
         else:
             fsync_folder(path)
     _write_info(source, data_dir)
@@ -80,7 +82,7 @@ def write_compacted(layout: Layout, env: lmdb.Environment) -> None:
     try:
         with translated(str(folder / DATA_FILE)):
             env.copy(str(folder), compact=True)
-        _fsync_file(folder / DATA_FILE)
+        fsync_file(folder / DATA_FILE)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -105,14 +107,6 @@ def _write_info(source: Path, target: Path) -> None:
 def _need_empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise StorageError(f"{folder} is not empty; choose a new folder")
-
-
-def _fsync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _silent(done: int, total: int) -> None:

@@ -35,6 +35,9 @@ class Checkpointer:
 
     def __init__(self, env: lmdb.Environment) -> None:
         self._env = env
+        # What a killed checkpointer committed may be in the page cache only. Journal is released upon what is loaded
+        # here, so it must not be lost later.
+        env.sync(True)
         self._checkpoint = Checkpoint(env)
 
     @property

@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 import struct
+import sys
 from pathlib import Path
 
 import lmdb
@@ -95,6 +96,45 @@ def missing_bytes(folder: Path) -> int:
     if missing:
         os.truncate(path, needed)
     return missing
+
+
+def heal_header(folder: Path) -> bool:
+    """Put the sound one of the two header pages in the place of a broken one; return whether that was needed.
+
+    LMDB opens nothing while either is broken. The older header stands for the state one transaction earlier, all of
+    which is still there: LMDB uses no page again that one of the two refers to. For repair only.
+    """
+    path, page_bytes = folder / DATA_FILE, os.sysconf("SC_PAGE_SIZE")
+    if not path.exists():
+        return False
+    with path.open("r+b") as file:
+        pages = [file.read(page_bytes), file.read(page_bytes)]
+        sound = [_bytes_needed(page.ljust(2 * page_bytes, b"\0")) is not None for page in pages]
+        if sound[0] == sound[1]:
+            return False
+        good = sound.index(True)
+        # The page number in front is the page's own.
+        healed = (1 - good).to_bytes(8, sys.byteorder) + pages[good][8:]
+        file.seek((1 - good) * page_bytes)
+        file.write(healed)
+        file.flush()
+        os.fsync(file.fileno())
+    return True
+
+
+def remove_unborn(folder: Path) -> None:
+    """Remove a data file that nothing was ever committed to: a power cut came while LMDB made it.
+
+    Its two header pages are not flushed before the first commit, so any part of them may be zeros, and LMDB would
+    refuse the file. Only for a directory without a version file.
+    """
+    path = folder / DATA_FILE
+    if not path.exists() or path.stat().st_size > 2 * os.sysconf("SC_PAGE_SIZE"):
+        return
+    head = path.read_bytes()
+    needed = _bytes_needed(head)
+    if not head.strip(b"\0") or (needed is not None and needed <= 2 * os.sysconf("SC_PAGE_SIZE")):
+        path.unlink()
 
 
 def _bytes_needed(head: bytes) -> int | None:

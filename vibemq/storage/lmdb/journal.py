@@ -95,6 +95,8 @@ class Journal:
         self._next_serial = 1
         self._last_lsn = 0
         self._durable_lsn = 0
+        self._marked_lsn = 0
+        """Of the last mark."""
         self._appends = 0
         self._syncs = 0
         self._failure: str | None = None
@@ -190,6 +192,20 @@ class Journal:
             self._syncs += len(dirty)
             self._durable_lsn = target
             return target
+
+    def note_durable(self) -> None:
+        """Say in a mark that all is durable, when no record follows that would; call it when the journal is idle.
+
+        Damage to the last records is then told from a torn tail. The mark itself is not flushed.
+        """
+        self._check()
+        segment = self._active
+        if segment is None or not segment.last_lsn or self._marked_lsn == self._last_lsn:
+            return
+        # The room for the closing mark stays.
+        if self._durable_lsn == self._last_lsn and segment.end + 2 * HEADER.size <= segment.size:
+            self._write(segment, [], self._durable_lsn, MARK)
+            self._marked_lsn = self._durable_lsn
 
     def seal(self) -> None:
         """Let the next record start a new segment, so that a checkpoint can have this one."""

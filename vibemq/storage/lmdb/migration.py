@@ -48,6 +48,8 @@ def open_store(data_dir: Path) -> Iterator[MigrationStore]:
         missing_bytes(layout.store)
         with translated(str(layout.data_file)), closing(open_writer(layout.store)) as env:
             yield LmdbMigration(env, str(layout.data_file))
+        # The version file that follows must not outlive the store it speaks of.
         fsync_folder(layout.store)
+        fsync_folder(layout.data_dir)
     finally:
         lock.release()

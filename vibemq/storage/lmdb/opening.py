@@ -4,7 +4,7 @@ import os
 
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.check import check_store
-from vibemq.storage.lmdb.env import missing_bytes, open_reader
+from vibemq.storage.lmdb.env import missing_bytes, open_reader, remove_unborn
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.lock import WriterLock
 from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
@@ -12,6 +12,7 @@ from vibemq.storage.lmdb.recovery import REPAIR_HINT
 from vibemq.storage.lmdb.tables import translated
 from vibemq.storage.migrate import create_store
 from vibemq.storage.store_file import check_store as check_version
+from vibemq.storage.store_file import fsync_file
 
 
 def prepare(layout: Layout, *, now: int) -> None:
@@ -26,11 +27,14 @@ def prepare(layout: Layout, *, now: int) -> None:
         StorageLocked: the checkpointer of a killed broker does not end.
     """
     if not check_version(layout.data_dir, PROVIDER, VERSION):
+        remove_unborn(layout.store)
         create_store(layout.data_dir, PROVIDER, now)
     leftover = WriterLock(layout.store)
     leftover.acquire(wait_s=LEFTOVER_WAIT_S)
     leftover.release()
     _make_whole(layout)
+    # What a killed process committed may be in the page cache only; it must not be believed now and lost later.
+    fsync_file(layout.data_file)
 
 
 def _make_whole(layout: Layout) -> None:

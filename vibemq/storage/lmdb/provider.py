@@ -280,6 +280,8 @@ class LmdbProvider:
         """One round of housekeeping. Blocking, at most for a zero-filled segment; never for a checkpoint."""
         self._check_open()
         self._driver.poll()
+        with self._lock:
+            self._journal.note_durable()
         self._keep_ballast()
         try:
             self._journal.prepare_spare()

@@ -39,6 +39,8 @@ class Place(NamedTuple):
     offset: int
     lsn: int
     size: int
+    is_mark: bool
+    """Says that the record of this lsn was there; is not the record."""
 
 
 @dataclass(slots=True)
@@ -115,13 +117,14 @@ def _weigh(disk: Disk, chain: Chain) -> None:
         reader = SegmentReader(disk, segment.file, segment.serial)
         end = reader.broken_end(offset, chain.covered)
         for record in reader.islands(offset, chain.covered):
-            chain.evidence.append(Place(segment.serial, record.offset, record.lsn, len(record.body)))
+            place = Place(segment.serial, record.offset, record.lsn, len(record.body), record.type == MARK)
+            chain.evidence.append(place)
             chain.evidence_durable_lsn = max(chain.evidence_durable_lsn, record.durable_lsn)
             end = max(end, record.end)
         chain.torn_bytes += end - offset
         if segment not in last and end > offset:
             segment.end = end
-    chain.evidence.sort(key=lambda place: place.lsn)
+    chain.evidence.sort(key=lambda place: (place.lsn, place.is_mark))
 
 
 class RecoveryReport:
@@ -152,10 +155,15 @@ class RecoveryReport:
 
     def _saved(self) -> Iterator[JournalRecord]:
         segments = {s.serial: s for s in [*self._chain.believed, *self._chain.unchained, *self._chain.empty]}
+        saved = self._chain.covered
         for place in self._chain.evidence:
+            if place.is_mark or place.lsn <= saved:
+                # No record is applied twice, whatever stands in the files.
+                continue
             segment = segments[place.segment]
             record = SegmentReader(self._disk, segment.file, segment.serial).record_at(place.offset)
-            if record is not None and record.type != MARK:
+            if record is not None:
+                saved = record.lsn
                 yield record
 
 
@@ -163,7 +171,8 @@ def _lost(chain: Chain) -> list[tuple[int, int]]:
     lost: list[tuple[int, int]] = []
     expected = chain.broken
     for place in chain.evidence:
-        if place.lsn > expected:
-            lost.append((expected, place.lsn - 1))
+        last = place.lsn if place.is_mark else place.lsn - 1
+        if last >= expected:
+            lost.append((expected, last))
         expected = max(expected, place.lsn + 1)
     return lost

@@ -14,14 +14,19 @@ from pathlib import Path
 import lmdb
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.records import DeadLettered, MessagesAdded, QueueCreated, Record
+from vibemq.model.stored import StoredState
 from vibemq.storage.audit import drop_missing, salvage
 from vibemq.storage.disk import RealDisk
+from vibemq.storage.encoding import decode_batch
 from vibemq.storage.interface import Problem
 from vibemq.storage.lmdb.checkpoint import Checkpoint
-from vibemq.storage.lmdb.env import missing_bytes, open_reader, open_writer
+from vibemq.storage.lmdb.env import heal_header, missing_bytes, open_writer
 from vibemq.storage.lmdb.journal import Journal
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.opening import whole_file
+from vibemq.storage.lmdb.pairs import read_pairs
+from vibemq.storage.lmdb.recovery import RecoveryReport
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.tables import translated, writing
 from vibemq.storage.lock import DirectoryLock
@@ -71,28 +76,29 @@ def _pairs(layout: Layout, problems: list[Problem]) -> Iterator[tuple[bytes, byt
     where = str(layout.data_file)
     try:
         whole_file(layout)
+        if heal_header(layout.store):
+            problems.append(Problem("one of the two header pages was broken; the other was used", where, offset=0))
         missing_bytes(layout.store)  # stretches a file that was cut short: the gap reads as zeros, and so as damaged
     except StorageDamaged as damage:
         problems.append(Problem(f"nothing of the store can be read: {damage}", where))
         return
-    with closing(open_reader(layout.store)) as env, env.begin() as transaction:
-        seen: bytes | None = None
-        for forward in (True, False):
-            try:
-                with transaction.cursor() as cursor:
-                    for key, value in cursor.iternext() if forward else cursor.iterprev():
-                        if not forward and seen is not None and bytes(key) <= seen:
-                            return
-                        seen = bytes(key) if forward else seen
-                        yield bytes(key), bytes(value)
-                return
-            except lmdb.Error as error:
-                problems.append(Problem(f"LMDB stopped reading: {error}", where))
+    seen: bytes | None = None
+    for backward in (False, True):
+        try:
+            for key, value in read_pairs(layout.store, backward=backward):
+                if backward and seen is not None and key <= seen:
+                    return
+                seen = seen if backward else key
+                yield key, value
+            return
+        except StorageDamaged as error:
+            problems.append(Problem(f"LMDB stopped reading: {error}", where))
 
 
 def _repair_journal(env: lmdb.Environment, layout: Layout, settings: LmdbSettings) -> list[Problem]:
-    """Apply every readable record to the store, after which the broken ones no longer matter."""
+    """Apply every readable record that the store lacks, after which the broken ones no longer matter."""
     checkpoint = Checkpoint(env)
+    state = checkpoint.state
     journal, report = Journal.open(
         RealDisk(),
         str(layout.journal),
@@ -100,8 +106,40 @@ def _repair_journal(env: lmdb.Environment, layout: Layout, settings: LmdbSetting
         applied_lsn=checkpoint.applied_lsn,
         repair=True,
     )
+    problems: list[Problem] = []
     try:
-        checkpoint.apply_records(((str(layout.journal), r) for r in report), up_to_lsn=report.last_lsn)
+        if not state.lsn and state.queues:
+            state.lsn = _lsn_by_its_content(state, report)
+            text = f"how far the journal was applied is lost; by what the store holds, up to record {state.lsn}"
+            problems.append(Problem(text, str(layout.data_file)))
+        applied_lsn = state.lsn
+        wanted = ((str(layout.journal), record) for record in report if record.lsn > applied_lsn)
+        checkpoint.apply_records(wanted, up_to_lsn=report.last_lsn)
     finally:
         journal.close()
-    return [Problem(f"journal records {first} to {last} are lost", str(layout.journal)) for first, last in report.lost]
+    lost = [(max(first, applied_lsn + 1), last) for first, last in report.lost if last > applied_lsn]
+    problems += [Problem(f"journal records {first} to {last} are lost", str(layout.journal)) for first, last in lost]
+    return problems
+
+
+def _lsn_by_its_content(state: StoredState, report: RecoveryReport) -> int:
+    """The last record whose queues, messages or dead letters the store has.
+
+    A transaction applies records in order, so it has all before. Of those behind, what says nothing new (settlements)
+    may be applied a second time, which changes nothing.
+    """
+    found = [record.lsn for record in report if any(_is_there(state, fact) for fact in decode_batch(record.body))]
+    return found[-1] if found else 0
+
+
+def _is_there(state: StoredState, fact: Record) -> bool:
+    match fact:
+        case MessagesAdded():
+            queue = state.queues.get(fact.queue_id)
+            return queue is not None and fact.first_sequence + fact.rows.count <= queue.next_sequence
+        case DeadLettered():
+            return any(letter.dead_id < state.next_dead_id for letter in fact.letters)
+        case QueueCreated():
+            return fact.queue_id in state.queues
+        case _:
+            return False

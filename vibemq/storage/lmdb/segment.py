@@ -10,8 +10,8 @@
 
 A segment is written from its first byte on and ends where no valid record follows. Segments are used again without
 being wiped, so what follows is often a whole valid record of the segment's earlier life: its epoch gives it away.
-A *mark* is written when the journal closes; it repeats the last lsn and states that all is durable. Room for one
-is kept at the end of every segment.
+A *mark* is written when the journal closes or is idle; it repeats the last lsn and states that all is durable. Room
+for one is kept at the end of every segment.
 """
 
 import struct

@@ -3,6 +3,9 @@
 table kv    key BLOB PRIMARY KEY, value BLOB            keys and sealed values as in storage/keys.py and values.py
 """
 
+import errno
+import os
+import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +17,8 @@ DATABASE = "vibemq.sqlite"
 VERSION = 1
 """Store version that this code reads and writes: the number of the last migration."""
 
+PROBE = "probe"
+PROBE_BYTES = 64 << 10
 _FULL = {sqlite3.SQLITE_FULL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
@@ -26,8 +31,11 @@ def connect(path: Path, *, cache_bytes: int = 16 << 20, create: bool = True) -> 
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
     )
     try:
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            # SQLite says no more than this, whatever kept it from changing the mode.
+            raise sqlite3.OperationalError(f"the write-ahead log cannot be used, the mode stays {mode}")
         for pragma in (
-            "journal_mode = WAL",
             "synchronous = NORMAL",
             f"cache_size = -{cache_bytes >> 10}",
             "temp_store = MEMORY",
@@ -79,12 +87,40 @@ class SqliteKV:
 def translate(error: sqlite3.Error, where: str) -> StorageError:
     """SQLite's error as ours. Only StorageFull and StorageDamaged leave a store that can go on."""
     # The low byte is the primary code; errors raised by the module itself have none.
-    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    extended = getattr(error, "sqlite_errorcode", None) or 0
+    code = extended & 0xFF
     if code in _FULL:
         return StorageFull(f"no room in {where}: {error}; nothing was written, free space on its disk")
-    if code in _DAMAGE:
+    limit = _limit_reached(Path(where)) if extended == sqlite3.SQLITE_IOERR_WRITE else None
+    if limit is not None:
+        return StorageFull(f"no room in {where}: {limit}; nothing was written, raise that limit or free space")
+    if code in _DAMAGE or "no such table" in str(error):
+        # An emptied file is a sound database to SQLite, only not one of ours.
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
     return StorageFailed(f"SQLite failed in {where}: {error}; restart to recover")
+
+
+def _limit_reached(database: Path) -> str | None:
+    """What forbids files to grow, when that is why SQLite could not write: EFBIG and EDQUOT look like EIO to it."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    files = (database, database.with_name(database.name + "-wal"))
+    if limit != resource.RLIM_INFINITY and any(file.exists() and file.stat().st_size >= limit for file in files):
+        return f"a file may have {limit} bytes in this process"
+    return "the quota of its disk is used up" if _is_over_quota(database.with_name(PROBE)) else None
+
+
+def _is_over_quota(probe: Path) -> bool:
+    """Ask for a few blocks, and give them back."""
+    try:
+        file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, PROBE_BYTES)
+        finally:
+            os.close(file)
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return error.errno == errno.EDQUOT
+    return False
 
 
 @contextmanager
@@ -93,6 +129,22 @@ def translated(where: str) -> Iterator[None]:
         yield
     except sqlite3.Error as exc:
         raise translate(exc, where) from exc
+
+
+def fold_log(connection: sqlite3.Connection, where: str) -> None:
+    """Move the write-ahead log into the database; on a full disk it stays, and harms nothing.
+
+    Closing the last connection would do it too, but keep quiet about errors.
+
+    Raises:
+        StorageFailed: a write or a flush failed. Damage is left for reads and `check` to name.
+    """
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error as exc:
+        error = translate(exc, where)
+        if isinstance(error, StorageFailed):
+            raise error from exc
 
 
 @contextmanager

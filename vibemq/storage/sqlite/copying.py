@@ -7,7 +7,7 @@ from pathlib import Path
 from vibemq.errors import StorageFailed
 from vibemq.storage.interface import Progress
 from vibemq.storage.sqlite.connection import DATABASE, VERSION
-from vibemq.storage.store_file import StoreInfo, fsync_folder, write_store_info
+from vibemq.storage.store_file import StoreInfo, fsync_file, fsync_folder, make_folder, write_store_info
 
 _PAGES_PER_STEP = 1024
 
@@ -20,15 +20,11 @@ def back_up(source: Path, target: Path, now: int, progress: Progress | None) -> 
         sqlite3.Error: reading or writing failed; the target has no store file and will not be mistaken for a store.
     """
     try:
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(target)
         if any(target.iterdir()):
             raise StorageFailed(f"the backup folder {target} is not empty; choose a new one")
         _copy(source, target / DATABASE, progress)
-        descriptor = os.open(target / DATABASE, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        fsync_file(target / DATABASE)
         fsync_folder(target)
         write_store_info(target, StoreInfo("sqlite", VERSION, now))
     except OSError as exc:

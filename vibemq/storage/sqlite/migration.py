@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from vibemq.storage.migrate import MigrationStore
-from vibemq.storage.sqlite.connection import DATABASE, VERSION, SqliteKV, connect, transaction, translated
+from vibemq.storage.sqlite.connection import DATABASE, VERSION, SqliteKV, connect, fold_log, transaction, translated
 
 __all__ = ["VERSION", "open_store"]
 
@@ -34,3 +34,4 @@ def open_store(data_dir: Path) -> Iterator[MigrationStore]:
         path.chmod(0o600)
         connection.execute("PRAGMA synchronous = FULL")
         yield SqliteMigration(connection, str(path))
+        fold_log(connection, str(path))

@@ -35,6 +35,7 @@ from vibemq.storage.sqlite.connection import (
     VERSION,
     SqliteKV,
     connect,
+    fold_log,
     transaction,
     translate,
     translated,
@@ -76,6 +77,9 @@ class SqliteStorage:
         self._state = StoredState()
         self._dirty = Dirty()
         self._rows = VolatileRows()
+        self._written_lsn = 0
+        """Of the last batch that is in the log. The state is ahead of it while a batch is being committed, which `sync`
+        in another thread must not take for written."""
         self._durable_lsn = 0
         self._unmerged: dict[int, int] = {}
 
@@ -127,7 +131,7 @@ class SqliteStorage:
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         fsync_folder(self._data_dir)
-        self._durable_lsn = self._state.lsn
+        self._written_lsn = self._durable_lsn = self._state.lsn
         # Read twice: that is quicker than copying what was read.
         return self._load(now)
 
@@ -143,6 +147,7 @@ class SqliteStorage:
             try:
                 if self._failed is None:
                     self.sync()
+                    self._fold_log()
             finally:
                 self._release()
 
@@ -155,7 +160,6 @@ class SqliteStorage:
             os.close(self._log)
             self._log = -1
         if self._connection is not None:
-            # Closing the last connection folds the log into the database.
             self._connection.close()
             self._connection = None
 
@@ -203,21 +207,21 @@ class SqliteStorage:
             except BaseException as exc:
                 raise self._fail(RuntimeError(repr(exc))) from exc
             self._apply_volatile(later)
+            self._written_lsn = lsn
             if self._ballast.missing:
                 self._spare_room()
             return lsn
 
     def _spare_room(self) -> None:
         """Keep the log short while the ballast is missing: it must not eat the room that folding it takes."""
-        connection = self._open_connection()
-        if os.fstat(self._log).st_size < LOG_BYTES_ON_FULL_DISK:
-            return
+        if os.fstat(self._log).st_size >= LOG_BYTES_ON_FULL_DISK:
+            self._fold_log()
+
+    def _fold_log(self) -> None:
         try:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.Error as exc:
-            error = translate(exc, self._where)
-            if not isinstance(error, StorageFull):
-                raise self._fail(error) from exc
+            fold_log(self._open_connection(), self._where)
+        except StorageFailed as error:
+            raise self._fail(error) from error
 
     def _write(self, connection: sqlite3.Connection, records: Sequence[Record], lsn: int) -> list[Record]:
         """Apply and commit what belongs on disk; return what is kept in memory only."""
@@ -291,7 +295,7 @@ class SqliteStorage:
 
     def sync(self) -> int:
         self._open_connection()
-        lsn = self._state.lsn
+        lsn = self._written_lsn
         if lsn <= self._durable_lsn:
             return self._durable_lsn
         try:

@@ -243,3 +243,16 @@ def test_cut_extension_frames_are_refused(parse) -> None:
 def test_extension_frames_of_wrong_content_are_refused(parse, body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         parse(body)
+
+
+@pytest.mark.parametrize("size", [0, 1, BODY_BYTES_MAX + 1])
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_an_impossible_length_is_refused_as_soon_as_it_is_there_however_it_came(size: int, step: int) -> None:
+    reader = FrameReader()
+    head = size.to_bytes(4, "big")
+    for at in range(0, 4 - step, step):
+        reader.receive_data(head[at : at + step])
+        assert reader.bodies() == []
+    reader.receive_data(head[4 - step :])
+    with pytest.raises(RemoteProtocolError):
+        reader.bodies()

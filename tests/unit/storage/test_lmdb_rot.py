@@ -1,0 +1,135 @@
+"""What a power cut during the first start, and rot in LMDB's own pages, leave behind."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.storage.test_lmdb_provider import SMALL, a_queue, dead, messages, sequences
+from vibemq.errors import StorageDamaged
+from vibemq.storage.lmdb.env import open_writer
+from vibemq.storage.lmdb.pairs import read_pairs
+from vibemq.storage.lmdb.provider import LmdbProvider
+from vibemq.storage.lmdb.repair import repair
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def checkpointed(folder: Path, count: int, *, queues: int = 1) -> Path:
+    """A closed store whose messages are all in LMDB; the second is a dead letter."""
+    provider = LmdbProvider(folder, SMALL)
+    provider.open()
+    for queue_id in range(2, queues + 1):
+        provider.append(a_queue(queue_id))
+    provider.append([*a_queue(), messages(1, count)])
+    provider.append([dead(1, 2)])
+    provider.checkpoint()
+    provider.close()
+    return folder / "store" / "data.mdb"
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def blank(path: Path) -> None:
+    path.write_bytes(bytes(2 * PAGE))
+
+
+def half_blank(path: Path) -> None:
+    open_writer(path.parent).close()
+    overwrite(path, PAGE, bytes(PAGE))
+
+
+@pytest.mark.parametrize("leave", [blank, half_blank, Path.touch])
+def test_a_first_start_cut_short_is_begun_again(tmp_path: Path, leave: object) -> None:
+    (tmp_path / "store").mkdir()
+    leave(tmp_path / "store" / "data.mdb")  # type: ignore[operator]
+    provider = LmdbProvider(tmp_path, SMALL)
+    assert provider.open().queues == {}
+    provider.close()
+
+
+def test_a_store_that_was_born_is_never_taken_for_unborn(tmp_path: Path) -> None:
+    path = checkpointed(tmp_path, 10)
+    size = path.stat().st_size
+    (tmp_path / "store.json").unlink()
+    overwrite(path, 0, bytes(2 * PAGE))
+    with pytest.raises(StorageDamaged, match="header"):
+        LmdbProvider(tmp_path, SMALL).open()
+    assert path.stat().st_size == size
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_broken_header_page_is_healed_from_the_other_one(tmp_path: Path, page: int) -> None:
+    path = checkpointed(tmp_path / "data", 50)
+    overwrite(path, page * PAGE, bytes(PAGE))
+    with pytest.raises(StorageDamaged):
+        LmdbProvider(tmp_path / "data", SMALL).open()
+    problems = repair(tmp_path / "data", SMALL)
+    assert any("header" in problem.what for problem in problems)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    provider.open()
+    assert list(provider.check()) == []
+    # The older header may stand for the state before the last checkpoint, and that one is then listed as lost.
+    assert sequences(provider) == list(range(1, 51)) or any("lost" in problem.what for problem in problems)
+    provider.close()
+
+
+@pytest.mark.slow
+def test_repair_survives_pages_that_make_lmdb_abort(tmp_path: Path) -> None:
+    # Enough keys for several leaves below one branch.
+    whole = checkpointed(tmp_path / "whole", 20, queues=80)
+    died = 0
+    for page in range(2, whole.stat().st_size // PAGE):
+        data = tmp_path / "data"
+        shutil.rmtree(data, ignore_errors=True)
+        shutil.copytree(tmp_path / "whole", data)
+        overwrite(data / "store" / "data.mdb", page * PAGE, bytes(PAGE))
+        try:
+            list(read_pairs(data / "store", backward=False))
+        except StorageDamaged as error:
+            died += "code -" in str(error)
+        problems = repair(data, SMALL)
+        provider = LmdbProvider(data, SMALL)
+        provider.open()
+        assert list(provider.check()) == []
+        assert 1 not in provider._state.queues or sequences(provider) == list(range(1, 21)) or problems
+        provider.close()
+    assert died, "no page made LMDB abort; the test proves nothing"
+
+
+def test_a_dead_letter_goes_with_its_lost_message(tmp_path: Path) -> None:
+    path = checkpointed(tmp_path / "data", 50)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    provider.open()
+    # The journal has the move into the DLQ, the store has the message, in a block that rots.
+    provider.append([dead(2, 40)])
+    provider.abandon()
+    content = path.read_bytes()
+    at = content.index(b"2020")
+    overwrite(path, at, bytes([content[at] ^ 1]))
+    problems = repair(tmp_path / "data", SMALL)
+    assert any("dead letter 2" in problem.what for problem in problems)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    assert provider.open().dead_count == 0
+    assert provider.dead_letters() == []
+    assert list(provider.check()) == []
+    provider.close()
+
+
+def test_a_lost_place_in_the_journal_doubles_nothing(tmp_path: Path) -> None:
+    path = checkpointed(tmp_path / "data", 20)
+    content = path.read_bytes()
+    at = content.rindex(b"mstate") + len(b"mstate")
+    overwrite(path, at + 8, bytes([content[at + 8] ^ 1]))
+    problems = repair(tmp_path / "data", SMALL)
+    assert any("how far the journal was applied" in problem.what for problem in problems)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    assert provider.open().dead_count == 1
+    assert sequences(provider) == list(range(1, 21))
+    assert list(provider.check()) == []
+    provider.close()
