@@ -16,8 +16,6 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 # Tests start many processes; without compiled modules each of them would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-KILLS ?= 30
-TORTURE_SECONDS ?= 300
 REPLAYED ?= 1000000
 ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
@@ -56,15 +54,12 @@ test: install ## everything but Docker; what CI runs
 test-fast: install ## without the tests that start processes or crash things
 	$(BIN)/pytest -m "not slow and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
 
-crash: install ## kill -9 under load, KILLS (30) times per policy, and the simulated crashes
-	KILL_CYCLES=$(KILLS) $(BIN)/pytest tests/crash -n $(WORKERS) --dist worksteal $(ARGS)
+crash: install ## the proof that nothing confirmed is lost, ten minutes of it, in one table
+	$(BIN)/python -m tests.proof crash $(ARGS)
 
-torture: install ## new crash seeds and new inputs until TORTURE_SECONDS (300) are over
-	end=$$(( $$(date +%s) + $(TORTURE_SECONDS) )); round=0; \
-	while [ $$(date +%s) -lt $$end ]; do \
-		round=$$(( round + 1 )); seed=$$RANDOM; echo "round $$round, seed $$seed"; \
-		HYPOTHESIS_PROFILE=random $(BIN)/pytest -q -x tests/crash tests/properties tests/simulation --hypothesis-seed=$$seed $(ARGS); \
-	done
+torture: install ## the same proof for an hour, after the properties with fresh examples
+	HYPOTHESIS_PROFILE=random $(BIN)/pytest -q tests/properties tests/simulation -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m tests.proof torture $(ARGS)
 
 demo: install ## 336,776 flights, a kill -9 in the middle, and an account of every one
 	$(BIN)/vibemq demo $(ARGS)

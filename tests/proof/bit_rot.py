@@ -1,0 +1,184 @@
+"""Bit rot: flipped bits, zeroed sectors and pages, cut files, in journal, stored values and both providers' files.
+
+Detected is what somebody refuses or `check` names. Harmless is what hits nothing that counts: free space, bytes behind
+the last record, pages that LMDB has freed. A torn tail is damage to the last flushed batch with nothing behind it that
+says it was durable; `figures` counts it apart, for a journal that crashed while busy and for one that was idle, where
+a mark stands behind the last record. Everything else would be undetected.
+"""
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lmdb
+
+from tests.proof.contract import Budget, Finding, Method, Result, Size
+from tests.proof.rot_files import FileCounts, RottenFiles
+from tests.proof.rot_journal import Counts, Rot, RottenJournal, cuts, flips, zeroes
+from tests.proof.rot_store import Sown, sow
+from tests.proof.rot_values import RottenValues, ValueRot, value_flips, value_losses
+from tests.proof.sim_disk import FIRST
+from vibemq.storage.kv import load_state
+from vibemq.testing.memory_kv import MemoryKV
+
+SECTOR, PAGE = 512, 4096
+FINDINGS_MAX = 1 if FIRST in os.environ else 20
+REPAIR_EVERY = 8
+FILES = (("lmdb", "store/data.mdb"), ("sqlite", "vibemq.sqlite"))
+
+
+class Sowing:
+    """One run; `result` grows as it goes."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._begun = time.monotonic()
+        self._random = Random(budget.seed)
+        self.result = Result(unit="flips, zeroes and cuts")
+        self.figures: Counter[str] = Counter()
+
+    def run(self) -> None:
+        work = self._budget.work
+        busy = sow(work / "busy", "lmdb", self._budget.seed)
+        idle = sow(work / "idle", "lmdb", self._budget.seed, idle=True)
+        cases = self._budget.cases
+        pairs = pairs_of(busy)
+        self._journal("busy", busy, pairs, cases // 4, until=0.2)
+        self._journal("idle", idle, pairs_of(idle), cases // 4, until=0.4)
+        self._values(pairs, cases * 2 // 5, until=0.75)
+        files = cases - self.result.cases
+        for number, (provider, name) in enumerate(FILES):
+            sown = busy if provider == "lmdb" else sow(work / provider, provider, self._budget.seed)
+            part = RottenFiles(sown, provider, name, work)
+            self._files(part, name, files // 2, until=0.87 + 0.13 * number)
+        self.result.complete = self.result.cases >= cases * 9 // 10
+        self.result.figures.update(self.figures)
+        self.result.undetected += len(self.result.findings) - self.figures["files: died of SIGBUS"]
+
+    def _each(
+        self, rots: Iterable[Any], check: Callable[[Any], None], counts: Counts | FileCounts, until: float
+    ) -> None:
+        """Go on until the share of the time is over, or enough is found."""
+        for rot in rots:
+            late = time.monotonic() - self._begun > until * self._budget.seconds
+            if late or len(self.result.findings) + len(counts.findings) >= FINDINGS_MAX:
+                return
+            check(rot)
+
+    def _found(self, what: str, findings: list[str]) -> None:
+        repeat = f"python -m tests.proof short bit-rot --seed {self._budget.seed}"
+        self.result.findings += [Finding(f"{what}: {finding}", repeat) for finding in findings[:FINDINGS_MAX]]
+
+    def _journal(self, what: str, sown: Sown, pairs: dict[bytes, bytes], cases: int, *, until: float) -> None:
+        kv = MemoryKV()
+        kv.fill(pairs)
+        rotten = RottenJournal(sown.data_dir / "journal", load_state(kv).lsn)
+        counts, reading = Counts(), Counts()
+        for path, size in rotten.sizes.items():
+            share = cases * size // sum(rotten.sizes.values())
+            rots = journal_rots(path, size, share, self._random)
+            self._each(rots, lambda rot: rotten.check(rot, counts), counts, until)
+            some = flips(path, size, max(1, 80 * size // max(1, share)))
+            self._each(some, lambda rot: rotten.check_reading(rot, reading), reading, until)
+        self.result.cases += counts.cases + reading.cases
+        self.figures[f"{what} journal: refused"] += counts.detected + reading.detected
+        self.figures[f"{what} journal: harmless"] += counts.harmless + reading.harmless
+        self.figures[f"{what} journal: last batch cut as a torn tail"] += counts.tail
+        self.figures[f"{what} journal: of these by a flipped bit"] += counts.flipped_tail
+        self.figures["repairs that saved all the rest"] += counts.repaired
+        self._found(f"{what} journal", counts.findings + reading.findings)
+
+    def _values(self, pairs: dict[bytes, bytes], cases: int, *, until: float) -> None:
+        rotten, counts = RottenValues(pairs), Counts()
+        losses = list(value_losses(pairs, self._random))
+        bits = 8 * sum(map(len, pairs.values()))
+        stride = max(1, bits // max(1, cases - len(losses)))
+        rots: Iterator[ValueRot] = chain(losses, value_flips(pairs, stride, self._random.randrange(stride)))
+        if cases < len(losses):
+            rots = iter(self._random.sample(losses, cases))
+
+        def check(rot: ValueRot) -> None:
+            rotten.check(rot, counts, repair=rot.kind != "flip" or counts.cases % REPAIR_EVERY == 0)
+
+        self._each(rots, check, counts, until)
+        self.result.cases += counts.cases
+        self.figures["values: refused and named"] += counts.detected
+        self.figures["values: harmless"] += counts.harmless
+        self.figures["repairs that saved all the rest"] += counts.repaired
+        self._found("values", counts.findings)
+
+    def _files(self, rotten: RottenFiles, name: str, cases: int, *, until: float) -> None:
+        counts = FileCounts()
+        rots = list(journal_rots(name, rotten.size, max(cases, 20), self._random, PAGE))
+        # In any order: the time may not be enough for all of them.
+        self._random.shuffle(rots)
+
+        def check(rot: Rot) -> None:
+            rotten.check(rot, counts, repair=counts.cases % REPAIR_EVERY == 0)
+
+        self._each(rots, check, counts, until)
+        self.result.cases += counts.cases
+        self.figures[f"{name}: refused"] += counts.refused
+        self.figures[f"{name}: named by check"] += counts.named
+        self.figures[f"{name}: harmless"] += counts.harmless
+        self.figures["repairs that saved all the rest"] += counts.repaired
+        for signal_name, died in counts.died.items():
+            self.figures[f"files: died of {signal_name}"] += died
+        self._found(name, counts.findings)
+
+
+def journal_rots(path: str, size: int, cases: int, rng: Random, block: int = SECTOR) -> Iterator[Rot]:
+    """About `cases` of them: all blocks and pages zeroed if there is room, a tenth cuts, the rest flips."""
+    blocks = list(zeroes(path, size, block)) + list(zeroes(path, size, PAGE))
+    if len(blocks) > cases // 4:
+        blocks = rng.sample(blocks, cases // 4)
+    yield from blocks
+    stride = max(1, size // max(1, cases // 10))
+    yield from cuts(path, size, stride, rng.randrange(stride))
+    stride = max(1, 8 * size // max(1, cases * 9 // 10 - len(blocks)))
+    yield from flips(path, size, stride, rng.randrange(stride))
+
+
+def pairs_of(sown: Sown) -> dict[bytes, bytes]:
+    folder = str(sown.data_dir / "store")
+    with lmdb.open(folder, readonly=True, lock=False, lib_version=0) as env, env.begin() as transaction:
+        return {bytes(key): bytes(value) for key, value in transaction.cursor()}
+
+
+def run(budget: Budget) -> Result:
+    sowing, before = Sowing(budget), logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        sowing.run()
+    finally:
+        logging.disable(before)
+    return sowing.result
+
+
+METHOD = Method(
+    name="bit-rot",
+    title="Bit rot and truncation",
+    run=run,
+    short=Size(cases=600, seconds=20),
+    crash=Size(cases=15_000, seconds=120),
+    torture=Size(cases=100_000, seconds=1_200),
+)
+
+
+def main() -> None:
+    import sys
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        result = run(Budget(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), Path(folder)))
+    print(result.cases, "cases", dict(result.figures), result.undetected, "undetected", *result.findings, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Everything a store has, read through its provider or taken out of a running broker."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+
+import vibemq
+from tests.proof.account import Contents, Found, Place, body_of
+from vibemq.model.rows import RowView
+from vibemq.model.stored import StoredQueue, StoredState
+from vibemq.plugins import find
+from vibemq.server.letters import replay_count
+from vibemq.storage.interface import IStorageProvider, Plugin
+from vibemq.storage.liveness import waiting_runs
+
+READ_BYTES = 1 << 20
+DRAIN_TIMEOUT_S = 60
+LETTERS = 500
+
+
+def open_store(data_dir: Path, provider: str, **settings: Any) -> tuple[IStorageProvider, StoredState]:
+    """The provider as a broker makes it; the caller abandons or closes it."""
+    plugin: Plugin = find("storage", provider)
+    store = plugin.create(data_dir, plugin.settings(**settings))
+    return store, store.open()
+
+
+def stored(store: IStorageProvider, state: StoredState) -> Contents:
+    """What the open store has. Raises StorageDamaged."""
+    contents = Contents()
+    for queue in state.queues.values():
+        if not queue.deleted:
+            contents.queues.add(queue.name)
+            _read_queue(store, queue, contents)
+    after = 0
+    while letters := store.dead_letters(after=after, limit=LETTERS):
+        for letter in letters:
+            _add(contents, letter.queue, "dead", letter.facts.sequence, letter.row)
+        after = letters[-1].facts.dead_id
+    return contents
+
+
+def _read_queue(store: IStorageProvider, queue: StoredQueue, contents: Contents) -> None:
+    for first, last in waiting_runs(queue, 1, queue.next_sequence - 1):
+        while first <= last:
+            parts = store.read(queue.queue_id, first, last, READ_BYTES)
+            if not parts:
+                # The state promises them; the verdict says whether anybody was told so.
+                break
+            for part in parts:
+                for index, row in enumerate(part.rows):
+                    _add(contents, queue.name, "queue", part.first_sequence + index, row)
+            first = parts[-1].first_sequence + parts[-1].rows.count
+
+
+def _add(contents: Contents, queue: str, where: Any, sequence: int, row: bytes) -> None:
+    view = RowView(row)
+    intact = _is_intact(view.message_id, view.payload)
+    place = Place(where, replay_count(view.headers))
+    contents.add(view.message_id, Found(queue, place, sequence, intact))
+
+
+def _is_intact(message_id: str, payload: bytes) -> bool:
+    try:
+        return bool(orjson.loads(payload) == body_of(message_id))
+    except ValueError:
+        return False
+
+
+async def drained(url: str) -> Contents:
+    """Everything a running broker hands out, taken from it, and its dead letters, left there."""
+    contents = Contents()
+    async with vibemq.connect(url) as mq:
+        await _list_dead(mq, contents)
+        with anyio.fail_after(DRAIN_TIMEOUT_S):
+            for info in await mq.list_queues():
+                contents.queues.add(info.name)
+                await _drain_queue(mq, info.name, contents)
+    return contents
+
+
+async def _drain_queue(mq: vibemq.Client, name: str, contents: Contents) -> None:
+    while True:
+        info = await mq.queue_info(name)
+        assert info is not None
+        if info.ready == info.in_flight == info.delayed == 0:
+            return
+        for message in await mq.fetch(name, max=1000, timeout=0.2):
+            intact = _is_intact(message.id, message.payload)
+            place = Place("queue", replay_count(message.headers))
+            contents.add(message.id, Found(name, place, message.sequence, intact))
+            message.ack()
+        await mq.ping()
+
+
+async def _list_dead(mq: vibemq.Client, contents: Contents) -> None:
+    after: int | None = 0
+    while after is not None:
+        answer = await mq.admin("dlq.list", after=after, limit=LETTERS)
+        for letter in answer["letters"]:
+            shown = await mq.admin("dlq.show", dead_id=letter["dead_id"])
+            place = Place("dead", letter["replay_count"])
+            intact = _is_intact(letter["id"], shown["payload"].encode())
+            contents.add(letter["id"], Found(letter["queue"], place, letter["sequence"], intact))
+        after = answer["next"]

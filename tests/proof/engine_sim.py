@@ -1,0 +1,102 @@
+"""The engine against a naive broker and against its own laws, seed after seed; a case is one step of a client's life.
+
+python -m tests.proof.engine_sim KIND MODE SEED STEPS      repeats one life
+"""
+
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+from tests.proof.contract import Budget, Finding, Method, Result, Size
+from tests.proof.engine_lives import CleanLife, HardLife
+from tests.simulation.test_engine_chaos import Chaos
+from vibemq.model.options import DeliveryMode
+
+STEPS = 250
+CHAOS_STEPS = 200
+FINDINGS_MAX = 3
+
+
+def hard(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) -> int:
+    life = HardLife(seed, mode)
+    try:
+        life.live_through(steps)
+    finally:
+        figures["settlements by others than the holder"] += life.foreign_acks
+        figures["groups taken over"] += life.takeovers
+        figures["clock jumps of a year"] += life.clock.jumps
+        figures["messages published"] += life.first_seen - 1
+    return life.steps
+
+
+def clean(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) -> int:
+    life = CleanLife(seed, mode)
+    life.live_through(steps)
+    figures["messages published"] += life.first_seen - 1
+    figures["clean lives"] += 1
+    return life.steps
+
+
+def chaos(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) -> int:
+    """All commands, full disks and crashes, in every mode at once."""
+    Chaos(seed).live(min(steps, CHAOS_STEPS))
+    figures["lives of all commands at once"] += 1
+    return min(steps, CHAOS_STEPS)
+
+
+Kind = Callable[[int, DeliveryMode, int, Counter[str]], int]
+KINDS: dict[str, Kind] = {"hard": hard, "clean": clean, "chaos": chaos}
+SHARES = ("hard", "hard", "chaos", "hard", "clean", "hard", "chaos")
+
+
+def run(budget: Budget) -> Result:
+    result, figures = Result(unit="steps"), Counter[str]()
+    begun, cpu = time.monotonic(), time.process_time()
+    modes = list(DeliveryMode)
+    for number in count():
+        late = time.monotonic() - begun > budget.seconds
+        if result.cases >= budget.cases or late or len(result.findings) >= FINDINGS_MAX:
+            break
+        kind, mode = SHARES[number % len(SHARES)], modes[number // len(SHARES) % len(modes)]
+        seed = random.Random(f"{budget.seed}/{number}").randrange(1 << 32)
+        try:
+            result.cases += KINDS[kind](seed, mode, STEPS, figures)
+        except (AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
+            result.cases += STEPS
+            repeat = f"python -m tests.proof.engine_sim {kind} {mode.name} {seed} {STEPS}"
+            result.findings.append(Finding(f"{type(error).__name__}: {error} ({_place(error)})", repeat))
+        figures["lives"] += 1
+    figures["steps_per_cpu_s"] = round(result.cases / max(time.process_time() - cpu, 1e-9))
+    result.confirmed = figures.pop("messages published")
+    result.figures.update(figures)
+    result.complete = result.cases >= budget.cases
+    return result
+
+
+def _place(error: BaseException) -> str:
+    """The line that failed; the checks of the driver speak for themselves."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.name}: {last.line}"
+
+
+METHOD = Method(
+    name="engine-sim",
+    title="The engine against a naive model",
+    run=run,
+    short=Size(cases=6_000, seconds=10),
+    crash=Size(cases=150_000, seconds=90),
+    torture=Size(cases=2_000_000, seconds=1_200),
+)
+
+
+def main(kind: str, mode: str, seed: str, steps: str) -> None:
+    figures = Counter[str]()
+    print(KINDS[kind](int(seed), DeliveryMode[mode], int(steps), figures), "steps", dict(figures))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

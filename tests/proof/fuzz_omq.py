@@ -1,0 +1,264 @@
+"""Fuzz targets: the OCaml protocol. S-expressions however they are cut, its frames, and one session by script."""
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+
+from tests.proof.fuzz_engine import Broken, Target
+from vibemq.errors import AuthFailed, QueueNotFound, RemoteProtocolError
+from vibemq.model.commands import CloseSession, Command, Subscribe
+from vibemq.model.effects import ConsumerEnded, Deliver, Reply, Subscribed
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.stored import Slice
+from vibemq.protocols.omq import OmqSession, OmqSettings
+from vibemq.protocols.omq.commands import Ack, NotACommand, parse_command, print_command
+from vibemq.protocols.omq.frames import ACCEPTED, FrameReader
+from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader, print_sexp
+from vibemq.protocols.session import Admin, Authenticate, Goodbye, Principal, Request, SessionLimits
+from vibemq.testing.session_conformance import NOW, SESSION, context
+
+WORDS = (
+    *(b"(Connect 1 alice)", b"(Subscribe orders From_beginning)", b"(Subscribe q(From_message 42))"),
+    *(b"(Unsubscribe q)", b"(Ack 1700000000)", b"(Ack(2023-11-14 22:13:20.000000Z))", b"From_current"),
+    *(b"#|", b"|#", b"#;", b";", b'"', b"\\", b"\\x0a", b"\\065", b"\\\n  ", b"\r\n", b"(", b")", b"()"),
+    *(b"0x7f", b"-9223372036854775808", b"1e400", b"nan", b"_", ACCEPTED, b"alice:secret", b"\xc3\xa9", b"\0"),
+)
+
+
+# -- S-expressions ------------------------------------------------------------------------------------------------
+
+
+def sexp(data: bytes) -> Hashable:
+    """The first byte says how the stream is cut; however it is, the same values come out, and survive printing."""
+    if not data:
+        return None
+    stream = data[1:]
+    whole = _values(stream, len(stream) or 1)
+    if _values(stream, 1 + data[0] % 61) != whole:
+        raise Broken("another cut of the stream, other values")
+    values, failed = whole
+    printed = b" ".join(map(print_sexp, values)) + b" "
+    if _values(printed, len(printed)) != (values, False):
+        raise Broken("values change when they are printed and read again")
+    return failed, min(len(values), 4), *map(_command, values[:2])
+
+
+def _values(stream: bytes, step: int) -> tuple[list[Sexp], bool]:
+    reader = SexpReader(bytes_max=2_000, nesting_max=64)
+    values: list[Sexp] = []
+    try:
+        for start in range(0, len(stream), step):
+            reader.receive_data(stream[start : start + step])
+            values += reader.values()
+    except SexpError:
+        return values, True
+    return values, False
+
+
+def _command(value: Sexp) -> Hashable:
+    try:
+        command = parse_command(value)
+    except NotACommand as error:
+        return error.unknown
+    if isinstance(command, Ack) and (command.time is None or command.time != command.time):
+        # A time that names no moment has no form of its own, and NaN equals nothing.
+        return "no time"
+    again = _values(print_command(command) + b" ", 99)[0]
+    if list(map(parse_command, again)) != [command]:
+        raise Broken(f"{command} changes when it is printed and read again")
+    return type(command).__name__
+
+
+def _sexp_seeds() -> Iterable[bytes]:
+    yield b"\x05" + b" ".join(WORDS[:6]) + b" "
+    yield b'\x02(a "b c" (d) #| x "|#" |# #;(gone) ; line\n "\\x41\\066\\n\\\n   z")'
+    yield b"\x11" + b"(" * 70 + b")" * 70
+    yield b'\x00(Subscribe "topic with blanks" (From_message 0x2A))(Ack (2023-11-14 22:13:20.5+01:00))(Ack 1.5e9)'
+    yield b"\x07" + b"x" * 2_100
+
+
+# -- frames from the broker ---------------------------------------------------------------------------------------
+
+
+def frames(data: bytes) -> Hashable:
+    """As a client of this protocol reads them, however they are cut."""
+    if not data:
+        return None
+    whole, pieces = _frames(data[1:], len(data)), _frames(data[1:], 1 + data[0] % 23)
+    if whole != pieces:
+        raise Broken("another cut of the stream, other frames")
+    return whole[1], *(type(frame).__name__ for frame in whole[0][:3])
+
+
+def _frames(stream: bytes, step: int) -> tuple[list[Any], bool]:
+    reader = FrameReader()
+    got: list[Any] = []
+    try:
+        for start in range(0, len(stream), step):
+            reader.receive_data(stream[start : start + step])
+            got += reader.frames()
+    except ValueError:
+        return got, True
+    return got, False
+
+
+# -- a session ----------------------------------------------------------------------------------------------------
+
+_HELD = Rows.of([pack_row("h1", b"1"), pack_row("h2", b""), pack_row("h3", b"\xff\0")])
+_LIMITS = SessionLimits(handshake_timeout_ms=5_000)
+
+
+class Script:
+    """As `fuzz_session.Script`, in this protocol."""
+
+    def __init__(self, flags: int) -> None:
+        self.authentication = bool(flags & 1)
+        self.session = OmqSession(
+            context(authentication=self.authentication, limits=_LIMITS),
+            OmqSettings(command_bytes_max=512, subscriptions_max=4, ping_interval_ms=1_000, ack_timeout_ms=9_000),
+        )
+        self.now = NOW
+        self.open: list[Any] = []
+        self.consumers: list[int] = []
+        self.reader = FrameReader()
+        self.kinds: set[Hashable] = set()
+        self.told = b""
+        self.over = False
+        if flags & 2:
+            self.hear(ACCEPTED + b"(Connect 1 alice:secret)")
+
+    def hear(self, data: bytes) -> None:
+        if not self.over:
+            self.session.tick(self.now)
+            self.session.receive_data(data)
+            self.take()
+
+    def take(self) -> None:
+        try:
+            while requests := self.session.commands():
+                for request in requests:
+                    self._ask(request)
+        except RemoteProtocolError:
+            self.over = True
+            if not self.session.closing:
+                raise Broken("the stream is broken, and the session stays open") from None
+        self.read()
+
+    def read(self) -> None:
+        """What the peer gets is its handshake's answer and frames."""
+        before, self.told = self.told, self.told + self.session.data_to_send()
+        fresh = self.told[max(len(before), len(ACCEPTED)) :]
+        self.reader.receive_data(fresh)
+        self.kinds.update(type(frame).__name__ for frame in self.reader.frames())
+
+    def _ask(self, request: Request) -> None:
+        self.kinds.add(type(request).__name__)
+        if isinstance(request, Authenticate):
+            if not self.authentication or request.password == "secret":
+                self.session.authenticated(request.token, Principal(request.username or "somebody"))
+            else:
+                self.session.refused(request.token, AuthFailed("no"))
+        elif self.session.principal is None:
+            raise Broken(f"{type(request).__name__} of a stranger")
+        elif isinstance(request, Goodbye):
+            self.over = True
+        elif isinstance(request, CloseSession) or not isinstance(request, Command | Admin):
+            raise Broken(f"a session may not ask for {type(request).__name__}")
+        elif getattr(request, "token", None) is not None:
+            self.open.append(request)
+
+    def answer(self, well: bool) -> None:
+        requests, self.open = self.open, []
+        for request in requests:
+            result: Any = None if well else QueueNotFound("q")
+            if well and isinstance(request, Subscribe):
+                self.consumers.append(request.consumer)
+                result = Subscribed(request.queue, request.group or "", request.consumer, 1)
+            self.session.apply([Reply(SESSION, request.token, result)])
+        self.take()
+
+    def deliver(self, number: int) -> None:
+        if self.consumers:
+            consumer = self.consumers[number % len(self.consumers)]
+            self.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)]), [Slice(5, NOW, _HELD)])
+            self.take()
+
+    def end_consumer(self, number: int) -> None:
+        if self.consumers:
+            consumer = self.consumers.pop(number % len(self.consumers))
+            self.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+            self.take()
+
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        deadline = self.session.next_deadline()
+        if deadline is not None and deadline <= self.now:
+            self.session.tick(self.now)
+            self.take()
+
+
+def session(data: bytes) -> Hashable:
+    if not data:
+        return None
+    script = Script(data[0])
+    for verb, piece in _items(data[1:]):
+        match verb % 9:
+            case 0 | 1 | 2 | 3:
+                script.hear(piece)
+            case 4:
+                script.answer(well=bool(verb & 0x80))
+            case 5:
+                script.deliver(len(piece))
+            case 6:
+                script.wait(len(piece) * 50)
+            case 7:
+                script.end_consumer(len(piece))
+            case _:
+                script.hear(b"")
+        if script.over:
+            break
+    script.session.shutdown("server_shutdown")
+    script.read()
+    return data[0] & 3, script.over, frozenset(script.kinds)
+
+
+def _items(script: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 2 <= len(script):
+        verb, size = script[at], script[at + 1]
+        yield verb, script[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
+def _item(verb: int, piece: bytes = b"") -> bytes:
+    return bytes((verb, len(piece))) + piece
+
+
+_ANSWER, _REFUSE, _DELIVER, _WAIT = _item(0x88 + 1), _item(4), _item(5, b"1"), _item(6, b"x" * 100)
+
+
+def _session_seeds() -> Iterable[bytes]:
+    subscribe = _item(0, b"(Subscribe orders From_beginning)(Subscribe q(From_message 42))")
+    acked = _item(0, b"(Ack %d)" % (NOW // 1000 + 5))
+    yield b"\x02" + subscribe + _ANSWER + _DELIVER + _WAIT + acked + _item(0, b"(Unsubscribe orders)") + _ANSWER
+    yield b"\x03" + subscribe + _REFUSE + _WAIT * 3
+    yield b"\x01" + _item(0, ACCEPTED) + _item(0, b"(Connect 1 alice:wrong)") + _item(0, b"(Connect 1 alice:secret)")
+    yield b"\x00" + _item(0, ACCEPTED[:3]) + _item(0, ACCEPTED[3:] + b"(Conn") + _item(0, b"ect 1 bob)") + subscribe
+    yield b"\x02" + subscribe + _ANSWER + _DELIVER + _item(8) + _WAIT + acked
+    yield b"\x02" + subscribe + _ANSWER + _DELIVER + _item(7) + _item(0, b"(Subscribe orders From_current)") + _ANSWER
+
+
+def _frame_seeds() -> Iterable[bytes]:
+    for seed in _session_seeds():
+        script = Script(seed[0])
+        for verb, piece in _items(seed[1:]):
+            script.hear(piece) if verb % 9 < 4 else script.answer(well=True)
+            script.deliver(0)
+            script.wait(1_000)
+        yield b"\x03" + script.told[len(ACCEPTED) :]
+
+
+TARGETS = [
+    Target("omq-sexp", "S-expressions, commands of omq", sexp, (), _sexp_seeds, WORDS, 400),
+    Target("omq-frames", "frames of omq", frames, (), _frame_seeds, WORDS, 400),
+    Target("omq-session", "a session of omq by script", session, (), _session_seeds, WORDS, 600, 200_000),
+]

@@ -1,0 +1,288 @@
+"""Fuzz target: one native session, driven by a script of frames, raw bytes, answers, deliveries and time.
+
+    flags u8     1 the broker asks for credentials, 2 the peer begins logged in, 4 with every extension, 8 compressing
+    items        verb u8 | size u8 | size bytes
+
+A script can say everything that a peer, the engine and the clock can do to a session, in any order.
+"""
+
+import gzip
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+import brotli
+
+from tests.proof.fuzz_engine import Broken, Target
+from tests.proof.fuzz_wire import JSON_WORDS, NOW, WORDS, recorded_bodies, recorded_streams
+from vibemq.errors import AuthFailed, QueueFull, QueueNotFound, RemoteProtocolError, VibeMQError
+from vibemq.model.commands import CloseSession, Command, DescribeQueue, ListQueues, Publish, Subscribe
+from vibemq.model.effects import ConsumerEnded, Deliver, Published, QueueInfo, Reply, Subscribed
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import MessagesAdded
+from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.stored import Slice
+from vibemq.protocols.native import NativeSession, NativeSettings
+from vibemq.protocols.native import extensions as ext
+from vibemq.protocols.native.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.wire import CommandType, decode_body, encode_body
+from vibemq.protocols.session import Admin, Authenticate, Goodbye, Principal, Request, SessionLimits
+from vibemq.storage.encoding import decode_batch, encode_batch
+from vibemq.testing.session_conformance import SESSION, context
+
+LIMITS = SessionLimits(body_bytes_max=16_384, handshake_bytes_max=512, idle_timeout_ms=10_000)
+ALL_EXTENSIONS = ",".join(ext.EXTENSIONS)
+_HELD = Rows.of([pack_row("h1", b"1"), pack_row("h2", b"\xff"), pack_row("h3", b'{"a":1}', [("k", "v")])])
+_INFO = QueueInfo("q", 1, "ab", QueueOptions(message_ttl_ms=5), NOW, 1, 0, 0, 0, 1, 5, 1, 2, NOW)
+
+
+class _Watched:
+    """The session's own inflater, which must have nothing to do before the peer is known."""
+
+    def __init__(self, session: NativeSession) -> None:
+        self._session = session
+        self._inflater = session._intake._inflater
+
+    def inflate(self, packed: bytes, flag: int) -> bytes:
+        if self._session.principal is None:
+            raise Broken("bytes of a stranger were decompressed")
+        return self._inflater.inflate(packed, flag)
+
+
+class Script:
+    """One session and what it was asked for."""
+
+    def __init__(self, flags: int) -> None:
+        self.authentication = bool(flags & 1)
+        self.session = NativeSession(
+            context(authentication=self.authentication, limits=LIMITS),
+            NativeSettings(prefetch=5, subscriptions_max=4, compression_threshold=20),
+        )
+        self.session._intake._inflater = _Watched(self.session)  # type: ignore[assignment]
+        self.now = NOW
+        self.open: list[Any] = []
+        """Requests without an answer."""
+        self.consumers: list[int] = []
+        self.reader = FrameReader()
+        self.kinds: set[Hashable] = set()
+        self.over = False
+        if flags & 2:
+            self.hear(encode_frame(_connect(extended=bool(flags & 4), compressing=bool(flags & 8))))
+
+    def hear(self, data: bytes) -> None:
+        """As the server does: time, bytes, then commands until there are none."""
+        if self.over:
+            return
+        self.session.tick(self.now)
+        self.session.receive_data(data)
+        self.take()
+
+    def take(self) -> None:
+        try:
+            while requests := self.session.commands():
+                for request in requests:
+                    self._ask(request)
+        except RemoteProtocolError:
+            self.over = True
+            if not self.session.closing:
+                raise Broken("the stream is broken, and the session stays open") from None
+        buffered = len(self.session._intake._buffer)
+        if self.session.principal is None and buffered > LIMITS.handshake_bytes_max + 256 + HEADER.size:
+            raise Broken(f"{buffered} B of a stranger are kept")
+        self.read()
+
+    def read(self) -> None:
+        """What the peer gets can be read by it."""
+        self.reader.receive_data(self.session.data_to_send())
+        while bodies := self.reader.bodies():
+            for body in bodies:
+                self.kinds.add(("told", body[1]))
+                decode_body(body) if body[1] < 60 or body[1] in (66, 99) else _PARSERS[body[1]](body)
+
+    def _ask(self, request: Request) -> None:
+        self.kinds.add(type(request).__name__)
+        if isinstance(request, Authenticate):
+            self._authenticate(request)
+            return
+        if self.session.principal is None:
+            raise Broken(f"{type(request).__name__} of a stranger")
+        if isinstance(request, Goodbye):
+            self.over = True
+        elif isinstance(request, CloseSession) or not isinstance(request, Command | Admin):
+            raise Broken(f"a session may not ask for {type(request).__name__}")
+        elif isinstance(request, Publish):
+            _check_publish(request)
+        if getattr(request, "token", None) is not None:
+            self.open.append(request)
+
+    def _authenticate(self, request: Authenticate) -> None:
+        if not self.authentication or request.auth_token == "secret":
+            self.session.authenticated(request.token, Principal("somebody", superuser=True))
+        else:
+            self.session.refused(request.token, AuthFailed("the token is not valid"))
+
+    def answer(self, well: bool) -> None:
+        """To all that is open, well or badly."""
+        requests, self.open = self.open, []
+        effects: list[Any] = []
+        for request in requests:
+            result = self._result(request) if well else QueueFull("q", "5 messages")
+            effects.append(Reply(SESSION, request.token, result))
+        self.session.apply(effects)
+        self.take()
+
+    def _result(self, request: Request) -> Any:
+        match request:
+            case Publish():
+                count = request.rows.count
+                odd: dict[int, VibeMQError] | None = {count - 1: QueueFull("q", "5")} if count % 2 else None
+                return Published(request.queue, 1, count, odd, {0: 7} if count > 1 else None)
+            case Subscribe():
+                self.consumers.append(request.consumer)
+                return Subscribed(request.queue, request.group or "", request.consumer, 1)
+            case DescribeQueue():
+                return _INFO if request.queue == "q" else QueueNotFound(request.queue)
+            case ListQueues():
+                return [_INFO]
+            case _:
+                return {} if isinstance(request, Admin) else None
+
+    def deliver(self, number: int) -> None:
+        if self.consumers:
+            consumer = self.consumers[number % len(self.consumers)]
+            effect = Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)], {6: 3}, settled=bool(number & 64))
+            self.session.deliver(effect, [Slice(5, NOW, _HELD)])
+            self.take()
+
+    def end_consumer(self, number: int) -> None:
+        if self.consumers:
+            consumer = self.consumers.pop(number % len(self.consumers))
+            self.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+            self.take()
+
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        deadline = self.session.next_deadline()
+        if deadline is not None and deadline <= self.now:
+            self.session.tick(self.now)
+            self.take()
+
+
+def _check_publish(request: Publish) -> None:
+    """What reaches the engine can be stored, and read by whoever gets it."""
+    record = MessagesAdded(1, 1, NOW, request.rows, request.extras)
+    stored = decode_batch(b"".join(encode_batch([record])))[0]
+    if not isinstance(stored, MessagesAdded) or list(stored.rows) != list(request.rows):
+        raise Broken("published rows do not survive the journal")
+    if (stored.extras or {}) != (request.extras or {}):
+        raise Broken("what was published with a message does not survive the journal")
+    for row in request.rows:
+        view = RowView(row)
+        if not view.message_id or view.payload is None or view.headers is None:
+            raise Broken("a published row cannot be read")
+
+
+def native_session(data: bytes) -> Hashable:
+    if not data:
+        return None
+    script = Script(data[0])
+    for verb, piece in _items(data[1:]):
+        match verb % 12:
+            case 0 | 1 | 2 | 3 | 4:
+                script.hear(HEADER.pack(len(piece), 0) + piece)
+            case 5:
+                script.hear(piece)
+            case 6:
+                script.hear(_packed(piece, verb))
+            case 7:
+                script.answer(well=bool(verb & 0x80))
+            case 8:
+                script.deliver(len(piece))
+            case 9:
+                script.wait(len(piece) * 50)
+            case 10:
+                script.end_consumer(len(piece))
+            case _:
+                script.hear(b"")
+        if script.over:
+            break
+    script.session.shutdown("server_shutdown")
+    script.read()
+    return data[0] & 15, script.over, frozenset(script.kinds)
+
+
+def _items(script: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 2 <= len(script):
+        verb, size = script[at], script[at + 1]
+        yield verb, script[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
+def _packed(body: bytes, verb: int) -> bytes:
+    packed = gzip.compress(body, 1, mtime=0) if verb & 0x80 else brotli.compress(body, quality=1)
+    return HEADER.pack(len(packed), 1 if verb & 0x80 else 2) + packed
+
+
+_PARSERS: dict[int, Callable[[bytes], object]] = {
+    CommandType.PUBLISH_MANY_ACK: ext.parse_publish_many_ack,
+    CommandType.DELIVER_MANY: ext.parse_deliver_many,
+    CommandType.SUBSCRIPTION_ENDED: ext.parse_subscription_ended,
+}
+
+
+def _connect(*, extended: bool = False, compressing: bool = False) -> bytes:
+    headers = {"authToken": "secret"}
+    if extended:
+        headers["supported-extensions"] = ALL_EXTENSIONS
+    if compressing:
+        headers["supported-compression"] = "gzip,brotli"
+    return encode_body(CommandType.CONNECT, "c", headers=headers)
+
+
+def _item(verb: int, piece: bytes = b"") -> bytes:
+    return bytes((verb, len(piece))) + piece
+
+
+def _seeds() -> Iterable[bytes]:
+    answer, deliver, wait = _item(0x87), _item(8, b"12"), _item(9, b"x" * 200)
+    refuse, end = _item(0x07), _item(10)
+    bodies = [body for body in recorded_bodies() if len(body) < 256]
+    for flags in (0, 1):
+        yield bytes((flags,)) + b"".join(_item(0, body) for body in bodies[:6])
+    for number, body in enumerate(bodies):
+        yield bytes((2 + number % 2,)) + _item(0, body) + answer
+    for flags in (2, 6, 14):
+        talk = [encode_body(22, "s1", "q"), encode_body(20, "m1", "q", b"1"), encode_body(20, "m2", "q", b"[2]")]
+        yield bytes((flags,)) + b"".join(_item(0, body) for body in talk) + answer + deliver + end + wait
+        yield bytes((flags,)) + _item(0, talk[0]) + answer + deliver + _item(0, encode_body(30, "h1")) + refuse
+    bulk = [
+        ext.publish_many("r", "q", _HELD, {0: {"priority": 2, "ttl_ms": 5, "delay_ms": 9, "dedup_id": "d"}}),
+        ext.settle("s1", 1, [(5, 6)], delay_ms=5, reason="why"),
+        ext.extend_many("s1", [(5, 5)], ack_timeout_ms=9),
+        ext.flow("s1", 5, 100, 3),
+        encode_body(66, "a", payload=b'{"verb":"queue.create","arguments":{"queue":"q","options":{"max_attempts":2}}}'),
+        encode_body(31, "h1", headers={"verb": "retry", "delay-ms": "5"}),
+        encode_body(24, "u", "q", headers={"subscription-id": "s1"}),
+    ]
+    subscribe = encode_body(
+        22, "s1", "q", headers={"prefetch": "5", "credit": "9", "start": "sequence:5", "group": "g"}
+    )
+    for body in bulk:
+        yield b"\x06" + _item(0, subscribe) + answer + deliver + _item(0, body) + answer
+        yield b"\x0e" + _item(6, body) + _item(0x86, subscribe) + answer + deliver + refuse
+    yield b"\x01" + _item(5, recorded_streams()[0][:9]) + wait + _item(11)
+    yield b"\x03" + _item(0, encode_body(2, "bye")) + _item(11)
+
+
+TARGETS = [
+    Target(
+        "native-session",
+        "a session: peer, engine and clock in any order",
+        native_session,
+        (),
+        _seeds,
+        WORDS + JSON_WORDS,
+        1200,
+        torture_cases=200_000,
+    )
+]

@@ -1,0 +1,198 @@
+"""The proof of the proof: the product is broken on purpose, one line at a time, and the methods must notice.
+
+Each mutant (`mutant_list`) is applied to a copy of the package in a folder that stands first on the path of the methods
+that must catch it; every method runs in its own process until its first finding. Before that, each method must find
+nothing in an untouched copy, or its findings would prove nothing.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import vibemq
+from tests.proof.contract import Budget, Finding, Method, Result, Size
+from tests.proof.mutant_list import MUTANTS, Mutant
+from tests.proof.sim_disk import FIRST
+
+ROOT = Path(__file__).parents[2]
+CONTROL = Mutant("none", "__init__.py", "", "")
+METHOD_SECONDS_MAX = 240.0
+GRACE_S = 60.0
+CASES = {"bit-rot": 2_000}
+CASES_OTHERWISE = 10_000_000
+WHERE = "import vibemq, vibemq.storage.migrate as m; print(vibemq.__file__, m.migrations_folder())"
+
+
+class Unfit(Exception):
+    """A mutant that does not fit the source, or a copy that was not used."""
+
+
+def make_copy(folder: Path, mutant: Mutant) -> None:
+    """The package with one replacement. Raises Unfit unless its text stands there exactly once."""
+    package = Path(vibemq.__file__).parent
+    shutil.copytree(package, folder / "vibemq", ignore=shutil.ignore_patterns("__pycache__", "testing"))
+    # The simulated disk is part of the proof, not of what is proved.
+    (folder / "vibemq" / "testing").symlink_to(package / "testing")
+    migrations = package / "migrations" if (package / "migrations").is_dir() else package.parent / "migrations"
+    shutil.copytree(migrations, folder / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant is CONTROL:
+        return
+    path = folder / "vibemq" / mutant.file
+    text = path.read_text()
+    if text.count(mutant.old) != 1:
+        raise Unfit(f"{mutant.name}: its text stands {text.count(mutant.old)} times in {mutant.file}")
+    path.write_text(text.replace(mutant.old, mutant.new))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", FIRST: "1"}
+
+
+def check_copy_wins(folder: Path) -> None:
+    """Raise Unfit unless a process started like the methods imports the copy, migrations included."""
+    command = [sys.executable, "-c", WHERE]
+    answer = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    paths = answer.stdout.split()
+    if len(paths) != 2 or not all(Path(path).is_relative_to(folder) for path in paths):
+        raise Unfit(f"the copy in {folder} does not win: {answer.stdout} {answer.stderr[-500:]}")
+
+
+def first_finding(folder: Path, method: str, seconds: float, seed: int) -> str | None:
+    """What the method finds in the copy; None when it finds nothing within its time."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    words = [method, str(CASES.get(method, CASES_OTHERWISE)), str(seconds), str(seed), str(work)]
+    command = [sys.executable, "-m", "tests.proof.worker", *words]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment(folder),
+            capture_output=True,
+            text=True,
+            timeout=seconds + GRACE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"the method did not end within {seconds + GRACE_S:.0f} s"
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        return f"the method ended with code {done.returncode}: {done.stderr[-300:]}"
+    result = json.loads(lines[-1])
+    if result["findings"]:
+        return str(result["findings"][0]["what"])
+    bad = {name: result[name] for name in ("lost", "resurrected", "undetected") if result[name]}
+    return str(bad) if bad else None
+
+
+class Check:
+    """One run over some mutants."""
+
+    def __init__(self, budget: Budget, method_seconds: float) -> None:
+        self._budget = budget
+        self._method_seconds = method_seconds
+        self._deadline = time.monotonic() + budget.seconds
+        self._controlled: set[str] = set()
+        self.result = Result(unit="mutants")
+        self.told: dict[str, str] = {}
+        """What the method said about each mutant that it caught."""
+
+    def run(self, mutants: Iterable[Mutant]) -> None:
+        mutants = list(mutants)
+        self._control(sorted({method for mutant in mutants for method in mutant.methods} - self._controlled))
+        for number, mutant in enumerate(mutants):
+            if time.monotonic() > self._deadline:
+                self.result.complete = False
+                return
+            self._one(number, mutant)
+
+    def _seconds(self) -> float:
+        return max(3.0, min(self._method_seconds, self._deadline - time.monotonic()))
+
+    def _control(self, methods: list[str]) -> None:
+        if not methods:
+            return
+        self._controlled.update(methods)
+        folder = self._budget.work / "control"
+        make_copy(folder, CONTROL)
+        check_copy_wins(folder)
+        for method in methods:
+            found = first_finding(folder, method, min(2.0, self._seconds()), self._budget.seed)
+            if found is not None:
+                what = f"{method} finds something in the untouched product: {found}"
+                self.result.findings.append(Finding(what, "python -m tests.proof short"))
+        shutil.rmtree(folder)
+
+    def _one(self, number: int, mutant: Mutant) -> None:
+        folder = self._budget.work / f"mutant-{number}"
+        try:
+            make_copy(folder, mutant)
+            check_copy_wins(folder)
+            for method in mutant.methods:
+                found = first_finding(folder, method, self._seconds(), self._budget.seed)
+                if found is not None:
+                    self.result.figures[mutant.name] = method
+                    self.told[mutant.name] = found
+                    break
+            else:
+                what = f"the mutant lives: {mutant.name} ({', '.join(mutant.methods)} found nothing)"
+                self.result.findings.append(Finding(what, f"python -m tests.proof.mutants '{mutant.name}'"))
+        except Unfit as error:
+            self.result.findings.append(Finding(str(error), "see tests/proof/mutant_list.py"))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.result.cases += 1
+
+
+def choose(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
+    """All of them when there is room, else as many quick ones, another set for another seed."""
+    every = list(mutants)
+    if count >= len(every):
+        return every
+    quick = [mutant for mutant in every if mutant.quick]
+    start = seed * count % len(quick)
+    return (quick[start:] + quick[:start])[:count]
+
+
+def run(budget: Budget) -> Result:
+    check = Check(budget, METHOD_SECONDS_MAX)
+    check.run(choose(MUTANTS, budget.cases, budget.seed))
+    return check.result
+
+
+METHOD = Method(
+    name="mutants",
+    title="Mutants of the product, caught",
+    run=run,
+    short=Size(cases=2, seconds=20),
+    crash=Size(cases=12, seconds=240),
+    torture=Size(cases=len(MUTANTS), seconds=2_400),
+)
+
+
+def main(names: list[str]) -> int:
+    """Run the mutants whose names contain one of the words; all without any."""
+    import tempfile
+
+    chosen = [mutant for mutant in MUTANTS if not names or any(name in mutant.name for name in names)]
+    with tempfile.TemporaryDirectory(prefix="mutants-", dir="/var/tmp") as folder:
+        check = Check(Budget(len(chosen), 3_600, 1, Path(folder)), METHOD_SECONDS_MAX)
+        for mutant in chosen:
+            begun = time.monotonic()
+            before = len(check.result.findings)
+            check.run([mutant])
+            told = [check.told.get(mutant.name, ""), *(finding.what for finding in check.result.findings[before:])]
+            caught = check.result.figures.get(mutant.name, "NOBODY")
+            print(f"{time.monotonic() - begun:6.1f} s  {mutant.name}: {caught}: {' '.join(told)[:400]}", flush=True)
+    return 1 if check.result.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

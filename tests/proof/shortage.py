@@ -1,0 +1,233 @@
+"""No room, no descriptors, no right to grow: publishes are refused with a clear error, everything else goes on.
+
+Each function plays one shortage on one provider, and returns what went wrong. Unlike the sweep of inject.py, these are
+the real thing: a disk of its own that is full to the last byte, and limits that the kernel enforces.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+import vibemq
+from tests.crash.ledger import BrokerProcess
+from tests.proof.account import Account, Contents, judge
+from tests.proof.contents import drained
+from tests.proof.load import ONE_CONNECTION, Load, Plan
+from vibemq.errors import VibeMQError
+
+SETTINGS = {
+    "lmdb": "segment_bytes = 65536\nballast_bytes = 1048576\ncheckpoint_lag_bytes = 1048576\ncheckpoint_ms = 500\n",
+    "sqlite": "wal_bytes = 1048576\nballast_bytes = 1048576\n",
+}
+DISK_MEBIBYTES = 24
+FILE_BYTES_MAX = 2 << 20
+DESCRIPTORS = 96
+REFUSALS_WANTED = 40
+PATIENCE_S = 60.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    confirmed: int = 0
+    lost: int = 0
+    resurrected: int = 0
+    complaints: list[str] = field(default_factory=list)
+
+    def judge(self, account: Account, contents: Contents, when: str) -> None:
+        verdict = judge(account, contents, power_cut=False)
+        self.confirmed += verdict.confirmed
+        self.lost += len(verdict.lost)
+        self.resurrected += len(verdict.resurrected)
+        if not verdict.sound:
+            self.complaints.append(f"{when}: {verdict.sentence()}")
+
+
+def full_disk(work: Path, provider: str) -> Outcome:
+    """From 100 % full to empty, with a kill and a start at 0 bytes free in between."""
+    outcome = Outcome()
+    with _memory_disk(work / "small") as disk, _broker(work, disk, provider) as broker:
+        account = Account()
+        broker.start()
+        anyio.run(_publish_until_refused, broker, account, Plan(1, consume=False, publishers=2))
+        _fill(disk / "filler")
+        anyio.run(_publish_until_refused, broker, account, Plan(2, consume=False, publishers=2))
+        broker.kill()
+        _fill(disk / "filler")
+        broker.start()
+        outcome.judge(account, anyio.run(drained, broker.url), "drained from a full disk")
+        # What met the full disk beside a refused publish is written a moment later.
+        time.sleep(1.5)
+        broker.kill()
+        _fill(disk / "filler")
+        broker.start()
+        left = anyio.run(drained, broker.url)
+        if any(copy.place.where == "queue" for copies in left.copies.values() for copy in copies):
+            outcome.complaints.append("what was drained on a full disk came back after a kill")
+        (disk / "filler").unlink()
+        anyio.run(_publish_again, broker, outcome)
+        if (code := broker.stop()) != 0:
+            outcome.complaints.append(f"it ended with code {code}: {broker.log_text()}")
+    return outcome
+
+
+def file_limit(work: Path, provider: str) -> Outcome:
+    """A limit of file size (what a quota looks like, too): refused while it lasts; raised, all is there."""
+    outcome = Outcome()
+    with _broker(work, work / "limited", provider) as broker:
+        account = Account()
+        broker.start(prefix=("prlimit", f"--fsize={FILE_BYTES_MAX}"))
+        said = anyio.run(_publish_until_refused, broker, account, Plan(3, consume=False, sizes=(6000,)))
+        if not broker.is_alive:
+            outcome.complaints.append(f"it ended with code {broker.wait()}: {broker.log_text()}")
+        elif not any("limit" in sentence for sentence in said):
+            outcome.complaints.append(f"the error names no limit: {said}")
+        broker.kill()
+        broker.start()
+        outcome.judge(account, anyio.run(drained, broker.url), "after the limit was raised")
+        if (code := broker.stop()) != 0:
+            outcome.complaints.append(f"it ended with code {code}: {broker.log_text()}")
+    return outcome
+
+
+def no_descriptors(work: Path, provider: str) -> Outcome:
+    """Connections until the broker can open nothing more: who is connected is served, and others again later."""
+    outcome = Outcome()
+    with _broker(work, work / "crowded", provider, "[limits]\nhandshake_timeout_ms = 120000\n") as broker:
+        account = Account()
+        broker.start(prefix=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"))
+        anyio.run(_serve_in_a_crowd, broker, account, outcome)
+        if not broker.is_alive:
+            outcome.complaints.append(f"it ended with code {broker.wait()}: {broker.log_text()}")
+            broker.start()
+        outcome.judge(account, anyio.run(drained, broker.url), "after the crowd")
+        if (code := broker.stop()) != 0:
+            outcome.complaints.append(f"it ended with code {code}: {broker.log_text()}")
+    return outcome
+
+
+SHORTAGES: list[tuple[str, str, Callable[[Path, str], Outcome]]] = [
+    ("a limit of file size", "sqlite", file_limit),
+    ("no descriptors", "lmdb", no_descriptors),
+    ("no descriptors", "sqlite", no_descriptors),
+    ("a full disk", "lmdb", full_disk),
+    ("a full disk", "sqlite", full_disk),
+]
+"""(name, provider, how it is played). With lmdb a limit of file size shows at the first segment, not under load."""
+
+
+def missing(name: str) -> str | None:
+    """Why a shortage cannot be played on this machine."""
+    if shutil.which("prlimit") is None:
+        return "prlimit is not installed (Debian: apt-get install util-linux)"
+    if name == "a full disk" and os.geteuid() != 0:
+        return "mounting a small disk needs root"
+    return None
+
+
+# -- parts ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _memory_disk(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    size = f"size={DISK_MEBIBYTES}m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], check=True, capture_output=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+
+
+@contextmanager
+def _broker(work: Path, data_dir: Path, provider: str, more: str = "") -> Iterator[BrokerProcess]:
+    config = work / "shortage.toml"
+    limits = more or "[limits]\ndisk_reserve_bytes = 0\n"
+    config.write_text(f"{limits}[storage.settings]\n{SETTINGS[provider]}")
+    broker = BrokerProcess(data_dir, provider=provider, arguments=("--config", str(config)), log=work / "shortage.log")
+    try:
+        yield broker
+    finally:
+        if broker.is_alive:
+            broker.kill()
+        shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _fill(path: Path) -> None:
+    """Write until not one byte is free."""
+    with path.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 16, 4096, 1):
+            try:
+                while file.write(b"z" * size) == size:
+                    pass
+            except OSError:
+                continue
+
+
+async def _publish_until_refused(broker: BrokerProcess, account: Account, plan: Plan) -> set[str]:
+    """The sentences of the refusals."""
+    load = Load(broker.url, account, plan)
+    with anyio.move_on_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(load.run)
+            while len(load.refusals) < REFUSALS_WANTED and not load.stop.is_set():
+                await anyio.sleep(0.05)
+            load.stop.set()
+    return set(load.refusals)
+
+
+async def _publish_again(broker: BrokerProcess, outcome: Outcome) -> None:
+    """Once there is room again, messages are taken again."""
+    async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
+        with anyio.move_on_after(PATIENCE_S):
+            while True:
+                try:
+                    await mq.publish("strong", {"again": True})
+                    return
+                except VibeMQError:
+                    await anyio.sleep(0.1)
+    outcome.complaints.append("with room again, messages are still refused")
+
+
+async def _serve_in_a_crowd(broker: BrokerProcess, account: Account, outcome: Outcome) -> None:
+    load = Load(broker.url, account, Plan(4))
+    crowd: list[socket.socket] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(load.run)
+        await _more_confirms(account, 200, load, outcome, "before the crowd")
+        crowd += [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(2 * DESCRIPTORS)]
+        await _more_confirms(account, 400, load, outcome, "in the crowd")
+        for connection in crowd:
+            connection.close()
+        load.stop.set()
+    if not broker.is_alive:
+        return
+    with anyio.move_on_after(PATIENCE_S):
+        while True:
+            try:
+                async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
+                    await mq.ping()
+                    return
+            except VibeMQError:
+                await anyio.sleep(0.1)
+    outcome.complaints.append("nobody can connect after the crowd has left")
+
+
+async def _more_confirms(account: Account, count: int, load: Load, outcome: Outcome, when: str) -> None:
+    goal = account.confirmed_count + count
+    with anyio.move_on_after(PATIENCE_S):
+        while account.confirmed_count < goal:
+            if load.stop.is_set():
+                outcome.complaints.append(f"{when}: the broker has left its clients")
+                return
+            await anyio.sleep(0.05)
+        return
+    outcome.complaints.append(f"{when}: not even {count} messages were confirmed in {PATIENCE_S:.0f} s")

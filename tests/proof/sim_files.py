@@ -1,0 +1,214 @@
+"""The code that speaks `pathlib` and `os` (version file, compaction, migration), brought onto a simulated disk.
+
+`seams()` puts simulated parts in the places where the lmdb provider takes the operating system's: disk, LMDB, locks,
+paths, threads. What decides anything stays the product's own.
+"""
+
+import functools
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import PurePosixPath
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+from tests.proof.sim_lmdb import DATA_FILE, Book, SimEnv, snapshot_number
+from vibemq.storage import migrate, store_file
+from vibemq.storage.disk import write_all
+from vibemq.storage.lmdb import backup, checkpoint, checkpointer, driver, migration, opening, provider
+from vibemq.testing.sim_disk import SimDisk
+
+TRANSACTION_BYTES = 4_000
+"""Small, so that a checkpoint takes several transactions."""
+
+_handles = count(1000)
+_open: dict[int, tuple[SimDisk, int | None, str]] = {}
+
+
+class SimPath(PurePosixPath):
+    """A path on one disk; made by `path_on`."""
+
+    disk: ClassVar[SimDisk]
+    book: ClassVar[Book]
+    __slots__ = ()
+
+    def exists(self) -> bool:
+        return self.disk.exists(str(self))
+
+    def resolve(self) -> "SimPath":
+        return self
+
+    def mkdir(self, *, mode: int = 0, parents: bool = False, exist_ok: bool = False) -> None:
+        self.disk.mkdir(str(self))
+
+    def stat(self) -> Any:
+        return SimpleNamespace(st_size=len(self.disk.content(str(self))))
+
+    def read_bytes(self) -> bytes:
+        if not self.disk.exists(str(self)):
+            raise FileNotFoundError(str(self))
+        return self.disk.content(str(self))
+
+    def rename(self, target: "SimPath") -> None:
+        self.disk.rename(str(self), str(target))
+
+    def unlink(self) -> None:
+        self.disk.unlink(str(self))
+
+    def open(self, mode: str) -> "_Writer":
+        if mode != "w":
+            raise NotImplementedError(mode)
+        return _Writer(self.disk, str(self))
+
+
+def path_on(disk: SimDisk, book: Book, path: str) -> SimPath:
+    kind: type[SimPath] = type("SimPath", (SimPath,), {"disk": disk, "book": book, "__slots__": ()})
+    return kind(path)
+
+
+class _Writer:
+    """A text file that is written once, buffered as Python buffers it."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._text = ""
+        self._file = disk.open(path, create=True)
+        if disk.size(self._file):
+            disk.truncate(self._file, 0)
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+        self._disk.close(self._file)
+
+    def write(self, text: str) -> None:
+        self._text += text
+
+    def flush(self) -> None:
+        if self._text:
+            write_all(self._disk, self._file, [self._text.encode()], 0)
+            self._text = ""
+
+    def fileno(self) -> int:
+        handle = next(_handles)
+        _open[handle] = (self._disk, self._file, "")
+        return handle
+
+
+class _Os:
+    """`os`, for paths that are `SimPath`s."""
+
+    O_RDONLY = O_RDWR = O_CREAT = O_DIRECTORY = O_CLOEXEC = 0
+    path = posixpath
+
+    @staticmethod
+    def open(path: SimPath, flags: int, mode: int = 0) -> int:
+        disk = path.disk
+        handle = next(_handles)
+        _open[handle] = (disk, None if disk.is_folder(str(path)) else disk.open(str(path)), str(path))
+        return handle
+
+    @staticmethod
+    def close(handle: int) -> None:
+        disk, file, _ = _open.pop(handle)
+        if file is not None:
+            disk.close(file)
+
+    @staticmethod
+    def fsync(handle: int) -> None:
+        disk, file, path = _open[handle]
+        if file is None:
+            disk.fsync_dir(path)
+        else:
+            disk.fsync(file)
+
+    @staticmethod
+    def rename(old: SimPath, new: SimPath) -> None:
+        old.disk.rename(str(old), str(new))
+
+
+def _rmtree(folder: SimPath, ignore_errors: bool = False) -> None:
+    disk, path = folder.disk, str(folder)
+    if disk.exists(path):
+        for name in disk.listdir(path):
+            disk.unlink(f"{path}/{name}")
+        disk.unlink(path)
+
+
+class _NoLock:
+    """One simulated process at a time owns the directory."""
+
+    def __init__(self, folder: object) -> None:
+        pass
+
+    def acquire(self, *, wait_s: float = 0.0) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+def _open_writer(folder: SimPath) -> SimEnv:
+    return SimEnv(folder.disk, str(folder), folder.book, create=True)
+
+
+def _open_reader(folder: SimPath) -> SimEnv:
+    return SimEnv(folder.disk, str(folder), folder.book, create=False)
+
+
+def _missing_bytes(folder: SimPath) -> int:
+    path = str(folder / DATA_FILE)
+    if folder.disk.exists(path) and folder.disk.content(path):
+        snapshot_number(folder.disk.content(path), path)
+    return 0
+
+
+class Machine:
+    """What the product finds in place of the operating system; `disk` is that of the process that runs now."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.monotonic: Callable[[], float] = lambda: 0.0
+        self.new_link: Callable[..., Any] = lambda *_, **__: None
+        self.new_upkeep: Callable[..., Any] = lambda *_: None
+
+    @contextmanager
+    def at(self, disk: SimDisk) -> Iterator[None]:
+        before, self.disk = self.disk, disk
+        try:
+            yield
+        finally:
+            self.disk = before
+
+
+@contextmanager
+def seams(machine: Machine) -> Iterator[None]:
+    """Within it, the lmdb provider runs on the machine."""
+
+    def real_disk() -> SimDisk:
+        return machine.disk
+
+    clock = SimpleNamespace(monotonic=lambda: machine.monotonic())
+    no_check: Callable[..., None] = lambda *_, **__: None  # noqa: E731
+    places: list[tuple[Any, dict[str, Any]]] = [
+        (provider, {"RealDisk": real_disk, "open_reader": _open_reader, "DirectoryLock": _NoLock}),
+        (provider, {"directory_bytes": lambda folder: 0}),
+        (provider, {"refuse_remote": no_check, "Upkeep": lambda work: machine.new_upkeep(work)}),
+        (driver, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
+        (checkpoint, {"RealDisk": real_disk, "open_writer": _open_writer, "WriterLock": _NoLock}),
+        (checkpoint, {"TRANSACTION_BYTES": TRANSACTION_BYTES}),
+        (checkpointer, {"RealDisk": real_disk}),
+        (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
+        (opening, {"os": _Os, "open_reader": _open_reader, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
+        (backup, {"os": _Os, "shutil": SimpleNamespace(rmtree=_rmtree)}),
+        (store_file, {"os": _Os}),
+        (migrate, {"DirectoryLock": _NoLock, "find_steps": functools.lru_cache(migrate.find_steps)}),
+    ]
+    with ExitStack() as stack:
+        for module, names in places:
+            stack.enter_context(patch.multiple(module, **names))
+        yield

@@ -1,0 +1,289 @@
+"""A consumer that never reads, beside one that reads as fast as it can: what the fast one loses by it.
+
+Measured in pairs within one run, with the dead consumer and without it, in turns (ABBA); the figure is the median of
+the pairs' ratios; those by the broker's processor time stand beside it. Two variants: the dead one on a queue of its
+own, and on the same round-robin queue. Publisher and fast consumer speak raw frames and look at as little as they can,
+to leave the machine to the broker.
+
+Afterwards the dead consumer must be dropped, and what it held must reach the fast one.
+"""
+
+import asyncio
+import socket
+import statistics
+import struct
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from tests.crash.ledger import BrokerProcess
+from tests.proof.contract import Budget, Finding, Method, Result, Size
+from tests.proof.idle import cpu_seconds
+from vibemq.model.rows import Rows, pack_row
+from vibemq.protocols.native import extensions as ext
+from vibemq.protocols.native.frames import FrameReader, encode_frame
+from vibemq.protocols.native.wire import CommandType, decode_body, encode_body
+
+RATIO_LEAST = 0.95
+NOISE_MOST = 0.1
+"""Between the quartiles of the rates without a dead consumer, relative to their median."""
+ROWS_PER_FRAME = 100
+PAYLOAD = b'"' + b"x" * 1_022 + b'"'
+FRAMES_UNCONFIRMED = 16
+HELD = 6_000
+"""Messages that the dead consumer is given and never reads: more than sockets buffer."""
+WRITE_TIMEOUT_MS = 5_000
+WAIT_S = 60.0
+_DELIVERED = struct.Struct("!QQB")
+VARIANTS = ("on another queue", "on the same queue")
+
+
+class Raw:
+    """A client as thin as it can be."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+        self._frames = FrameReader()
+        self._bodies: list[bytes] = []
+
+    @classmethod
+    async def connect(cls, port: int, *, receive_buffer: int = 0) -> Self:
+        sock = socket.socket()
+        if receive_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        raw = cls(*await asyncio.open_connection(sock=sock, limit=1 << 20))
+        headers = {"supported-extensions": "batch/1,admin/1"}
+        await raw.ask(encode_body(CommandType.CONNECT, "c", headers=headers))
+        return raw
+
+    async def ask(self, body: bytes) -> bytes:
+        self.writer.write(encode_frame(body))
+        answer = await self.next()
+        if answer[1] == CommandType.ERROR:
+            raise AssertionError(repr(answer[:300]))
+        return answer
+
+    async def admin(self, verb: str, **arguments: object) -> Any:
+        payload = orjson.dumps({"verb": verb, "arguments": arguments})
+        answer = await self.ask(encode_body(CommandType.ADMIN, "a", payload=payload))
+        return orjson.loads(decode_body(answer).payload or b"null")
+
+    async def subscribe(self, queue: str, prefetch: int) -> None:
+        await self.ask(encode_body(CommandType.SUBSCRIBE, "s", queue, headers={"prefetch": str(prefetch)}))
+
+    async def next(self) -> bytes:
+        while not self._bodies:
+            data = await self._reader.read(1 << 18)
+            if not data:
+                raise ConnectionResetError("the broker hung up")
+            self._frames.receive_data(data)
+            self._bodies += self._frames.bodies()
+        return self._bodies.pop(0)
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+async def publish(raw: Raw, queue: str, count: int) -> None:
+    """Publish and wait for the confirms, a few frames ahead of them."""
+    rows = Rows.of([pack_row(f"{number:08}", PAYLOAD) for number in range(ROWS_PER_FRAME)])
+    frame = encode_frame(ext.publish_many("p", queue, rows))
+    sent = confirmed = 0
+    frames = -(-count // ROWS_PER_FRAME)
+    while confirmed < frames:
+        while sent < min(frames, confirmed + FRAMES_UNCONFIRMED):
+            raw.writer.write(frame)
+            sent += 1
+        body = await raw.next()
+        assert body[1] == CommandType.PUBLISH_MANY_ACK, body[:200]
+        confirmed += 1
+
+
+async def consume(raw: Raw, count: int) -> float:
+    """Take and settle so many; when the last came."""
+    taken = 0
+    while taken < count:
+        body = await raw.next()
+        if body[1] == CommandType.DELIVER_MANY:
+            first, count_here = delivered(body)
+            raw.writer.write(encode_frame(ext.settle("s", 0, [(first, first + count_here - 1)])))
+            taken += count_here
+    return time.perf_counter()
+
+
+def delivered(body: bytes) -> tuple[int, int]:
+    """(first sequence, count) of a DeliverMany, its rows unread."""
+    at = 2
+    for _ in ("id", "queue"):
+        at += 2 + int.from_bytes(body[at : at + 2], "big")
+    first, _, acquired = _DELIVERED.unpack_from(body, at)
+    at += _DELIVERED.size
+    if acquired:
+        at += 4 + int.from_bytes(body[at : at + 4], "big")
+    return first, int.from_bytes(body[at : at + 4], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Messages per second by the clock, and per second of the broker's processor time."""
+
+    by_clock: float
+    by_cpu: float
+
+
+@dataclass
+class Bench:
+    broker: BrokerProcess
+    messages: int
+    _trials: int = field(default=0)
+
+    async def rate(self, variant: str, *, dead: bool) -> "Rate":
+        """Of the fast consumer."""
+        self._trials += 1
+        queue = f"fast-{self._trials}"
+        operator = await Raw.connect(self.broker.port)
+        peers = [operator]
+        try:
+            await operator.admin("queue.create", queue=queue, options={"durability": "weak"})
+            if dead:
+                peers.append(await self._dead(operator, queue if variant == VARIANTS[1] else f"dead-{self._trials}"))
+            fast, publisher = await Raw.connect(self.broker.port), await Raw.connect(self.broker.port)
+            peers += [fast, publisher]
+            left = await self._left_over(operator, queue)
+            await fast.subscribe(queue, 5_000)
+            # What the dead one had no room for must not be the fast one's head start, or its burden.
+            await consume(fast, left)
+            start, cpu = time.perf_counter(), cpu_seconds(self.broker.pid)
+            end, _ = await asyncio.gather(consume(fast, self.messages), publish(publisher, queue, self.messages))
+            spent = max(0.01, cpu_seconds(self.broker.pid) - cpu)
+            return Rate(self.messages / (end - start), self.messages / spent)
+        finally:
+            for peer in peers[1:]:
+                peer.close()
+            for name in (queue, f"dead-{self._trials}"):
+                await operator.ask(encode_body(CommandType.DELETE_QUEUE, "d", name))
+            operator.close()
+
+    async def _dead(self, operator: Raw, queue: str) -> Raw:
+        """A consumer with everything in front of it that it may have, and no intention of reading it."""
+        await operator.admin("queue.create", queue=queue, options={"durability": "weak"})
+        dead = await Raw.connect(self.broker.port, receive_buffer=4_096)
+        await dead.subscribe(queue, HELD)
+        dead.writer.transport.pause_reading()  # type: ignore[attr-defined]  # every stream's transport is a ReadTransport
+        await publish(operator, queue, HELD)
+        return dead
+
+    async def _left_over(self, operator: Raw, queue: str) -> int:
+        """Messages that wait, once the broker has given the dead consumer all that it will."""
+        before = -1
+        while True:
+            waiting = int((await operator.admin("queue.info", queue=queue))["ready"])
+            if waiting == before:
+                return waiting
+            before = waiting
+            await asyncio.sleep(0.05)
+
+    async def pairs(self, variant: str, pairs: int, until: float) -> list[tuple["Rate", "Rate"]]:
+        """(with the dead consumer, without it); the first pair warms up and does not count."""
+        found: list[tuple[Rate, Rate]] = []
+        for number in range(pairs + 1):
+            order = (True, False) if number % 2 else (False, True)
+            rates = {dead: await self.rate(variant, dead=dead) for dead in order}
+            if number:
+                found.append((rates[True], rates[False]))
+            if time.monotonic() > until and len(found) >= 3:
+                break
+        return found
+
+    async def dropped(self) -> int:
+        """A dead consumer on the fast one's queue: how many of its messages the fast one never gets."""
+        queue = "left-behind"
+        operator = await Raw.connect(self.broker.port)
+        dead = await self._dead(operator, queue)
+        fast = await Raw.connect(self.broker.port)
+        await fast.subscribe(queue, HELD)
+        try:
+            async with asyncio.timeout(WAIT_S + WRITE_TIMEOUT_MS / 1000):
+                await consume(fast, HELD)
+            return 0
+        except TimeoutError:
+            return HELD
+        finally:
+            for peer in (dead, fast, operator):
+                peer.close()
+
+
+# -- the method ---------------------------------------------------------------------------------------------------
+
+
+def run(budget: Budget) -> Result:
+    result = Result(unit="pairs")
+    config = budget.work / "slow.toml"
+    config.write_text(f"[limits]\nwrite_timeout_ms = {WRITE_TIMEOUT_MS}\n")
+    broker = BrokerProcess(budget.work / "data", arguments=("--config", str(config)))
+    broker.start()
+    try:
+        asyncio.run(_measure(budget, Bench(broker, 10_000 if budget.seconds < 30 else 60_000), result))
+    finally:
+        broker.kill()
+    return result
+
+
+async def _measure(budget: Budget, bench: Bench, result: Result) -> None:
+    start = time.monotonic()
+    for number, variant in enumerate(VARIANTS):
+        until = start + (budget.seconds - WRITE_TIMEOUT_MS / 1000) * (number + 1) / len(VARIANTS)
+        pairs = await bench.pairs(variant, budget.cases // len(VARIANTS), until)
+        result.cases += len(pairs)
+        judge(variant, pairs, result)
+    result.confirmed = HELD
+    result.lost = await bench.dropped()
+    if result.lost:
+        what = "a consumer that never reads was not dropped, or what it held came to nobody"
+        result.findings.append(Finding(what, "python -m tests.proof.slow_peers"))
+    result.complete &= result.cases >= budget.cases
+
+
+def judge(variant: str, pairs: list[tuple[Rate, Rate]], result: Result) -> None:
+    """A finding when the median falls short, and the machine was quiet enough, or the pairs clear enough, to say so."""
+    ratios = [dead.by_clock / alone.by_clock for dead, alone in pairs]
+    kept, by_cpu = statistics.median(ratios), statistics.median(dead.by_cpu / alone.by_cpu for dead, alone in pairs)
+    low, middle, high = statistics.quantiles((alone.by_clock for _, alone in pairs), n=4)
+    noise = (high - low) / middle
+    result.figures |= {
+        f"throughput kept, dead one {variant}": f"{100 * kept:.1f} % by the clock, {100 * by_cpu:.1f} % by CPU time",
+        f"messages a second without it, {variant}": f"{middle:,.0f} (quartiles {100 * noise:.0f} % apart)",
+    }
+    if kept >= RATIO_LEAST:
+        return
+    told = f"beside a dead consumer {variant} the fast one keeps {100 * kept:.1f} % of its throughput"
+    if noise <= NOISE_MOST or statistics.quantiles(ratios, n=4)[2] < RATIO_LEAST:
+        result.findings.append(Finding(told, "python -m tests.proof.slow_peers"))
+    else:
+        result.complete = False
+        result.figures[f"too noisy to judge, {variant}"] = told
+
+
+METHOD = Method(
+    name="slow-peers",
+    title="a consumer that never reads, beside a fast one",
+    run=run,
+    short=Size(6, 8),
+    crash=Size(14, 60),
+    torture=Size(30, 150),
+    alone=True,
+)
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        shown = run(Budget(int(sys.argv[1]) if len(sys.argv) > 1 else 14, 90, 1, Path(folder)))
+        print(shown.figures, shown.lost, *(finding.what for finding in shown.findings), sep="\n")

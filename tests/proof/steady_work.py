@@ -1,0 +1,96 @@
+"""The same calls every time: one client, one after another, every policy and every way out of a queue."""
+
+from time import monotonic_ns
+from typing import Any
+
+import vibemq
+from tests.proof.account import Account, Event, body_of
+from tests.proof.load import FULL, ONE_CONNECTION
+from vibemq.client.outgoing import Outgoing
+from vibemq.errors import ErrorCode, VibeMQError
+
+QUEUES = {"strong": "strong", "weak": "weak", "async": "async"}
+SIZES = (10, 400, 1500)
+
+
+class SteadyWork:
+    """`rounds` rounds on one broker; goes on after refusals, ends when the broker is gone."""
+
+    def __init__(self, account: Account, rounds: int) -> None:
+        self._account = account
+        self._rounds = rounds
+        self.finished = False
+        """Every round was played, with or without refusals: the broker was there to the end."""
+        self.refusals: dict[str, str] = {}
+        """Error code -> one sentence."""
+
+    async def run(self, url: str) -> None:
+        try:
+            async with vibemq.connect(url, reconnect=ONE_CONNECTION, command_timeout=30) as mq:
+                await self._create(mq)
+                for number in range(self._rounds):
+                    await self._round(mq, number)
+                self.finished = True
+        except (VibeMQError, TimeoutError) as error:
+            self.refusals.setdefault(str(getattr(error, "code", type(error).__name__)), str(error))
+
+    async def _create(self, mq: vibemq.Client) -> None:
+        for policy, name in QUEUES.items():
+            event = self._account.creating(name, monotonic_ns())
+            if await self._done(mq.create_queue(name, durability=policy, max_attempts=1000)):
+                event.done_at = monotonic_ns()
+
+    async def _done(self, call: Any) -> bool:
+        """Whether it was; False when it was refused for want of room."""
+        try:
+            await call
+        except VibeMQError as error:
+            if error.code not in (*FULL, ErrorCode.QUEUE_NOT_FOUND):
+                raise
+            self.refusals.setdefault(error.code, str(error))
+            return False
+        return True
+
+    async def _round(self, mq: vibemq.Client, number: int) -> None:
+        for policy, queue in QUEUES.items():
+            await self._publish(mq, policy, queue)
+            await self._settle(mq, queue)
+        if number % 2:
+            await self._replay(mq)
+
+    async def _publish(self, mq: vibemq.Client, policy: str, queue: str) -> None:
+        ids = [self._account.new_id(queue, size) for size in SIZES]
+        now = monotonic_ns()
+        for message_id in ids:
+            self._account.published(message_id, queue, policy, now)
+        bodies = [Outgoing(body_of(message_id), id=message_id) for message_id in ids]
+        report = await mq.publish_many(queue, bodies, return_refused=True)
+        now = monotonic_ns()
+        for index, message_id in enumerate(ids):
+            error = report.refused.get(index)
+            if error is None:
+                self._account.confirmed(message_id, report[index].sequence, now)
+            else:
+                self.refusals.setdefault(error.code, str(error))
+                if error.code in FULL:
+                    self._account.refused(message_id)
+
+    async def _settle(self, mq: vibemq.Client, queue: str) -> None:
+        events: list[Event] = []
+        for index, message in enumerate(await mq.fetch(queue, max=3, timeout=0.0)):
+            if index == 2:
+                message.release()
+                continue
+            kind, settle = (("reject", message.reject), ("ack", message.ack))[index]
+            events.append(self._account.issued(message.id, kind, monotonic_ns()))  # type: ignore[arg-type]
+            settle()
+        await mq.ping()
+        for event in events:
+            event.done_at = monotonic_ns()
+
+    async def _replay(self, mq: vibemq.Client) -> None:
+        listed = await mq.admin("dlq.list", limit=1)
+        for letter in listed["letters"]:
+            event = self._account.issued(letter["id"], "replay", monotonic_ns())
+            if await self._done(mq.admin("dlq.replay", ids=[letter["dead_id"]])):
+                event.done_at = monotonic_ns()

@@ -1,0 +1,25 @@
+"""One method in a process of its own: `python -m tests.proof.worker NAME CASES SECONDS SEED WORK` prints its result."""
+
+import json
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.proof.contract import Budget, Finding, Result
+from tests.proof.methods import find
+
+
+def main(name: str, cases: str, seconds: str, seed: str, work: str) -> None:
+    budget = Budget(int(cases), float(seconds), int(seed), Path(work))
+    try:
+        result = find(name).run(budget)
+    except Exception:
+        # A method that breaks has proved nothing, and the table must say so.
+        repeat = f"python -m tests.proof.worker {name} {cases} {seconds} {seed} FOLDER"
+        result = Result(findings=[Finding(traceback.format_exc(), repeat)], complete=False)
+    sys.stdout.write(f"\n{json.dumps(asdict(result))}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
