@@ -139,7 +139,10 @@ class Run:
             self._disk = self._disk.kill()
             self.ledger.weak_told.clear()  # the timer died with the process; the next start flushes
         else:
-            fate = self._disk.newest() if ending == "close" else self._disk.draw(rng)
+            if ending == "close":
+                # After a graceful stop nothing may be missing, whatever its policy.
+                self.ledger.floor = self.ledger.last_lsn
+            fate = self._disk.draw(rng)
             self._judge(fate, "the end", rng)
             self._disk = self._disk.after(fate)
             self.ledger.power_lost()

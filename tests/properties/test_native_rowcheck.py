@@ -54,7 +54,7 @@ def test_rows_that_look_alike_are_sound(rows: list[bytes]) -> None:
     assert is_sound(Rows.of(rows))
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=300)
 @given(alike(), st.data())
 def test_a_changed_byte_is_judged_as_by_reading_every_row(rows: list[bytes], data: st.DataObject) -> None:
     which = data.draw(st.integers(0, len(rows) - 1))

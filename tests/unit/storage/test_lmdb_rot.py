@@ -84,7 +84,10 @@ def test_repair_survives_pages_that_make_lmdb_abort(tmp_path: Path) -> None:
     # Enough keys for several leaves below one branch.
     whole = checkpointed(tmp_path / "whole", 20, queues=80)
     died = 0
-    for page in range(2, whole.stat().st_size // PAGE):
+    # From the end, where the root of the tree is; the proof's bit-rot tries them all.
+    for page in reversed(range(2, whole.stat().st_size // PAGE)):
+        if died == 2:
+            break
         data = tmp_path / "data"
         shutil.rmtree(data, ignore_errors=True)
         shutil.copytree(tmp_path / "whole", data)
