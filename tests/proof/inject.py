@@ -333,7 +333,7 @@ METHOD = Method(
     name="inject",
     title="an error at every call of a fixed piece of work",
     run=run,
-    short=Size(cases=8, seconds=30),
+    short=Size(cases=5, seconds=30),
     crash=Size(cases=120, seconds=150),
     torture=Size(cases=100_000, seconds=1_500),
     missing=shim.missing_compiler,

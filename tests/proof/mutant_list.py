@@ -18,6 +18,8 @@ class Mutant:
     """Who must catch it; the first that does is named."""
     quick: bool = True
     """Caught within a few seconds, so fit for the short form."""
+    seconds: float = 240.0
+    """What each method may take."""
 
 
 JOURNAL = "storage/lmdb/journal.py"
@@ -276,11 +278,21 @@ ENGINE = (
 OTHERS = (
     Mutant(
         "a full disk takes messages",
+        "storage/ballast.py",
+        "        if self.missing and any(type(record) is MessagesAdded for record in records):\n",
+        "        if self._wanted < 0:\n",
+        ("inject",),
+        quick=False,
+        seconds=900.0,
+    ),
+    Mutant(
+        "the journal leaves no room for a checkpoint",
         JOURNAL,
         "        if free < size + kept:\n",
         "        if free < 0:\n",
         ("inject",),
         quick=False,
+        seconds=900.0,
     ),
     Mutant(
         "a failed fdatasync is tried again",
@@ -291,6 +303,7 @@ OTHERS = (
         "                        self._disk.fdatasync(segment.file)\n",
         ("inject",),
         quick=False,
+        seconds=900.0,
     ),
 )
 

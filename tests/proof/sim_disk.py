@@ -53,7 +53,7 @@ def explore(plan: Plan, machine: Machine, shrink_s: float) -> Tally:
         tally.findings.append((finding, told_apart(failure.error)))
     counts = run.ledger.counts
     tally.counts.update(
-        images=run.images + run.kills,
+        images=run.images + run.kills + run.second_crashes,
         kills=run.kills,
         second_crashes=run.second_crashes,
         whole_stores=run.judge.deep,
@@ -117,14 +117,14 @@ def _result(total: Tally, seeds: int, budget: Budget) -> Result:
         confirmed=counts["confirmed"],
         lost=sum(lost for _, (lost, _) in total.findings),
         resurrected=sum(back for _, (_, back) in total.findings),
-        worst_weak_ms=total.worst_weak_ms,
+        worst_weak_ms=round(total.worst_weak_ms, 1),
         figures={
             "seeds": seeds,
             "images_per_cpu_s": round(counts["images"] / cpu_s) if cpu_s else 0,
             "operations": counts["operations"],
             "images that lost unflushed data": counts["lossy"],
             "kill -9 images": counts["kills"],
-            "second crashes": counts["second_crashes"],
+            "images of a second crash": counts["second_crashes"],
             "whole stores compared": counts["whole_stores"],
             "confirmed strong": counts["strong"],
             "confirmed weak": counts["weak"],

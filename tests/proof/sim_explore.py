@@ -13,7 +13,8 @@ from tests.proof.sim_files import Machine, path_on
 from tests.proof.sim_judge import STORE, Judge
 from tests.proof.sim_ledger import Ledger
 from tests.proof.sim_lmdb import Book, SimEnv, Snapshot, snapshot_number
-from tests.proof.sim_world import DATA_DIR, FLUSH_S_MAX, Sizes, World
+from tests.proof.sim_machinery import FLUSH_S_MAX
+from tests.proof.sim_world import DATA_DIR, Sizes, World
 from vibemq.errors import VibeMQError
 from vibemq.storage.migrate import VERSION_KEY
 from vibemq.storage.store_file import StoreInfo, write_store_info

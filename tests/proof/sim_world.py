@@ -1,11 +1,9 @@
 """A broker inside a simulation: real engine, committer, lmdb provider and checkpointer over a disk in memory.
 
 A `World` is one machine with one data directory. Its flushes and checkpoints run in threads that stop in the middle
-(`sim_loop.Crew`), so that publishes come in between. `Seat` is what the committer knows as its store.
+(`sim_loop.Crew`), so that publishes come in between.
 """
 
-import random
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +12,10 @@ from typing import Any
 
 from tests.proof.sim_files import Machine, SimPath, path_on
 from tests.proof.sim_ledger import Ledger
-from tests.proof.sim_lmdb import Book, SimEnv
-from tests.proof.sim_loop import Crew, CrewLock, VirtualLoop, Worker
+from tests.proof.sim_lmdb import Book
+from tests.proof.sim_loop import CrewLock
+from tests.proof.sim_machinery import Machinery, Seat, SimLink, SimUpkeep
 from vibemq.engine import Engine, EngineSettings
-from vibemq.errors import StorageError
 from vibemq.model.commands import Command
 from vibemq.model.effects import Effect
 from vibemq.model.records import Record
@@ -27,8 +25,6 @@ from vibemq.server.lanes import Switchboard
 from vibemq.server.metrics import Metrics
 from vibemq.server.ticker import Ticker
 from vibemq.server.turn import Turn
-from vibemq.storage.lmdb.checkpointer import Checkpointer
-from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.migrate import migrate
@@ -37,8 +33,6 @@ from vibemq.testing.sim_disk import PowerCut, SimDisk
 
 DATA_DIR = "/data"
 WALL_S = 1_800_000_000.0
-FLUSH_S = (0.001, 0.002, 0.005, 0.015)
-FLUSH_S_MAX = max(FLUSH_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,166 +43,6 @@ class Sizes:
     buffer_bytes: int = 6_000
     checkpoint_lag_bytes: int = 10_000
     weak_flush_ms: int = 400
-
-
-class Machinery:
-    """What every process on the simulated machine shares: clock, threads, randomness of their timing."""
-
-    def __init__(self, machine: Machine, seed: str) -> None:
-        self.machine = machine
-        self.loop = VirtualLoop()
-        self.crew = Crew()
-        self.random = random.Random(seed)
-
-    def pause_s(self) -> float:
-        return self.random.choice(FLUSH_S)
-
-    def drive(self, worker: Worker, done: Callable[[], None]) -> None:
-        """Resume the worker again and again, after the time a flush takes, and call `done` at its end."""
-        if worker.ended():
-            done()
-        else:
-            self.loop.call_later(self.pause_s(), self._go_on, worker, done)
-
-    def _go_on(self, worker: Worker, done: Callable[[], None]) -> None:
-        worker.resume()
-        self.drive(worker, done)
-
-
-class Seat:
-    """The face of `server.store.Store` that the committer uses; flushes run in a worker."""
-
-    blocking = False
-
-    def __init__(self, provider: LmdbProvider, machinery: Machinery) -> None:
-        self.provider = provider
-        self._machinery = machinery
-
-    def begin_sync(self) -> Any:
-        future = self._machinery.loop.create_future()
-        worker = self._machinery.crew.start(self.provider.sync)
-
-        def done() -> None:
-            if worker.error is not None:
-                future.set_exception(worker.error)
-            else:
-                future.set_result(worker.result)
-
-        self._machinery.drive(worker, done)
-        return future
-
-
-class SimLink:
-    """`CheckpointerLink` with the checkpointer in a worker of this process; it may be killed at any moment."""
-
-    def __init__(self, machinery: Machinery, data_dir: SimPath) -> None:
-        self._machinery = machinery
-        self._layout = Layout(data_dir)  # type: ignore[arg-type]
-        self._answers: deque[dict[str, Any]] = deque()
-        self._checkpointer: Checkpointer | None = None
-        self._worker: Worker | None = None
-        self._orders: deque[dict[str, Any]] = deque()
-        self._pids = count(100)
-        self.pid: int | None = None
-        self.restarts = 0
-        self.last_error = ""
-
-    @property
-    def running(self) -> bool:
-        return self._checkpointer is not None
-
-    def works(self) -> None:
-        pass
-
-    def ensure_running(self) -> bool:
-        if self.running:
-            return False
-        disk = self._layout.data_dir.disk  # type: ignore[attr-defined]
-        book = self._layout.data_dir.book  # type: ignore[attr-defined]
-        env: Any = SimEnv(disk, str(self._layout.store), book, create=False)
-        self._checkpointer = Checkpointer(env)
-        self.pid = next(self._pids)
-        self._answers.append({"ready": self._checkpointer.applied_lsn})
-        return True
-
-    def ask(self, order: dict[str, Any]) -> bool:
-        if self._checkpointer is None:
-            return False
-        self._orders.append(order)
-        self._work()
-        return True
-
-    def _work(self) -> None:
-        checkpointer = self._checkpointer
-        if self._worker is None and self._orders and checkpointer is not None:
-            order = self._orders.popleft()
-            worker = self._worker = self._machinery.crew.start(lambda: checkpointer.carry_out(order))
-            self._machinery.drive(worker, lambda: self._done(worker))
-
-    def _done(self, worker: Worker) -> None:
-        if worker is not self._worker:
-            return
-        self._worker = None
-        if isinstance(worker.error, StorageError):
-            self.last_error = str(worker.error)
-            self._answers.append({"failed": worker.error.code.value, "error": self.last_error})
-            self._end()
-        elif worker.error is not None:
-            raise worker.error
-        else:
-            assert isinstance(worker.result, dict)
-            self._answers.append(worker.result)
-            self._work()
-
-    def die(self) -> None:
-        """kill -9 of the checkpointer."""
-        worker, self._worker = self._worker, None
-        if worker is not None and not worker.ended():
-            worker.abandon()
-        if self.running:
-            self._end()
-
-    def _end(self) -> None:
-        self._checkpointer = None
-        self._orders.clear()
-        self._answers.append({"ended": self.pid})
-
-    def answers(self) -> list[dict[str, Any]]:
-        taken = list(self._answers)
-        self._answers.clear()
-        return taken
-
-    def wait_answer(self, timeout_s: float) -> list[dict[str, Any]]:
-        while not self._answers and self._worker is not None:
-            self._machinery.loop.run_one()
-        return self.answers()
-
-    def stop(self) -> None:
-        while self._worker is not None:
-            self._machinery.loop.run_one()
-        self._checkpointer = None
-
-
-class SimUpkeep:
-    """`Upkeep` without a thread: the work is done in the next turn of the loop."""
-
-    def __init__(self, machinery: Machinery, work: Callable[[], None]) -> None:
-        self._machinery = machinery
-        self._work: Callable[[], None] | None = work
-        self._wanted = False
-
-    def wake(self) -> None:
-        if not self._wanted:
-            self._wanted = True
-            self._machinery.loop.call_soon(self._run)
-
-    def _run(self) -> None:
-        self._wanted = False
-        if self._work is not None:
-            self._work()
-
-    def stop(self) -> None:
-        self._work = None
 
 
 class Peer:
