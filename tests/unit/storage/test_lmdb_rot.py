@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.storage.test_lmdb_provider import SMALL, a_queue, dead, messages, sequences
 from vibemq.errors import StorageDamaged
-from vibemq.storage.lmdb.env import open_writer
+from vibemq.storage.lmdb.env import open_writer, remove_unborn
 from vibemq.storage.lmdb.pairs import read_pairs
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
@@ -51,6 +51,21 @@ def test_a_first_start_cut_short_is_begun_again(tmp_path: Path, leave: object) -
     provider = LmdbProvider(tmp_path, SMALL)
     assert provider.open().queues == {}
     provider.close()
+
+
+@pytest.mark.parametrize("lost", [(), (0,), (1,)])
+def test_a_store_cut_before_its_first_commit_was_flushed_is_made_anew(tmp_path: Path, lost: tuple[int, ...]) -> None:
+    """The commit's pages are there, in a file that has grown, but no header knows them, and header pages are lost."""
+    path = tmp_path / "store" / "data.mdb"
+    path.parent.mkdir()
+    with open_writer(path.parent):
+        header = path.read_bytes()[: 2 * PAGE]
+    pages = [header[:PAGE], header[PAGE:]]
+    for page in lost:
+        pages[page] = bytes(PAGE)
+    path.write_bytes(b"".join(pages) + b"page of the first commit".ljust(3 * PAGE, b"."))
+    remove_unborn(path.parent)
+    assert not path.exists()
 
 
 def test_a_store_that_was_born_is_never_taken_for_unborn(tmp_path: Path) -> None:

@@ -126,14 +126,18 @@ def remove_unborn(folder: Path) -> None:
     """Remove a data file that nothing was ever committed to: a power cut came while LMDB made it.
 
     Its two header pages are not flushed before the first commit, so any part of them may be zeros, and LMDB would
-    refuse the file. Only for a directory without a version file.
+    refuse the file; pages of that commit may be there already. Only for a directory without a version file. A longer
+    file without any header is left alone: it may be a store that lost more than its beginning.
     """
-    path = folder / DATA_FILE
-    if not path.exists() or path.stat().st_size > 2 * os.sysconf("SC_PAGE_SIZE"):
+    path, header_bytes = folder / DATA_FILE, 2 * os.sysconf("SC_PAGE_SIZE")
+    if not path.exists():
         return
-    head = path.read_bytes()
+    with path.open("rb") as file:
+        head = file.read(header_bytes)
     needed = _bytes_needed(head)
-    if not head.strip(b"\0") or (needed is not None and needed <= 2 * os.sysconf("SC_PAGE_SIZE")):
+    nothing_committed = needed is not None and needed <= header_bytes
+    never_flushed = not head.strip(b"\0") and path.stat().st_size <= header_bytes
+    if nothing_committed or never_flushed:
         path.unlink()
 
 
