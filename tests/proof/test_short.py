@@ -20,6 +20,7 @@ def test_nothing_is_found(name: str, tmp_path: Path) -> None:
     if why is not None:
         pytest.skip(why)
     result = method.run(Budget(method.short.cases, PATIENCE * method.short.seconds, SEED, tmp_path))
-    assert result.findings == []
+    if not method.alone:  # what measures speed judges nothing beside other tests
+        assert result.findings == []
     assert (result.lost, result.resurrected, result.undetected) == (0, 0, 0)
     assert result.cases > 0
