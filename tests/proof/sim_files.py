@@ -5,6 +5,7 @@ paths, threads. What decides anything stays the product's own.
 """
 
 import functools
+import io
 import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -57,7 +58,9 @@ class SimPath(PurePosixPath):
     def unlink(self) -> None:
         self.disk.unlink(str(self))
 
-    def open(self, mode: str) -> "_Writer":
+    def open(self, mode: str) -> "_Writer | io.BytesIO":
+        if mode == "rb":
+            return io.BytesIO(self.read_bytes())
         if mode != "w":
             raise NotImplementedError(mode)
         return _Writer(self.disk, str(self))
