@@ -21,10 +21,10 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-peers docs docker-test interop clean
+.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-peers docs docker-test interop clean
 
 help: ## list the verbs
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## make .venv with VibeMQ and everything its development needs
 
@@ -47,9 +47,9 @@ lint: install ## style, format and the rooms' imports
 types: install ## mypy --strict
 	$(BIN)/mypy
 
-test: install ## everything but Docker; what CI runs
+test: install ## everything but Docker and Spark clusters; what CI runs
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not docker" -n $(WORKERS) --dist worksteal --durations=10 $(ARGS)
+	$(BIN)/pytest -m "not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 test-fast: install ## without the tests that start processes or crash things
 	$(BIN)/pytest -m "not slow and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
@@ -67,6 +67,9 @@ demo: install ## 336,776 flights, a kill -9 in the middle, and an account of eve
 bench: install ## VibeMQ alone: throughput, latency, fan-out, memory, recovery; ARGS=--quick for a look
 	$(BIN)/python -m bench.alone $(ARGS)
 
+bench-growth: install ## whether costs grow with the backlog, queues and connections; pauses by checkpoints
+	$(BIN)/python -m bench.growth $(ARGS)
+
 bench-peers: install ## beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd, with the table of goals
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench.peers $(ARGS)
@@ -83,3 +86,19 @@ interop: install ## other implementations' clients and recorded bytes; a broadca
 clean: ## remove everything that can be made again, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- Spark: needs a JDK (17 or later) ---------------------------------------------------------------------------------
+
+.PHONY: demo-spark spark-torture bench-spark spark-cluster
+
+demo-spark: install ## the flights through Spark; an executor, the broker and the driver get a kill -9 on the way
+	$(BIN)/python -m vibemq.cli.demo_spark $(ARGS)
+
+spark-torture: install ## ten minutes of kills while Spark reads and writes; ARGS="--minutes 3 --seed 7"
+	$(BIN)/python -m tests.spark.torture $(ARGS)
+
+bench-spark: install ## the connector beside the ceiling of Spark's own Python data sources
+	$(BIN)/python -m bench.spark $(ARGS)
+
+spark-cluster: install ## spark-submit on a master and two workers, package installed and shipped; Spark Connect
+	$(BIN)/pytest -m spark_cluster tests/spark $(ARGS)

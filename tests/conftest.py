@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=random and looks for new ones.
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True, deadline=None)
@@ -17,3 +18,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # stop a program with Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests with a Spark session go to one worker: a session takes ten seconds to start and a core to run."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))

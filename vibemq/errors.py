@@ -30,6 +30,10 @@ class ErrorCode(StrEnum):
     QUEUE_FULL = "QUEUE_FULL"
     GROUP_NOT_FOUND = "GROUP_NOT_FOUND"
     GROUP_FENCED = "GROUP_FENCED"
+    GROUP_EXPIRED = "GROUP_EXPIRED"
+    WRONG_INCARNATION = "WRONG_INCARNATION"
+    OFFSET_GONE = "OFFSET_GONE"
+    STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
@@ -149,6 +153,30 @@ class GroupFenced(EngineError):
     """A newer owner has taken the group over; this one must stop."""
 
     code = ErrorCode.GROUP_FENCED
+
+
+class GroupExpired(EngineError):
+    """The group lagged more than its limit and lost what it had not read; it reads again once it is sought."""
+
+    code = ErrorCode.GROUP_EXPIRED
+
+
+class WrongIncarnation(EngineError):
+    """The queue was deleted and made anew: sequences of the old one mean other messages now."""
+
+    code = ErrorCode.WRONG_INCARNATION
+
+
+class OffsetGone(EngineError):
+    """The range begins below what the group keeps."""
+
+    code = ErrorCode.OFFSET_GONE
+
+
+class StageNotFound(EngineError):
+    """A stage was never written, was dropped or has expired; nothing was committed."""
+
+    code = ErrorCode.STAGE_NOT_FOUND
 
 
 class MessageNotFound(EngineError):

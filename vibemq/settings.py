@@ -85,7 +85,8 @@ def _toml_layers(config: Path | None, environ: Mapping[str, str], default: Path)
         return [(str(path), tomllib.loads(path.read_text(encoding="utf-8")))]
     except OSError as error:
         raise ConfigInvalid(f"cannot read the settings file {path}: {error.strerror}; mend --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
+        # Not only tomllib's own kind: bytes that are no text, and numbers of more digits than Python reads.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from error
 
 

@@ -108,6 +108,11 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
 
 def fill(path: Path) -> None:
     """Write to the file until not one byte is free."""
+    write_until_full(path)
+    assert shutil.disk_usage(path.parent).free == 0
+
+
+def write_until_full(path: Path) -> None:
     with path.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 16, 4096, 1):
             try:
@@ -115,7 +120,6 @@ def fill(path: Path) -> None:
                     pass
             except OSError:
                 continue
-    assert shutil.disk_usage(path.parent).free == 0
 
 
 @contextmanager

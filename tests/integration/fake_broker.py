@@ -21,7 +21,7 @@ import vibemq
 from vibemq.client import ReconnectPolicy
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
-from vibemq.model.rows import Rows
+from vibemq.model.rows import Rows, RowView
 from vibemq.protocols.native import extensions
 from vibemq.protocols.native.frames import FrameReader, encode_frame
 from vibemq.protocols.native.wire import CommandType, body_type, decode_body, encode_body
@@ -224,7 +224,7 @@ class FakeSession:
         first, refused, duplicates = 0, {}, {}
         for index, row in enumerate(publish.rows):
             dedup_id = (publish.extras or {}).get(index, {}).get("dedup_id")
-            if self.broker.refuse_bodies and self.broker.refuse_bodies in row:
+            if self.broker.refuse_bodies and self.broker.refuse_bodies in RowView(row).payload:
                 refused[index] = ("QUEUE_FULL", "no room for this one")
             elif dedup_id is not None and dedup_id in queue.dedup:
                 duplicates[index] = queue.dedup[dedup_id]

@@ -1,6 +1,7 @@
 """`python -m tests.proof crash|torture|short [METHOD …]`: run the methods, print the table; exit 1 on any finding.
 
-Methods run two at a time, each in a process of its own; those that measure speed run alone, at the end.
+Methods run two at a time, each in a process of its own, and one more of those that mostly wait; those that measure
+speed run alone, at the end.
 """
 
 import argparse
@@ -12,10 +13,12 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.proof.contract import Finding, Method, Result, Size
 from tests.proof.methods import MODULES, find
+from tests.proof.shares import Lane, alone, lanes
 from tests.proof.table import Row, details, table
 
 GRACE_S = 120
@@ -23,25 +26,16 @@ GRACE_S = 120
 
 
 LEVEL_SECONDS = {"short": 120, "crash": 600, "torture": 3600}
-"""What a whole run may take; the methods' own shares are cut in proportion to fit."""
+"""What a whole run may take, shared as the methods' own sizes say."""
 
 
-def sizes_of(methods: list[Method], level: str, jobs: int, seconds: float) -> dict[str, Size]:
-    """The cases of each method, and the seconds it gets."""
-    sizes: dict[str, Size] = {method.name: getattr(method, level) for method in methods}
-    alone = sum(sizes[method.name].seconds for method in methods if method.alone)
-    together = sum(sizes[method.name].seconds for method in methods if not method.alone)
-    scale = min(1.0, seconds / (alone + together / jobs or 1))
-    return {name: Size(size.cases, size.seconds * scale) for name, size in sizes.items()}
-
-
-def run_in_child(method: Method, size: Size, seed: int, folder: Path) -> Row:
+def run_in_child(method: Method, size: Size, seed: int, folder: Path, aim: str = "") -> Row:
     why = method.missing()
     if why is not None:
         return Row(method, size.cases, 0, None, why)
     work = folder / method.name
     work.mkdir()
-    words = [method.name, str(size.cases), str(size.seconds), str(seed), str(work)]
+    words = [method.name, str(size.cases), str(size.seconds), str(seed), str(work), aim]
     command = [sys.executable, "-m", "tests.proof.worker", *words]
     began = time.monotonic()
     try:
@@ -65,17 +59,29 @@ def parsed(output: str, code: int, words: list[str]) -> Result:
     return Result(**{**fields, "findings": [Finding(**finding) for finding in fields["findings"]]})
 
 
-def run_all(names: list[str], level: str, seed: int, folder: Path, jobs: int, seconds: float) -> list[Row]:
-    methods = [find(name) for name in names]
-    sizes = sizes_of(methods, level, jobs, seconds)
-    together = sorted((m for m in methods if not m.alone), key=lambda m: -sizes[m.name].seconds)
+def run_all(
+    names: list[str], level: str, seed: int, folder: Path, jobs: int, seconds: float, aim: str = ""
+) -> list[Row]:
+    methods = {name: find(name) for name in names}
+    sizes: dict[str, Size] = {name: getattr(method, level) for name, method in methods.items()}
+    begin = time.monotonic()
     rows: dict[str, Row] = {}
-    with ThreadPoolExecutor(jobs) as pool:
-        for row in pool.map(lambda m: run_in_child(m, sizes[m.name], seed, folder), together):
-            rows[row.method.name] = row
-    for method in methods:
-        if method.alone:
-            rows[method.name] = run_in_child(method, sizes[method.name], seed, folder)
+
+    def one(lane: Lane, name: str) -> None:
+        size = Size(sizes[name].cases, lane.take(name, time.monotonic()))
+        rows[name] = run_in_child(methods[name], size, seed, folder, aim)
+        lane.done(name)
+
+    all_lanes = lanes(methods.values(), sizes, jobs, begin, seconds)
+    with ExitStack() as stack:
+        work = []
+        for lane in all_lanes:
+            pool = stack.enter_context(ThreadPoolExecutor(lane.width))
+            work += [pool.submit(one, lane, name) for name in lane.order]
+        for future in work:
+            future.result()
+    for name, share in alone(methods.values(), sizes, jobs, seconds).items():
+        rows[name] = run_in_child(methods[name], Size(sizes[name].cases, share), seed, folder, aim)
     return [rows[name] for name in names]
 
 
@@ -86,6 +92,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="a random one by default; it is printed")
     parser.add_argument("--jobs", type=int, default=2, help="methods at a time (2)")
     parser.add_argument("--minutes", type=float, default=None, help="for everything together (crash 10, torture 60)")
+    parser.add_argument(
+        "--aim", default="", help="a regular expression: only cases like this, where a method can choose"
+    )
     parser.add_argument("--folder", type=Path, default=None, help="where the stores go; a real disk (/var/tmp)")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.methods) - set(MODULES))
@@ -98,7 +107,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(
         prefix="proof-", dir=arguments.folder or "/var/tmp", ignore_cleanup_errors=True
     ) as folder:
-        rows = run_all(names, arguments.level, seed, Path(folder), arguments.jobs, seconds)
+        rows = run_all(names, arguments.level, seed, Path(folder), arguments.jobs, seconds, arguments.aim)
     print(f"\n{table(rows)}\n\n{details(rows)}\n\nseed {seed}")
     return 0 if all(row.is_good for row in rows) else 1
 

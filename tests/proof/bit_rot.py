@@ -8,12 +8,15 @@ a mark stands behind the last record. Everything else would be undetected.
 
 import logging
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import lmdb
@@ -30,7 +33,10 @@ from vibemq.testing.memory_kv import MemoryKV
 SECTOR, PAGE = 512, 4096
 FINDINGS_MAX = 1 if FIRST in os.environ else 20
 REPAIR_EVERY = 8
-FILES = (("lmdb", "store/data.mdb"), ("sqlite", "vibemq.sqlite"))
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 64 << 20
+FILES = (("lmdb", "store/data.mdb", 48), ("sqlite", "vibemq.sqlite", 8))
+"""How many findings go to a repair each: that of LMDB starts a process."""
 
 
 class Sowing:
@@ -44,31 +50,36 @@ class Sowing:
         self.figures: Counter[str] = Counter()
 
     def run(self) -> None:
-        work = self._budget.work
-        busy = sow(work / "busy", "lmdb", self._budget.seed)
-        idle = sow(work / "idle", "lmdb", self._budget.seed, idle=True)
+        with memory_folder(self._budget.work) as work:
+            self._run(work)
         cases = self._budget.cases
-        pairs = pairs_of(busy)
-        self._journal("busy", busy, pairs, cases // 4, until=0.2)
-        self._journal("idle", idle, pairs_of(idle), cases // 4, until=0.4)
-        self._values(pairs, cases * 2 // 5, until=0.75)
-        files = cases - self.result.cases
-        for number, (provider, name) in enumerate(FILES):
-            sown = busy if provider == "lmdb" else sow(work / provider, provider, self._budget.seed)
-            part = RottenFiles(sown, provider, name, work)
-            self._files(part, name, files // 2, until=0.87 + 0.13 * number)
         self.result.complete = self.result.cases >= cases * 9 // 10
         self.result.figures.update(self.figures)
         self.result.undetected += len(self.result.findings) - self.figures["files: died of SIGBUS"]
 
-    def _each(
-        self, rots: Iterable[Any], check: Callable[[Any], None], counts: Counts | FileCounts, until: float
-    ) -> None:
+    def _run(self, work: Path) -> None:
+        busy = sow(work / "busy", "lmdb", self._budget.seed)
+        idle = sow(work / "idle", "lmdb", self._budget.seed, idle=True)
+        cases = self._budget.cases
+        pairs = pairs_of(busy)
+        self._journal("busy", busy, pairs, cases // 5, until=0.12)
+        self._journal("idle", idle, pairs_of(idle), cases // 5, until=0.24)
+        self._values(pairs, cases // 5, until=0.4)
+        files = cases - self.result.cases
+        for number, (provider, name, repair_every) in enumerate(FILES):
+            sown = busy if provider == "lmdb" else sow(work / provider, provider, self._budget.seed)
+            part = RottenFiles(sown, provider, name, work)
+            self._files(part, name, files // 2, repair_every, until=0.7 + 0.3 * number)
+
+    def _late(self, until: float) -> bool:
+        return time.monotonic() - self._begun > until * self._budget.seconds
+
+    def _each(self, what: str, rots: Iterable[Any], check: Callable[[Any], None], counts: Counts, until: float) -> None:
         """Go on until the share of the time is over, or enough is found."""
         for rot in rots:
-            late = time.monotonic() - self._begun > until * self._budget.seconds
-            if late or len(self.result.findings) + len(counts.findings) >= FINDINGS_MAX:
+            if self._late(until) or len(self.result.findings) + len(counts.findings) >= FINDINGS_MAX:
                 return
+            self.figures[f"{what}: {rot.kind}"] += 1
             check(rot)
 
     def _found(self, what: str, findings: list[str]) -> None:
@@ -82,10 +93,12 @@ class Sowing:
         counts, reading = Counts(), Counts()
         for path, size in rotten.sizes.items():
             share = cases * size // sum(rotten.sizes.values())
-            rots = journal_rots(path, size, share, self._random)
-            self._each(rots, lambda rot: rotten.check(rot, counts), counts, until)
+            rots = chain(rotten.header_flips(path, share // 4), journal_rots(path, size, share * 3 // 4, self._random))
+            self._each("journal", rots, lambda rot: rotten.check(rot, counts), counts, until)
             some = flips(path, size, max(1, 80 * size // max(1, share)))
-            self._each(some, lambda rot: rotten.check_reading(rot, reading), reading, until)
+            self._each(
+                "journal, while it is read", some, lambda rot: rotten.check_reading(rot, reading), reading, until
+            )
         self.result.cases += counts.cases + reading.cases
         self.figures[f"{what} journal: refused"] += counts.detected + reading.detected
         self.figures[f"{what} journal: harmless"] += counts.harmless + reading.harmless
@@ -97,35 +110,34 @@ class Sowing:
     def _values(self, pairs: dict[bytes, bytes], cases: int, *, until: float) -> None:
         rotten, counts = RottenValues(pairs), Counts()
         losses = list(value_losses(pairs, self._random))
+        losses = self._random.sample(losses, min(len(losses), cases // 2))
         bits = 8 * sum(map(len, pairs.values()))
         stride = max(1, bits // max(1, cases - len(losses)))
         rots: Iterator[ValueRot] = chain(losses, value_flips(pairs, stride, self._random.randrange(stride)))
-        if cases < len(losses):
-            rots = iter(self._random.sample(losses, cases))
 
         def check(rot: ValueRot) -> None:
             rotten.check(rot, counts, repair=rot.kind != "flip" or counts.cases % REPAIR_EVERY == 0)
 
-        self._each(rots, check, counts, until)
+        self._each("values", rots, check, counts, until)
         self.result.cases += counts.cases
         self.figures["values: refused and named"] += counts.detected
         self.figures["values: harmless"] += counts.harmless
         self.figures["repairs that saved all the rest"] += counts.repaired
         self._found("values", counts.findings)
 
-    def _files(self, rotten: RottenFiles, name: str, cases: int, *, until: float) -> None:
+    def _files(self, rotten: RottenFiles, name: str, cases: int, repair_every: int, *, until: float) -> None:
         counts = FileCounts()
-        rots = list(journal_rots(name, rotten.size, max(cases, 20), self._random, PAGE))
-        # In any order: the time may not be enough for all of them.
-        self._random.shuffle(rots)
-
-        def check(rot: Rot) -> None:
-            rotten.check(rot, counts, repair=counts.cases % REPAIR_EVERY == 0)
-
-        self._each(rots, check, counts, until)
+        rots = file_rots(rotten, name, max(cases, 20), self._random)
+        checks = rotten.check(rots, counts, repair_every=repair_every)
+        for rot, _ in zip(rots, checks, strict=False):
+            self.figures[f"{name}: {rot.kind}"] += 1
+            if self._late(until) or len(self.result.findings) + len(counts.findings) >= FINDINGS_MAX:
+                break
+        checks.close()
         self.result.cases += counts.cases
         self.figures[f"{name}: refused"] += counts.refused
         self.figures[f"{name}: named by check"] += counts.named
+        self.figures[f"{name}: found after the next write"] += counts.later
         self.figures[f"{name}: harmless"] += counts.harmless
         self.figures["repairs that saved all the rest"] += counts.repaired
         for signal_name, died in counts.died.items():
@@ -143,6 +155,28 @@ def journal_rots(path: str, size: int, cases: int, rng: Random, block: int = SEC
     yield from cuts(path, size, stride, rng.randrange(stride))
     stride = max(1, 8 * size // max(1, cases * 9 // 10 - len(blocks)))
     yield from flips(path, size, stride, rng.randrange(stride))
+
+
+def file_rots(rotten: RottenFiles, name: str, cases: int, rng: Random) -> list[Rot]:
+    """About `cases` of them: half are flips in its structure (all of it, if there is room), the rest of every kind.
+
+    In any order: the time may not be enough for all of them.
+    """
+    bits = [Rot("flip", name, byte, 1, bit) for byte in rotten.structure for bit in range(8)]
+    flips_of_structure = rng.sample(bits, min(len(bits), cases // 2))
+    rots = flips_of_structure + list(journal_rots(name, rotten.size, cases - len(flips_of_structure), rng, SECTOR))
+    rng.shuffle(rots)
+    return rots
+
+
+@contextmanager
+def memory_folder(otherwise: Path) -> Iterator[Path]:
+    """A folder in memory, where there is one: nothing here depends on the disk, and thousands of copies are made."""
+    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
+        yield otherwise
+        return
+    with TemporaryDirectory(prefix="bit-rot-", dir=MEMORY) as folder:
+        yield Path(folder)
 
 
 def pairs_of(sown: Sown) -> dict[bytes, bytes]:
@@ -167,7 +201,7 @@ METHOD = Method(
     run=run,
     short=Size(cases=600, seconds=20),
     crash=Size(cases=15_000, seconds=120),
-    torture=Size(cases=100_000, seconds=1_200),
+    torture=Size(cases=120_000, seconds=1_150),
 )
 
 

@@ -1,5 +1,6 @@
 """Everything a store has, read through its provider or taken out of a running broker."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,16 @@ DRAIN_TIMEOUT_S = 60
 LETTERS = 500
 
 
+@cache
+def plugin_of(provider: str) -> Plugin:
+    """Looked for once: it takes longer than to open a small store. Call it before forking children that do that."""
+    plugin: Plugin = find("storage", provider)
+    return plugin
+
+
 def open_store(data_dir: Path, provider: str, **settings: Any) -> tuple[IStorageProvider, StoredState]:
     """The provider as a broker makes it; the caller abandons or closes it."""
-    plugin: Plugin = find("storage", provider)
+    plugin = plugin_of(provider)
     store = plugin.create(data_dir, plugin.settings(**settings))
     return store, store.open()
 

@@ -19,6 +19,8 @@ class Budget:
     """Everything random follows from it; the same seed and cases give the same run where no real process takes part."""
     work: Path
     """An empty folder of the method's own, on a real disk; what it leaves there is deleted."""
+    aim: str = ""
+    """Only cases whose description has a match of this regular expression, where the method can choose; "" = all."""
 
 
 @dataclass(slots=True)
@@ -73,5 +75,7 @@ class Method:
     torture: Size
     missing: Callable[[], str | None] = lambda: None
     """Why this machine cannot run it (no root, no strace …), or None."""
+    waits: bool = False
+    """Mostly for disks, clocks and peers, so that two others may run beside it."""
     alone: bool = False
     """It measures speed, so nothing may run beside it."""

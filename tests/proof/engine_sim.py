@@ -88,8 +88,8 @@ METHOD = Method(
     title="The engine against a naive model",
     run=run,
     short=Size(cases=6_000, seconds=10),
-    crash=Size(cases=150_000, seconds=90),
-    torture=Size(cases=2_000_000, seconds=1_200),
+    crash=Size(cases=60_000, seconds=40),
+    torture=Size(cases=400_000, seconds=200),
 )
 
 

@@ -29,16 +29,7 @@ def in_fork(work: Callable[[], T]) -> T:
         ChildDied: killed by a signal (SIGBUS, say), or by the timeout.
         Exception: whatever `work` raised.
     """
-    ours, theirs = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with warnings.catch_warnings():
-        # Newer interpreters warn about threads, and a test runner has some.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        _child(work, theirs)
-    os.close(theirs)
+    pid, ours = fork(lambda pipe: _child(work, pipe))
     try:
         data = _read_all(ours, pid)
     finally:
@@ -51,6 +42,22 @@ def in_fork(work: Callable[[], T]) -> T:
         raise outcome.error
     result: T = outcome.value
     return result
+
+
+def fork(child: Callable[[int], object]) -> tuple[int, int]:
+    """(pid, the end of a pipe to read) of a child that runs `child` with the other end, and must not come back."""
+    ours, theirs = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Newer interpreters warn about threads, and a test runner has some.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if not pid:
+        os.close(ours)
+        child(theirs)
+    os.close(theirs)
+    return pid, ours
 
 
 class _Returned:

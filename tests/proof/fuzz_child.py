@@ -3,6 +3,7 @@
     --engine own       our engine; the last line on stdout is its result as JSON
     --engine atheris   coverage-guided; libFuzzer's own options follow, and it ends the process itself
     --hex BYTES        this one input, with its traceback
+    --file PATH        the same, from a file
 
 A target that hangs for good or eats the memory takes this process with it and no other.
 """
@@ -93,7 +94,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--more", type=Path, help="folder of further inputs")
-    parser.add_argument("--hex", type=bytes.fromhex)
+    parser.add_argument("--hex", type=bytes.fromhex, dest="one")
+    parser.add_argument("--file", type=lambda path: Path(path).read_bytes(), dest="one")
     arguments, rest = parser.parse_known_args()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
     if arguments.engine == "atheris":
@@ -102,8 +104,8 @@ def main() -> None:
     from tests.proof.fuzz_targets import TARGETS
 
     target = TARGETS[arguments.target]
-    if arguments.hex is not None:
-        print(execute(target, arguments.hex))
+    if arguments.one is not None:
+        print(execute(target, arguments.one))
         return
     print(json.dumps(as_json(fuzz(target, arguments.more, arguments.executions, arguments.seconds, arguments.seed))))
 

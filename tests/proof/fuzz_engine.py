@@ -21,6 +21,9 @@ CPU_SECONDS_MAX = 1.0
 """Of this process, for one input: a loaded machine makes nothing look like a hang."""
 MEMORY_BYTES_MAX = 48 * 1024 * 1024
 """By which one input may raise the process's high-water mark: several times the largest body with its copies."""
+SHORT_BYTES_MAX = 96
+LONG_SHARE = 0.1
+"""Of all mutations. What breaks a decoder is mostly a few bytes long, and a long input costs as much as ten."""
 POOL_MAX = 600
 
 
@@ -40,9 +43,10 @@ class Target:
     words: tuple[bytes, ...] = ()
     """Tokens worth inserting."""
     size_max: int = 4096
-    """Of ordinary mutations; one in a thousand goes up to INPUT_BYTES_MAX."""
+    """Of the longer mutations; one in a thousand goes up to INPUT_BYTES_MAX."""
     torture_cases: int = 1_000_000
-    torture_seconds: float = 420
+    is_decoder: bool = True
+    """Bytes in, values out. What opens whole stores is slower by nature, and says so in its name."""
 
 
 def execute(target: Target, data: bytes) -> Hashable:
@@ -106,7 +110,7 @@ class Mutator:
         )
 
     def mutate(self, data: bytes, other: bytes, size_max: int) -> bytes:
-        """A neighbour of `data`, at times crossed with `other`."""
+        """A neighbour of `data`, at times crossed with `other`, and at times very long."""
         rng = self.rng
         changed = bytearray(data)
         if rng.random() < 0.1 and other:
@@ -204,6 +208,7 @@ class Engine:
     def __init__(self, target: Target, pool: Iterable[bytes], *, seed: int) -> None:
         self._target = target
         self._pool = list(dict.fromkeys(pool)) or [b""]
+        self._short_pool = [data for data in self._pool if len(data) <= SHORT_BYTES_MAX] or [b""]
         self._seen: set[Hashable] = set()
         self._mutator = Mutator(seed, target.words)
         self.result = Run()
@@ -224,15 +229,22 @@ class Engine:
             data = next(inputs)
             if self._try(data):
                 self.result.fresh.append(data)
-                if len(self._pool) < POOL_MAX:
-                    self._pool.append(data)
-                else:
-                    self._pool[self._mutator.rng.randrange(POOL_MAX)] = data
+                self._keep(self._pool, data)
+                if len(data) <= SHORT_BYTES_MAX:
+                    self._keep(self._short_pool, data)
+
+    def _keep(self, pool: list[bytes], data: bytes) -> None:
+        if len(pool) < POOL_MAX:
+            pool.append(data)
+        else:
+            pool[self._mutator.rng.randrange(POOL_MAX)] = data
 
     def _inputs(self) -> Iterator[bytes]:
-        rng, mutate, size_max = self._mutator.rng, self._mutator.mutate, self._target.size_max
+        rng, mutate = self._mutator.rng, self._mutator.mutate
         while True:
-            yield mutate(rng.choice(self._pool), rng.choice(self._pool), size_max)
+            is_long = rng.random() < LONG_SHARE
+            pool, size_max = (self._pool, self._target.size_max) if is_long else (self._short_pool, SHORT_BYTES_MAX)
+            yield mutate(rng.choice(pool), rng.choice(pool), size_max)
 
     def _try(self, data: bytes) -> bool:
         """True when the answer was of a new kind."""

@@ -35,7 +35,7 @@ class OneFile:
 
 
 def segment(data: bytes) -> Hashable:
-    """One segment, as in `journal` below: the records are a chain, islands lie behind it, and nothing is read twice."""
+    """One segment, as in `journal_store`: the records are a chain, islands lie behind it, nothing is read twice."""
     content, serial = _segment_of(data)
     reader = SegmentReader(cast(Disk, OneFile(content)), 0, serial)
     chain = list(reader.records())
@@ -79,7 +79,7 @@ def _items(script: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
         lsn += verb < 0xC0 and not _is_mark(verb)
 
 
-def journal(data: bytes) -> Hashable:
+def journal_store(data: bytes) -> Hashable:
     """A script of segments: records with any fields and right or wrong checksums, and plain garbage between them.
 
     What opens gives an unbroken chain of records; what is appended then is found behind it by the next opening, and
@@ -175,13 +175,14 @@ def _segment_seeds() -> Iterable[bytes]:
 TARGETS = [
     Target("segment", "one journal segment", segment, (), _segment_seeds, BYTE_WORDS, 400),
     Target(
-        "journal",
-        "segments: scan, recovery, next start",
-        journal,
+        "journal-store",
+        "whole journals: scan, recovery, next start",
+        journal_store,
         (StorageDamaged, StorageFailed),
         _journal_seeds,
         (*BYTE_WORDS, bytes(HEADER.size)),
         240,
         torture_cases=200_000,
+        is_decoder=False,
     ),
 ]

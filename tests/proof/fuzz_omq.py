@@ -1,12 +1,13 @@
 """Fuzz targets: the OCaml protocol. S-expressions however they are cut, its frames, and one session by script."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from tests.proof.fuzz_engine import Broken, Target
-from vibemq.errors import AuthFailed, QueueNotFound, RemoteProtocolError
+from tests.proof.fuzz_script import SessionScript, item, items
+from vibemq.errors import AuthFailed, QueueNotFound
 from vibemq.model.commands import CloseSession, Command, Subscribe
-from vibemq.model.effects import ConsumerEnded, Deliver, Reply, Subscribed
+from vibemq.model.effects import Deliver, Reply, Subscribed
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.omq import OmqSession, OmqSettings
@@ -107,41 +108,20 @@ _HELD = Rows.of([pack_row("h1", b"1"), pack_row("h2", b""), pack_row("h3", b"\xf
 _LIMITS = SessionLimits(handshake_timeout_ms=5_000)
 
 
-class Script:
+class Script(SessionScript):
     """As `fuzz_session.Script`, in this protocol."""
 
     def __init__(self, flags: int) -> None:
         self.authentication = bool(flags & 1)
-        self.session = OmqSession(
+        session = OmqSession(
             context(authentication=self.authentication, limits=_LIMITS),
             OmqSettings(command_bytes_max=512, subscriptions_max=4, ping_interval_ms=1_000, ack_timeout_ms=9_000),
         )
-        self.now = NOW
-        self.open: list[Any] = []
-        self.consumers: list[int] = []
+        super().__init__(session, NOW)
         self.reader = FrameReader()
-        self.kinds: set[Hashable] = set()
         self.told = b""
-        self.over = False
         if flags & 2:
             self.hear(ACCEPTED + b"(Connect 1 alice:secret)")
-
-    def hear(self, data: bytes) -> None:
-        if not self.over:
-            self.session.tick(self.now)
-            self.session.receive_data(data)
-            self.take()
-
-    def take(self) -> None:
-        try:
-            while requests := self.session.commands():
-                for request in requests:
-                    self._ask(request)
-        except RemoteProtocolError:
-            self.over = True
-            if not self.session.closing:
-                raise Broken("the stream is broken, and the session stays open") from None
-        self.read()
 
     def read(self) -> None:
         """What the peer gets is its handshake's answer and frames."""
@@ -150,7 +130,7 @@ class Script:
         self.reader.receive_data(fresh)
         self.kinds.update(type(frame).__name__ for frame in self.reader.frames())
 
-    def _ask(self, request: Request) -> None:
+    def ask(self, request: Request) -> None:
         self.kinds.add(type(request).__name__)
         if isinstance(request, Authenticate):
             if not self.authentication or request.password == "secret":
@@ -182,25 +162,12 @@ class Script:
             self.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)]), [Slice(5, NOW, _HELD)])
             self.take()
 
-    def end_consumer(self, number: int) -> None:
-        if self.consumers:
-            consumer = self.consumers.pop(number % len(self.consumers))
-            self.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
-            self.take()
-
-    def wait(self, ms: int) -> None:
-        self.now += ms
-        deadline = self.session.next_deadline()
-        if deadline is not None and deadline <= self.now:
-            self.session.tick(self.now)
-            self.take()
-
 
 def session(data: bytes) -> Hashable:
     if not data:
         return None
     script = Script(data[0])
-    for verb, piece in _items(data[1:]):
+    for verb, piece in items(data[1:]):
         match verb % 9:
             case 0 | 1 | 2 | 3:
                 script.hear(piece)
@@ -221,36 +188,24 @@ def session(data: bytes) -> Hashable:
     return data[0] & 3, script.over, frozenset(script.kinds)
 
 
-def _items(script: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + 2 <= len(script):
-        verb, size = script[at], script[at + 1]
-        yield verb, script[at + 2 : at + 2 + size]
-        at += 2 + size
-
-
-def _item(verb: int, piece: bytes = b"") -> bytes:
-    return bytes((verb, len(piece))) + piece
-
-
-_ANSWER, _REFUSE, _DELIVER, _WAIT = _item(0x88 + 1), _item(4), _item(5, b"1"), _item(6, b"x" * 100)
+_ANSWER, _REFUSE, _DELIVER, _WAIT = item(0x88 + 1), item(4), item(5, b"1"), item(6, b"x" * 100)
 
 
 def _session_seeds() -> Iterable[bytes]:
-    subscribe = _item(0, b"(Subscribe orders From_beginning)(Subscribe q(From_message 42))")
-    acked = _item(0, b"(Ack %d)" % (NOW // 1000 + 5))
-    yield b"\x02" + subscribe + _ANSWER + _DELIVER + _WAIT + acked + _item(0, b"(Unsubscribe orders)") + _ANSWER
+    subscribe = item(0, b"(Subscribe orders From_beginning)(Subscribe q(From_message 42))")
+    acked = item(0, b"(Ack %d)" % (NOW // 1000 + 5))
+    yield b"\x02" + subscribe + _ANSWER + _DELIVER + _WAIT + acked + item(0, b"(Unsubscribe orders)") + _ANSWER
     yield b"\x03" + subscribe + _REFUSE + _WAIT * 3
-    yield b"\x01" + _item(0, ACCEPTED) + _item(0, b"(Connect 1 alice:wrong)") + _item(0, b"(Connect 1 alice:secret)")
-    yield b"\x00" + _item(0, ACCEPTED[:3]) + _item(0, ACCEPTED[3:] + b"(Conn") + _item(0, b"ect 1 bob)") + subscribe
-    yield b"\x02" + subscribe + _ANSWER + _DELIVER + _item(8) + _WAIT + acked
-    yield b"\x02" + subscribe + _ANSWER + _DELIVER + _item(7) + _item(0, b"(Subscribe orders From_current)") + _ANSWER
+    yield b"\x01" + item(0, ACCEPTED) + item(0, b"(Connect 1 alice:wrong)") + item(0, b"(Connect 1 alice:secret)")
+    yield b"\x00" + item(0, ACCEPTED[:3]) + item(0, ACCEPTED[3:] + b"(Conn") + item(0, b"ect 1 bob)") + subscribe
+    yield b"\x02" + subscribe + _ANSWER + _DELIVER + item(8) + _WAIT + acked
+    yield b"\x02" + subscribe + _ANSWER + _DELIVER + item(7) + item(0, b"(Subscribe orders From_current)") + _ANSWER
 
 
 def _frame_seeds() -> Iterable[bytes]:
     for seed in _session_seeds():
         script = Script(seed[0])
-        for verb, piece in _items(seed[1:]):
+        for verb, piece in items(seed[1:]):
             script.hear(piece) if verb % 9 < 4 else script.answer(well=True)
             script.deliver(0)
             script.wait(1_000)
@@ -260,5 +215,5 @@ def _frame_seeds() -> Iterable[bytes]:
 TARGETS = [
     Target("omq-sexp", "S-expressions, commands of omq", sexp, (), _sexp_seeds, WORDS, 400),
     Target("omq-frames", "frames of omq", frames, (), _frame_seeds, WORDS, 400),
-    Target("omq-session", "a session of omq by script", session, (), _session_seeds, WORDS, 600, 200_000),
+    Target("omq-session", "a session of omq by script", session, (), _session_seeds, WORDS, 600),
 ]

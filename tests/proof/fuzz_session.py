@@ -7,16 +7,17 @@ A script can say everything that a peer, the engine and the clock can do to a se
 """
 
 import gzip
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import brotli
 
 from tests.proof.fuzz_engine import Broken, Target
+from tests.proof.fuzz_script import SessionScript, item, items
 from tests.proof.fuzz_wire import JSON_WORDS, NOW, WORDS, recorded_bodies, recorded_streams
-from vibemq.errors import AuthFailed, QueueFull, QueueNotFound, RemoteProtocolError, VibeMQError
+from vibemq.errors import AuthFailed, QueueFull, QueueNotFound, VibeMQError
 from vibemq.model.commands import CloseSession, Command, DescribeQueue, ListQueues, Publish, Subscribe
-from vibemq.model.effects import ConsumerEnded, Deliver, Published, QueueInfo, Reply, Subscribed
+from vibemq.model.effects import Deliver, Published, QueueInfo, Reply, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, RowView, pack_row
@@ -48,57 +49,32 @@ class _Watched:
         return self._inflater.inflate(packed, flag)
 
 
-class Script:
-    """One session and what it was asked for."""
+class Script(SessionScript):
+    """A native session; a stranger's bytes are watched."""
 
     def __init__(self, flags: int) -> None:
         self.authentication = bool(flags & 1)
-        self.session = NativeSession(
+        session = NativeSession(
             context(authentication=self.authentication, limits=LIMITS),
             NativeSettings(prefetch=5, subscriptions_max=4, compression_threshold=20),
         )
-        self.session._intake._inflater = _Watched(self.session)  # type: ignore[assignment]
-        self.now = NOW
-        self.open: list[Any] = []
-        """Requests without an answer."""
-        self.consumers: list[int] = []
+        session._intake._inflater = _Watched(session)  # type: ignore[assignment]
+        super().__init__(session, NOW)
         self.reader = FrameReader()
-        self.kinds: set[Hashable] = set()
-        self.over = False
         if flags & 2:
             self.hear(encode_frame(_connect(extended=bool(flags & 4), compressing=bool(flags & 8))))
 
-    def hear(self, data: bytes) -> None:
-        """As the server does: time, bytes, then commands until there are none."""
-        if self.over:
-            return
-        self.session.tick(self.now)
-        self.session.receive_data(data)
-        self.take()
-
-    def take(self) -> None:
-        try:
-            while requests := self.session.commands():
-                for request in requests:
-                    self._ask(request)
-        except RemoteProtocolError:
-            self.over = True
-            if not self.session.closing:
-                raise Broken("the stream is broken, and the session stays open") from None
+    def read(self) -> None:
         buffered = len(self.session._intake._buffer)
         if self.session.principal is None and buffered > LIMITS.handshake_bytes_max + 256 + HEADER.size:
             raise Broken(f"{buffered} B of a stranger are kept")
-        self.read()
-
-    def read(self) -> None:
-        """What the peer gets can be read by it."""
         self.reader.receive_data(self.session.data_to_send())
         while bodies := self.reader.bodies():
             for body in bodies:
                 self.kinds.add(("told", body[1]))
                 decode_body(body) if body[1] < 60 or body[1] in (66, 99) else _PARSERS[body[1]](body)
 
-    def _ask(self, request: Request) -> None:
+    def ask(self, request: Request) -> None:
         self.kinds.add(type(request).__name__)
         if isinstance(request, Authenticate):
             self._authenticate(request)
@@ -153,19 +129,6 @@ class Script:
             self.session.deliver(effect, [Slice(5, NOW, _HELD)])
             self.take()
 
-    def end_consumer(self, number: int) -> None:
-        if self.consumers:
-            consumer = self.consumers.pop(number % len(self.consumers))
-            self.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
-            self.take()
-
-    def wait(self, ms: int) -> None:
-        self.now += ms
-        deadline = self.session.next_deadline()
-        if deadline is not None and deadline <= self.now:
-            self.session.tick(self.now)
-            self.take()
-
 
 def _check_publish(request: Publish) -> None:
     """What reaches the engine can be stored, and read by whoever gets it."""
@@ -185,7 +148,7 @@ def native_session(data: bytes) -> Hashable:
     if not data:
         return None
     script = Script(data[0])
-    for verb, piece in _items(data[1:]):
+    for verb, piece in items(data[1:]):
         match verb % 12:
             case 0 | 1 | 2 | 3 | 4:
                 script.hear(HEADER.pack(len(piece), 0) + piece)
@@ -210,14 +173,6 @@ def native_session(data: bytes) -> Hashable:
     return data[0] & 15, script.over, frozenset(script.kinds)
 
 
-def _items(script: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + 2 <= len(script):
-        verb, size = script[at], script[at + 1]
-        yield verb, script[at + 2 : at + 2 + size]
-        at += 2 + size
-
-
 def _packed(body: bytes, verb: int) -> bytes:
     packed = gzip.compress(body, 1, mtime=0) if verb & 0x80 else brotli.compress(body, quality=1)
     return HEADER.pack(len(packed), 1 if verb & 0x80 else 2) + packed
@@ -239,22 +194,18 @@ def _connect(*, extended: bool = False, compressing: bool = False) -> bytes:
     return encode_body(CommandType.CONNECT, "c", headers=headers)
 
 
-def _item(verb: int, piece: bytes = b"") -> bytes:
-    return bytes((verb, len(piece))) + piece
-
-
 def _seeds() -> Iterable[bytes]:
-    answer, deliver, wait = _item(0x87), _item(8, b"12"), _item(9, b"x" * 200)
-    refuse, end = _item(0x07), _item(10)
+    answer, deliver, wait = item(0x87), item(8, b"12"), item(9, b"x" * 200)
+    refuse, end = item(0x07), item(10)
     bodies = [body for body in recorded_bodies() if len(body) < 256]
     for flags in (0, 1):
-        yield bytes((flags,)) + b"".join(_item(0, body) for body in bodies[:6])
+        yield bytes((flags,)) + b"".join(item(0, body) for body in bodies[:6])
     for number, body in enumerate(bodies):
-        yield bytes((2 + number % 2,)) + _item(0, body) + answer
+        yield bytes((2 + number % 2,)) + item(0, body) + answer
     for flags in (2, 6, 14):
         talk = [encode_body(22, "s1", "q"), encode_body(20, "m1", "q", b"1"), encode_body(20, "m2", "q", b"[2]")]
-        yield bytes((flags,)) + b"".join(_item(0, body) for body in talk) + answer + deliver + end + wait
-        yield bytes((flags,)) + _item(0, talk[0]) + answer + deliver + _item(0, encode_body(30, "h1")) + refuse
+        yield bytes((flags,)) + b"".join(item(0, body) for body in talk) + answer + deliver + end + wait
+        yield bytes((flags,)) + item(0, talk[0]) + answer + deliver + item(0, encode_body(30, "h1")) + refuse
     bulk = [
         ext.publish_many("r", "q", _HELD, {0: {"priority": 2, "ttl_ms": 5, "delay_ms": 9, "dedup_id": "d"}}),
         ext.settle("s1", 1, [(5, 6)], delay_ms=5, reason="why"),
@@ -268,10 +219,10 @@ def _seeds() -> Iterable[bytes]:
         22, "s1", "q", headers={"prefetch": "5", "credit": "9", "start": "sequence:5", "group": "g"}
     )
     for body in bulk:
-        yield b"\x06" + _item(0, subscribe) + answer + deliver + _item(0, body) + answer
-        yield b"\x0e" + _item(6, body) + _item(0x86, subscribe) + answer + deliver + refuse
-    yield b"\x01" + _item(5, recorded_streams()[0][:9]) + wait + _item(11)
-    yield b"\x03" + _item(0, encode_body(2, "bye")) + _item(11)
+        yield b"\x06" + item(0, subscribe) + answer + deliver + item(0, body) + answer
+        yield b"\x0e" + item(6, body) + item(0x86, subscribe) + answer + deliver + refuse
+    yield b"\x01" + item(5, recorded_streams()[0][:9]) + wait + item(11)
+    yield b"\x03" + item(0, encode_body(2, "bye")) + item(11)
 
 
 TARGETS = [
@@ -283,6 +234,5 @@ TARGETS = [
         _seeds,
         WORDS + JSON_WORDS,
         1200,
-        torture_cases=200_000,
     )
 ]

@@ -204,8 +204,8 @@ METHOD = Method(
     title="10,000 idle connections: memory, PING beside them",
     run=run,
     short=Size(1_000, 4),
-    crash=Size(20_000, 90),
-    torture=Size(20_000, 160),
+    crash=Size(cases=20_000, seconds=40),
+    torture=Size(cases=20_000, seconds=90),
     missing=missing,
     alone=True,
 )

@@ -323,7 +323,8 @@ METHOD = Method(
     title="kill -9 with everything in flight",
     run=run,
     short=Size(cases=4, seconds=30),
-    crash=Size(cases=40, seconds=120),
-    torture=Size(cases=300, seconds=900),
+    crash=Size(cases=45, seconds=90),
+    torture=Size(cases=300, seconds=600),
+    waits=True,
     missing=missing_compiler,
 )

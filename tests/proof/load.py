@@ -4,7 +4,7 @@ gone.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from time import monotonic_ns
@@ -24,6 +24,26 @@ HELD_MAX = 30
 # That the broker goes away is what the load is there for.
 logging.getLogger("vibemq.client").addHandler(logging.NullHandler())
 FULL = (ErrorCode.STORAGE_FULL, ErrorCode.BLOCKED)
+
+
+async def publish_accounted(
+    mq: vibemq.Client, account: Account, policy: str, queue: str, sizes: Sequence[int]
+) -> list[VibeMQError]:
+    """Publish a message of each size, and note what became of it; why some were refused."""
+    ids = [account.new_id(queue, size) for size in sizes]
+    now = monotonic_ns()
+    for message_id in ids:
+        account.published(message_id, queue, policy, now)
+    bodies = [Outgoing(body_of(message_id), id=message_id) for message_id in ids]
+    report = await mq.publish_many(queue, bodies, return_refused=True)
+    now = monotonic_ns()
+    for index, message_id in enumerate(ids):
+        error = report.refused.get(index)
+        if error is None:
+            account.confirmed(message_id, report[index].sequence, now)
+        elif error.code in FULL:
+            account.refused(message_id)
+    return list(report.refused.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +134,8 @@ class Load:
     async def _one_batch(self, mq: vibemq.Client, rng: Random) -> None:
         ((policy, queue),) = rng.choices(list(self.queues.items()), self._plan.weights)
         sizes = rng.choices(self._plan.sizes, k=rng.randint(1, self._plan.batch_max))
-        ids = [self._account.new_id(queue, size) for size in sizes]
-        now = monotonic_ns()
-        for message_id in ids:
-            self._account.published(message_id, queue, policy, now)
-        bodies = [Outgoing(body_of(message_id), id=message_id) for message_id in ids]
-        report = await mq.publish_many(queue, bodies, return_refused=True)
-        now = monotonic_ns()
-        for index, message_id in enumerate(ids):
-            error = report.refused.get(index)
-            if error is None:
-                self._account.confirmed(message_id, report[index].sequence, now)
-            elif error.code in FULL:
-                self.refusals.append(str(error))
-                self._account.refused(message_id)
+        refused = await publish_accounted(mq, self._account, policy, queue, sizes)
+        self.refusals += [str(error) for error in refused if error.code in FULL]
 
     # -- consuming ------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,30 @@ source fails loudly instead of proving nothing.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Catcher(NamedTuple):
+    """A method that must notice a mutant, and where it looks first."""
+
+    method: str
+    aim: str = ""
+    """See `Budget.aim`."""
+    seed: int = 1
+    """One that shows it soon; where time is left, others follow."""
+    cases: int = 10_000_000
+    seconds: float = 120.0
+
+
+SIM = Catcher("sim-disk")
+SIM_WEAK = Catcher("sim-disk", seed=6)
+SIM_KILLS = Catcher("sim-disk", aim="kill", seed=2)
+"""Brokers that are killed and leave something in the page cache for the next start to believe, until the power goes."""
+ENGINE_SIM = Catcher("engine-sim", seconds=30.0)
+ROT = Catcher("bit-rot", cases=2_000, seconds=60.0)
+NO_BALLAST = Catcher("inject", aim="no ballast, lmdb", seconds=60.0)
+MESSAGES_ALONE = Catcher("inject", aim="messages alone, lmdb", seconds=120.0)
+FAILED_FLUSH = Catcher("inject", aim=r"lmdb from nothing: EIO AFTER SYNC \d+ of the BROKER", seconds=120.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +38,18 @@ class Mutant:
     """Below `vibemq/`."""
     old: str
     new: str
-    methods: tuple[str, ...] = ("sim-disk",)
-    """Who must catch it; the first that does is named."""
+    sign: str
+    """What the finding must say, a regular expression: the harm that this mutant does, and no other."""
+    by: tuple[Catcher, ...] = (SIM,)
+    """Who must catch it, the quickest first; the first that does is named."""
     quick: bool = True
     """Caught within a few seconds, so fit for the short form."""
-    seconds: float = 240.0
-    """What each method may take."""
 
+
+LOST = r"^Lost: "
+LOST_OR_BROKEN = LOST + r"|^StorageDamaged: journal record \d+ is (broken although it was durable|there twice)"
+"""What was confirmed is not there, or recovery itself says that it ought to be."""
+STORE_GONE = r"^StorageDamaged: (no valid LMDB header|the file is missing or empty) in /data/store/data\.mdb"
 
 JOURNAL = "storage/lmdb/journal.py"
 RECOVERY = "storage/lmdb/recovery.py"
@@ -34,36 +63,43 @@ FLUSHES = (
         JOURNAL,
         "                for segment in dirty:\n                    self._disk.fdatasync(segment.file)\n",
         "                for segment in dirty:\n                    pass\n",
+        sign=LOST,
     ),
     Mutant(
         "only the newest segment is flushed",
         JOURNAL,
         "                dirty = list(self._dirty.values())\n",
         "                dirty = list(self._dirty.values())[-1:]\n",
+        sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "a flush claims what came while it ran",
         JOURNAL,
         "            self._durable_lsn = target\n",
         "            self._durable_lsn = self._last_lsn\n",
+        sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "new segment without a flush of the folder",
         JOURNAL,
         "            self._disk.rename(path + NEW_SUFFIX, path)\n            self._disk.fsync_dir(self._folder)\n",
         "            self._disk.rename(path + NEW_SUFFIX, path)\n",
+        sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "recycled segment without a flush of the folder",
         JOURNAL,
         "                self._rename(segment)\n                self._disk.fsync_dir(self._folder)\n",
         "                self._rename(segment)\n",
+        sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "recovery believes what it has not flushed",
         RECOVERY,
         "    disk.fdatasync(segment.file)\n    for record in",
         "    for record in",
+        sign=LOST_OR_BROKEN,
+        by=(SIM_KILLS,),
         quick=False,
     ),
     Mutant(
@@ -71,24 +107,30 @@ FLUSHES = (
         COMMITTER,
         "if durability is Durability.STRONG and waits and step.position > self._flushed_appends:",
         "if durability is Durability.STRONG and waits and step.position < 0:",
+        sign=LOST,
     ),
     Mutant(
         "a flush confirms what was appended while it ran",
         COMMITTER,
         "            self._flushed_appends = covers\n",
         "            self._flushed_appends = self._appends\n",
+        sign=r"a weak message confirmed \d+ ms ago is gone|" + LOST,
+        by=(SIM_WEAK,),
     ),
     Mutant(
         "weak data without the timed flush",
         COMMITTER,
         "        if self._weak_appends > self._flushed_appends:\n            self._flush()\n",
         "        if self._weak_appends > self._flushed_appends:\n            pass\n",
+        sign=r"a weak message confirmed \d+ ms ago is gone",
+        by=(SIM_WEAK,),
     ),
     Mutant(
         "compacted copy without its flush",
         "storage/lmdb/backup.py",
         "            env.copy(str(folder), compact=True)\n        fsync_file(folder / DATA_FILE)\n",
         "            env.copy(str(folder), compact=True)\n",
+        sign=STORE_GONE,
         quick=False,
     ),
     Mutant(
@@ -96,6 +138,7 @@ FLUSHES = (
         "storage/lmdb/backup.py",
         "    os.rename(folder / DATA_FILE, layout.data_file)\n    fsync_folder(layout.store)\n",
         "    os.rename(folder / DATA_FILE, layout.data_file)\n",
+        sign=LOST_OR_BROKEN,
         quick=False,
     ),
     Mutant(
@@ -103,6 +146,8 @@ FLUSHES = (
         "storage/lmdb/checkpointer.py",
         "        env.sync(True)\n",
         "",
+        sign=LOST_OR_BROKEN,
+        by=(SIM_KILLS,),
         quick=False,
     ),
     Mutant(
@@ -110,6 +155,8 @@ FLUSHES = (
         "storage/lmdb/opening.py",
         "    fsync_file(layout.data_file)\n",
         "",
+        sign=LOST_OR_BROKEN,
+        by=(SIM_KILLS,),
         quick=False,
     ),
     Mutant(
@@ -117,6 +164,7 @@ FLUSHES = (
         "storage/lmdb/migration.py",
         "        fsync_folder(layout.store)\n        fsync_folder(layout.data_dir)\n",
         "",
+        sign=STORE_GONE,
     ),
 )
 
@@ -126,39 +174,45 @@ BELIEF = (
         SEGMENT,
         "        if google_crc32c.extend(google_crc32c.value(header[:4] + header[8:]), body) != crc:\n",
         "        if crc < 0:\n",
-        ("sim-disk", "bit-rot"),
+        sign=r"is not what was appended|is served with other bytes",
+        by=(SIM, ROT),
     ),
     Mutant(
         "no epoch of a journal record",
         SEGMENT,
         "HEADER.size or header[8:16] != self._epoch:\n            return None\n        length, crc",
         "HEADER.size:\n            return None\n        length, crc",
+        sign=r"is there twice|is not what was appended|is missing, \d+ is there",
     ),
     Mutant(
         "no continuity of lsns",
         RECOVERY,
         "    return segment.first_lsn <= chain.covered + 1\n",
         "    return True\n",
+        sign=r"record \d+ is missing, \d+ is there",
     ),
     Mutant(
         "recovery skips the last record",
         RECOVERY,
         "                    if record.lsn > self._applied_lsn and record.type != MARK:\n",
         "                    if self._applied_lsn < record.lsn < self.last_lsn and record.type != MARK:\n",
+        sign=r"the last record is \d+, recovery says \d+",
     ),
     Mutant(
         "damage passes for a torn tail",
         RECOVERY,
         "        return self.evidence_durable_lsn >= self.broken\n",
         "        return False\n",
-        ("bit-rot",),
+        sign=r"were cut although record \d+ says that they were durable",
+        by=(ROT,),
     ),
     Mutant(
         "no checksum of a stored value",
         "storage/encoding.py",
         "    if crc != google_crc32c.extend(google_crc32c.value(key), body):\n",
         "    if crc < 0:\n",
-        ("bit-rot",),
+        sign=r"is (served|loaded|read) all the same",
+        by=(ROT,),
     ),
 )
 
@@ -168,24 +222,28 @@ CHECKPOINTS = (
         "storage/lmdb/driver.py",
         "            self._ordered_lsn = goal\n            self._last_order_at = time.monotonic()\n",
         "            self._ordered_lsn = goal\n            self._applied(goal)\n",
+        sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "checkpoint notes one lsn too many",
         CHECKPOINT,
         "        self.state.lsn = record.lsn\n",
         "        self.state.lsn = record.lsn + 1\n",
+        sign=r"which was never written|is missing, \d+ is there",
     ),
     Mutant(
         "checkpoint leaves the rows out",
         CHECKPOINT,
         "            if type(fact) is MessagesAdded:\n                added.append(fact)\n",
         "            pass\n",
+        sign=r"messages .* (cannot be read|are missing in)",
     ),
     Mutant(
         "dedup ids are not loaded",
         "storage/kv.py",
         "    state.queues[queue_id].dedup[dedup_id] = (sequence, published_at)\n",
         "    pass\n",
+        sign=r"\.dedup ",
     ),
 )
 
@@ -196,6 +254,7 @@ FACTS = (
         "            position = self._write(durable) if durable else None\n",
         "            for one in durable[:-1]:\n                self._write([one])\n"
         "            position = self._write(durable[-1:]) if durable else None\n",
+        sign=r"leave the DLQ in a batch that adds 0 messages|is not what its records make|dead letters",
     ),
     Mutant(
         "a dead letter moves as two facts",
@@ -203,6 +262,7 @@ FACTS = (
         "    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
         "    turn.note_settled(queue, group, [(f.sequence, f.sequence) for f in letters])\n"
         "    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
+        sign=r"settled, though nobody acknowledged them",
     ),
     Mutant(
         "an acked message is not removed",
@@ -210,21 +270,23 @@ FACTS = (
         "    for group in groups:\n        for run in record.runs:\n            _settle(queue, group, run, dirty)\n"
         "    messages.may_have_left(queue, record.runs, dirty)\n\n\ndef _dropped",
         "    messages.may_have_left(queue, record.runs, dirty)\n\n\ndef _dropped",
-        ("sim-disk", "engine-sim"),
+        sign=r"too many|on_disk == group.unsettled_set",
+        by=(ENGINE_SIM, SIM),
     ),
     Mutant(
         "the dedup window is not restored",
         "engine/restore.py",
         "    queue.dedup = young\n",
         "    queue.dedup = {}\n",
-        ("sim-disk", "engine-sim"),
+        sign=r"forgot dedup ids|was published twice",
     ),
     Mutant(
         "the sequence counter is restored one too low",
         "engine/restore.py",
         "    queue.next_sequence = stored.next_sequence\n",
         "    queue.next_sequence = max(1, stored.next_sequence - 1)\n",
-        ("sim-disk", "engine-sim"),
+        sign=r"would be given again|is given again|first_sequence == self.first_seen",
+        by=(ENGINE_SIM, SIM),
     ),
 )
 
@@ -234,14 +296,16 @@ ENGINE = (
         "engine/groups.py",
         "        end_consumers(turn, queue, group.name, fenced, but_session=command.session)\n",
         "",
-        ("engine-sim",),
+        sign=r"were not fenced",
+        by=(ENGINE_SIM,),
     ),
     Mutant(
         "a group's epoch stays when it is taken over",
         "engine/fanout.py",
         "    group.epoch += 1\n",
         "",
-        ("engine-sim",),
+        sign=r"epoch \d+ after \d+ owners",
+        by=(ENGINE_SIM,),
     ),
     Mutant(
         "an ack of somebody else's delivery counts",
@@ -249,14 +313,16 @@ ENGINE = (
         "        held = _take(consumer, command.runs)\n",
         "        held = _take(consumer, command.runs) or [\n"
         "            run for other in consumer.group.consumers for run in _take(other, command.runs)\n        ]\n",
-        ("engine-sim",),
+        sign=r"out of order|compare: |settle",
+        by=(ENGINE_SIM,),
     ),
     Mutant(
         "a delivery's deadline is ignored",
         "engine/settle.py",
         "    overdue = consumer.held.due(turn.now)\n    if not overdue:\n",
         "    overdue = consumer.held.due(turn.now)\n    if overdue or not overdue:\n",
-        ("engine-sim",),
+        sign=r"compare: .*in_flight",
+        by=(ENGINE_SIM,),
     ),
     Mutant(
         "a returned message goes to the tail",
@@ -264,14 +330,16 @@ ENGINE = (
         "        group.ready.add(first, last)\n    turn.touch(queue, group)\n    part_with(",
         "        for sequence in range(first, last + 1):\n            group.later.add(sequence, turn.now + 1)\n"
         "            state.arm(queue, turn.now + 1)\n    turn.touch(queue, group)\n    part_with(",
-        ("engine-sim",),
+        sign=r"compare: .*later",
+        by=(ENGINE_SIM,),
     ),
     Mutant(
         "a message's end is ignored",
         "engine/expiry.py",
         "def expire(",
         "def expire(*_: object) -> None:\n    return\n\n\ndef _expire(",
-        ("engine-sim",),
+        sign=r"out of order|compare: ",
+        by=(ENGINE_SIM,),
     ),
 )
 
@@ -281,18 +349,18 @@ OTHERS = (
         "storage/ballast.py",
         "        if self.missing and any(type(record) is MessagesAdded for record in records):\n",
         "        if self._wanted < 0:\n",
-        ("inject",),
+        sign="it takes messages without a ballast",
+        by=(NO_BALLAST,),
         quick=False,
-        seconds=900.0,
     ),
     Mutant(
         "the journal leaves no room for a checkpoint",
         JOURNAL,
         "        if free < size + kept:\n",
         "        if free < 0:\n",
-        ("inject",),
+        sign="messages alone have cost the ballast",
+        by=(MESSAGES_ALONE,),
         quick=False,
-        seconds=900.0,
     ),
     Mutant(
         "a failed fdatasync is tried again",
@@ -301,9 +369,9 @@ OTHERS = (
         "                for segment in dirty:\n                    try:\n"
         "                        self._disk.fdatasync(segment.file)\n                    except OSError:\n"
         "                        self._disk.fdatasync(segment.file)\n",
-        ("inject",),
+        sign=r"exit code 0 after a failed sync|was sent after the error, and confirmed",
+        by=(FAILED_FLUSH,),
         quick=False,
-        seconds=900.0,
     ),
 )
 

@@ -219,8 +219,9 @@ METHOD = Method(
     title="chaos proxy, stopped peers, broken bytes",
     run=run,
     short=Size(3, 25),
-    crash=Size(40, 150),
-    torture=Size(240, 600),
+    crash=Size(cases=36, seconds=90),
+    torture=Size(cases=240, seconds=550),
+    waits=True,
 )
 
 if __name__ == "__main__":

@@ -150,7 +150,8 @@ METHOD = Method(
     title="real power cuts on loop-mounted file systems",
     run=run,
     short=Size(cases=2, seconds=30),
-    crash=Size(cases=10, seconds=120),
+    crash=Size(cases=8, seconds=90),
     torture=Size(cases=50, seconds=600),
+    waits=True,
     missing=missing_loop_disk,
 )

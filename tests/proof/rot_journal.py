@@ -13,7 +13,7 @@ from typing import NamedTuple
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.journal import Journal, Position
 from vibemq.storage.lmdb.recovery import RecoveryReport
-from vibemq.storage.lmdb.segment import MARK, JournalRecord, SegmentReader, serial_of
+from vibemq.storage.lmdb.segment import HEADER, MARK, JournalRecord, SegmentReader, serial_of
 from vibemq.testing.sim_disk import SimDisk
 
 FOLDER = "/journal"
@@ -94,6 +94,14 @@ class RottenJournal:
             path = self._path(record.segment)
             ends[path] = max(ends.get(path, 0), min(record.end + 512, len(self._files[path])))
         return ends
+
+    def header_flips(self, path: str, cases: int) -> Iterator[Rot]:
+        """Flips in the headers of its records, every bit of them if there is room for that many."""
+        headers = [record.offset for record in self.records if self._path(record.segment) == path]
+        bits = 8 * HEADER.size
+        stride = max(1, bits * len(headers) // max(1, cases))
+        for bit in range(0, bits * len(headers), stride):
+            yield Rot("flip", path, headers[bit // bits] + bit % bits // 8, 1, bit % 8)
 
     def check(self, rot: Rot, counts: Counts) -> None:
         counts.cases += 1

@@ -5,6 +5,7 @@ Part of it is in the checkpoint, part only in the journal, the last batches flus
 
 import shutil
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 
@@ -66,8 +67,12 @@ def sow(folder: Path, provider: str, seed: int, *, idle: bool = False) -> Sown:
     return Sown(folder, model)
 
 
+find_storage = cache(partial(find, "storage"))
+"""Looking through all installed packages takes longer than opening a store."""
+
+
 def new_store(folder: Path, provider: str) -> IStorageProvider:
-    store: IStorageProvider = find("storage", provider).create(folder, LMDB if provider == "lmdb" else SQLITE)
+    store: IStorageProvider = find_storage(provider).create(folder, LMDB if provider == "lmdb" else SQLITE)
     return store
 
 

@@ -10,12 +10,13 @@ from typing import NamedTuple
 from tests.proof.rot_journal import Counts
 from vibemq.errors import StorageDamaged
 from vibemq.storage import keys
-from vibemq.storage.audit import audit, drop_missing, salvage
+from vibemq.storage.audit import audit
 from vibemq.storage.blocks import block_infos, load_block, read_blocks
 from vibemq.storage.interface import Problem
-from vibemq.storage.kv import LOADERS, load_state
-from vibemq.storage.migrate import VERSION_KEY
+from vibemq.storage.kv import KV, LOADERS, load_state
+from vibemq.storage.salvage import drop_missing, salvage
 from vibemq.storage.stored_dead import StoredDead
+from vibemq.storage.tally import TalliedKV
 from vibemq.testing.memory_kv import MemoryKV
 
 READ_BYTES = 1 << 30
@@ -128,10 +129,10 @@ class RottenValues:
         return None if ok else f"the audit does not name it: {[problem.what for problem in problems][:3]}"
 
     def _saved(self, pairs: dict[bytes, bytes], rot: ValueRot, counts: Counts) -> str | None:
-        target = MemoryKV()
+        target = TalliedKV(MemoryKV())
         problems = salvage(sorted(pairs.items()), target)
-        target.put(VERSION_KEY, self.pairs[VERSION_KEY])
         problems += drop_missing(target)
+        target.save()
         left = list(audit(target))
         if left:
             return f"after the repair the audit still finds {left[0].what}"
@@ -161,7 +162,7 @@ def _kv(pairs: dict[bytes, bytes]) -> MemoryKV:
     return kv
 
 
-def _all_rows(kv: MemoryKV, queues: Iterable[int]) -> dict[tuple[int, int], bytes]:
+def _all_rows(kv: KV, queues: Iterable[int]) -> dict[tuple[int, int], bytes]:
     found: dict[tuple[int, int], bytes] = {}
     for queue_id in queues:
         for part in read_blocks(kv, queue_id, 0, 1 << 62, READ_BYTES):

@@ -338,8 +338,8 @@ METHOD = Method(
     title="whole conversations at random, a witness beside them",
     run=run,
     short=Size(100, 10),
-    crash=Size(5_000, 30),
-    torture=Size(100_000, 420),
+    crash=Size(cases=14_000, seconds=45),
+    torture=Size(cases=90_000, seconds=200),
 )
 
 if __name__ == "__main__":

@@ -87,7 +87,9 @@ class Talker:
         """A sound body; of types that were not agreed on only by those who talk garbage anyway."""
         while True:
             body = self.rng.choice(self._WAYS)(self)
-            if not 60 <= body[1] <= 65 or ext.BATCH_EXTENSION in self._names or self.rng.random() < self._garbage / 2:
+            agreed = ext.CURSOR_EXTENSION if body[1] >= CommandType.CURSOR_REQUEST else ext.BATCH_EXTENSION
+            extended = 60 <= body[1] <= 65 or 70 <= body[1] <= 73
+            if not extended or agreed in self._names or self.rng.random() < self._garbage / 2:
                 return body
 
     def _broken(self, body: bytes) -> bytes:
@@ -211,6 +213,40 @@ class Talker:
         payload = orjson.dumps({"verb": verb, "arguments": {k: _small(v) for k, v in arguments.items()}})
         return encode_body(CommandType.ADMIN, self._id(), payload=payload)
 
+    def _cursor(self) -> bytes:
+        """A request of a reader by range, or of a transaction."""
+        verb = self.rng.choice(_CURSOR_VERBS)
+        low, high = sorted((self._small_number(), self._small_number()))
+        arguments: dict[str, object] = {"group": self.rng.choice(("c1", "c1", "c2", "g1"))}
+        arguments |= {"from": low, "to": high, "sequence": high, "epoch": self.rng.randrange(1, 4), "wait_ms": 0}
+        arguments |= {"rejects": [[low, "bad"], [high, ""]], "runs": [[low, high]], "ids": [low, high]}
+        arguments |= {"app": "a1", "version": self.rng.randrange(3), "stages": [self.rng.choice(("t1", "t2"))]}
+        if self.rng.random() < 0.3:
+            arguments["start"] = self.rng.choice(("latest", "time:5", "sequence:3", "x"))
+        for name in ("hold_ms", "max_lag_ms", "max_lag_bytes", "max_messages", "max_bytes", "at_ms", "target_bytes"):
+            if self.rng.random() < 0.15:
+                arguments[name] = self.rng.choice(NUMBERS)
+        if self.rng.random() < 0.1:
+            arguments[self.rng.choice(sorted(arguments))] = self.rng.choice((None, "x", [], {}, -1, 2**64))
+        payload = orjson.dumps({"verb": verb, "arguments": {k: _small(v) for k, v in arguments.items()}})
+        queue = "" if verb.startswith("transaction") else self._queue()
+        return encode_body(CommandType.CURSOR_REQUEST, self._id(), queue, payload)
+
+    def _small_number(self) -> int:
+        return self.rng.choice((self.rng.randrange(1, 30), self.rng.randrange(1, 30), self.rng.choice(NUMBERS)))
+
+    def _stage(self) -> bytes:
+        rows = Rows.of([pack_row(f"t{self._said}-{n}", self._payload()) for n in range(self.rng.randrange(4))])
+        about = {
+            "app": "a1",
+            "version": self.rng.randrange(3),
+            "stage": self.rng.choice(("t1", "t2", "t/3")),
+            "chunk": 0,
+        }
+        if self.rng.random() < 0.1:
+            about[self.rng.choice(sorted(about))] = self.rng.choice((None, "", -1, "x" * 300))
+        return ext.stage(self._id(), self._queue(), about, rows)
+
     _WAYS: tuple[Callable[["Talker"], bytes], ...] = (
         _plain,
         _connect,
@@ -223,6 +259,8 @@ class Talker:
         _flow,
         *(_create,) * 2,
         *(_admin,) * 3,
+        *(_cursor,) * 4,
+        _stage,
     )
 
 
@@ -239,6 +277,14 @@ _VERBS = (
         "stats",
         "nothing",
     ),
+)
+
+
+_CURSOR_VERBS = (
+    *("group.join", "group.join", "group.offsets", "group.advance", "group.split", "group.fetch", "group.fetch"),
+    *("group.commit", "group.commit", "group.reject", "group.quarantine", "group.set", "group.seek", "group.delete"),
+    *("group.list", "dead.offsets", "dead.fetch", "dead.redrive", "transaction.commit", "transaction.abort"),
+    *("transaction.last", "nothing"),
 )
 
 

@@ -18,16 +18,26 @@ import anyio
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
+from tests.integration.conditions import write_until_full
 from tests.proof.account import Account, Contents, judge
-from tests.proof.contents import drained
+from tests.proof.contents import drained, open_store
+from tests.proof.forked import in_fork
 from tests.proof.load import ONE_CONNECTION, Load, Plan
-from vibemq.errors import VibeMQError
+from vibemq.errors import StorageFull, VibeMQError
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.ballast import BALLAST_FILE
 
 SETTINGS = {
     "lmdb": "segment_bytes = 65536\nballast_bytes = 1048576\ncheckpoint_lag_bytes = 1048576\ncheckpoint_ms = 500\n",
     "sqlite": "wal_bytes = 1048576\nballast_bytes = 1048576\n",
 }
 DISK_MEBIBYTES = 24
+BALLAST_BYTES = 1 << 20
+ROOM_WITHOUT_BALLAST = 15 << 17
+"""Free bytes, too few for the ballast, which is made where there is room for it twice, and enough for messages."""
+SMALL_SEGMENTS = {"lmdb": {"segment_bytes": 1 << 16}, "sqlite": {"wal_bytes": 1 << 16}}
 FILE_BYTES_MAX = 2 << 20
 DESCRIPTORS = 96
 REFUSALS_WANTED = 40
@@ -57,21 +67,73 @@ def full_disk(work: Path, provider: str) -> Outcome:
         account = Account()
         broker.start()
         anyio.run(_publish_until_refused, broker, account, Plan(1, consume=False, publishers=2))
-        _fill(disk / "filler")
+        write_until_full(disk / "filler")
         anyio.run(_publish_until_refused, broker, account, Plan(2, consume=False, publishers=2))
         broker.kill()
-        _fill(disk / "filler")
+        write_until_full(disk / "filler")
         broker.start()
         outcome.judge(account, anyio.run(drained, broker.url), "drained from a full disk")
         # What met the full disk beside a refused publish is written a moment later.
         time.sleep(1.5)
         broker.kill()
-        _fill(disk / "filler")
+        write_until_full(disk / "filler")
         broker.start()
         left = anyio.run(drained, broker.url)
         if any(copy.place.where == "queue" for copies in left.copies.values() for copy in copies):
             outcome.complaints.append("what was drained on a full disk came back after a kill")
         (disk / "filler").unlink()
+        anyio.run(_publish_again, broker, outcome)
+        if (code := broker.stop()) != 0:
+            outcome.complaints.append(f"it ended with code {code}: {broker.log_text()}")
+    return outcome
+
+
+def no_ballast(work: Path, provider: str) -> Outcome:
+    """Room for messages and none for the ballast: the store itself takes none, a second before the broker's watermarks.
+
+    What settles messages is taken at once, and messages are when there is room for both.
+    """
+    outcome = Outcome()
+    with _memory_disk(work / "small") as disk:
+        write_until_full(disk / "filler")
+        os.truncate(disk / "filler", (disk / "filler").stat().st_size - ROOM_WITHOUT_BALLAST)
+        outcome.complaints += in_fork(lambda: _append_without_ballast(disk, provider))
+    return outcome
+
+
+def _append_without_ballast(disk: Path, provider: str) -> list[str]:
+    store, _ = open_store(disk / "data", provider, ballast_bytes=BALLAST_BYTES, **SMALL_SEGMENTS[provider])
+    message = [MessagesAdded(1, 1, 1, Rows.of([pack_row("m", b"1")]))]
+    complaints = []
+    try:
+        store.append([QueueCreated(1, "q", QueueOptions(), 1, "a" * 32), GroupCreated(1, 0, "", True, 1)])
+    except StorageFull as error:
+        complaints.append(f"what is no message is refused, too: {error}")
+    try:
+        store.append(message)
+        complaints.append("it takes messages without a ballast")
+    except StorageFull:
+        (disk / "filler").unlink()
+        store.maintain()
+        store.append(message)
+    store.close()
+    return complaints
+
+
+def messages_alone(work: Path, provider: str) -> Outcome:
+    """A disk that nothing else fills: messages are refused before the last room, which checkpoints and drains need."""
+    outcome = Outcome()
+    with _memory_disk(work / "small") as disk, _broker(work, disk, provider) as broker:
+        account = Account()
+        broker.start()
+        anyio.run(_publish_until_refused, broker, account, Plan(5, consume=False, publishers=2))
+        # The checkpoints that are due have their time.
+        time.sleep(1.5)
+        if not (disk / BALLAST_FILE).exists():
+            outcome.complaints.append("messages alone have cost the ballast")
+        broker.kill()
+        broker.start()
+        outcome.judge(account, anyio.run(drained, broker.url), "drained from a disk full of messages")
         anyio.run(_publish_again, broker, outcome)
         if (code := broker.stop()) != 0:
             outcome.complaints.append(f"it ended with code {code}: {broker.log_text()}")
@@ -117,6 +179,10 @@ SHORTAGES: list[tuple[str, str, Callable[[Path, str], Outcome]]] = [
     ("a limit of file size", "sqlite", file_limit),
     ("no descriptors", "lmdb", no_descriptors),
     ("no descriptors", "sqlite", no_descriptors),
+    ("no ballast", "lmdb", no_ballast),
+    ("no ballast", "sqlite", no_ballast),
+    ("messages alone", "lmdb", messages_alone),
+    ("messages alone", "sqlite", messages_alone),
     ("a full disk", "lmdb", full_disk),
     ("a full disk", "sqlite", full_disk),
 ]
@@ -127,7 +193,7 @@ def missing(name: str) -> str | None:
     """Why a shortage cannot be played on this machine."""
     if shutil.which("prlimit") is None:
         return "prlimit is not installed (Debian: apt-get install util-linux)"
-    if name == "a full disk" and os.geteuid() != 0:
+    if name in ("a full disk", "messages alone", "no ballast") and os.geteuid() != 0:
         return "mounting a small disk needs root"
     return None
 
@@ -159,17 +225,6 @@ def _broker(work: Path, data_dir: Path, provider: str, more: str = "") -> Iterat
         if broker.is_alive:
             broker.kill()
         shutil.rmtree(data_dir, ignore_errors=True)
-
-
-def _fill(path: Path) -> None:
-    """Write until not one byte is free."""
-    with path.open("ab", buffering=0) as file:
-        for size in (1 << 20, 1 << 16, 4096, 1):
-            try:
-                while file.write(b"z" * size) == size:
-                    pass
-            except OSError:
-                continue
 
 
 async def _publish_until_refused(broker: BrokerProcess, account: Account, plan: Plan) -> set[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.proof.sim_naive import Broken
+from tests.proof.sim_readers import READER, Readers
 from tests.proof.sim_world import World
 from vibemq.model.commands import (
     CloseSession,
@@ -36,6 +37,7 @@ MIXES = (
     (("async", 6), ("weak", 6), ("strong", 2), ("transient", 2)),
     (("weak", 10), ("async", 2)),
     (("strong", 1),),
+    (("strong", 1), ("weak", 1)),
     (("async", 1),),
 )
 """Shares of the policies in what is published; the first is the design's own worst case."""
@@ -84,7 +86,8 @@ class Clients:
         self._sent: list[tuple[str, bytes, Rows]] = []
         """(queue, dedup id, row) of publishes that may be sent again."""
         self._resent: dict[object, tuple[str, bytes]] = {}
-        for session in (*PUBLISHERS, *CONSUMERS, OPERATOR):
+        self._readers = Readers(world)
+        for session in (*PUBLISHERS, *CONSUMERS, OPERATOR, READER):
             world.connect(session, self._take)
 
     # -- what they hear -------------------------------------------------------------------------------------------
@@ -98,6 +101,8 @@ class Clients:
                     self._held.pop((effect.session, effect.consumer), None)
                 case Reply(token=token, result=Published() as result) if token in self._resent:
                     self._check_resent(*self._resent.pop(token), result)
+                case Reply():
+                    self._readers.hear(effect)
 
     def _delivered(self, effect: Deliver) -> None:
         """The server reads the rows now; so does this, and compares."""
@@ -129,7 +134,8 @@ class Clients:
     def step(self, number: int) -> None:
         rng = self._random = random.Random(f"{self._seed}/{number}")
         actions = [self._publish] * 10 + [self._subscribe] * 3 + [self._settle] * 7 + [self._wait] * 4
-        actions += [self._resend, self._close, self._maintain, self._maintain, self._flood]
+        actions += [self._read_on] * 3
+        actions += [self._resend, self._close, self._maintain, self._maintain, self._flood, self._beside_a_flush]
         if rng.random() < 0.25:
             actions = [self._create] * 3 + [self._replay] * 4 + [self._purge_dead, self._delete, self._purge]
             actions += [self._drop_group, self._compact, self._kill_checkpointer, self._kill_checkpointer]
@@ -186,13 +192,36 @@ class Clients:
             self._world.ask(Publish(PUBLISHERS[0], self._token(), queue or "", rows))
             self._world.pass_time(0)
 
+    def _beside_a_flush(self) -> None:
+        """What comes while a flush runs is not covered by it: neither told of nor left alone as if it were."""
+        rng, names = self._random, self._names()
+        strong = [name for name in names if name.startswith("strong")]
+        late = [name for name in names if name.startswith(rng.choice(("strong", "weak", "weak")))]
+        if not strong or not late:
+            return
+        self._world.ask(Publish(PUBLISHERS[0], self._token(), rng.choice(strong), Rows.of([self._row(20)])))
+        self._world.pass_time(0)  # its flush has begun, and stands in the middle
+        queue, dedup_id, rows = rng.choice(late), self._new_dedup_id(), Rows.of([self._row(20)])
+        extras = {0: MessageExtra(dedup_id=dedup_id)}
+        self._sent.append((queue, dedup_id, rows))
+        self._world.ask(Publish(PUBLISHERS[1], self._token(), queue, rows, extras))
+        self._world.pass_time(rng.choice((0, 1, 2, 5)))
+        if rng.random() < 0.5:
+            self._world.ask(Publish(PUBLISHERS[2], self._token(), queue, rows, extras))
+            self._world.pass_time(0)
+            self._publish()  # a write, and so a moment that is photographed, while the second flush may still run
+        self._world.pass_time(rng.choice((0, 20, 700, 700)))
+
+    def _new_dedup_id(self) -> bytes:
+        return b"d%d-%d" % (next(self._world.tokens), self._world.ledger.life)
+
     def _extra(self) -> MessageExtra:
         pick, now = self._random.choice, self._world.clock.now()
         return MessageExtra(
             priority=pick((1, 1, 0, 2, 3)),
             expires_at=pick((0, 0, 0, now + 2_000)),
             deliver_at=pick((0, 0, 0, now + 700)),
-            dedup_id=b"d%d-%d" % (next(self._world.tokens), self._world.ledger.life) if pick((0, 1)) else b"",
+            dedup_id=self._new_dedup_id() if pick((0, 1)) else b"",
         )
 
     def _resend(self) -> None:
@@ -243,6 +272,9 @@ class Clients:
         delay = rng.choice((None, 0, 300))
         runs = [(s, s) for s in chosen]
         self._world.ask(Settle(*key[:1], self._token(), key[1], verb, runs, delay_ms=delay, reason="no"))
+
+    def _read_on(self) -> None:
+        self._readers.step(self._random, self._token())
 
     def _close(self) -> None:
         session = self._random.choice(CONSUMERS)

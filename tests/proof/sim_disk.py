@@ -1,6 +1,6 @@
 """The crash explorer: the real broker over a simulated disk, power cut before every operation, every image judged.
 
-    python -m tests.proof.sim_disk SEED [--lives N --steps N --images N]     repeats one run and shrinks its failure
+    python -m tests.proof.sim_disk SEED [--lives N --steps N --images N --ending E]     repeats one run and shrinks it
 
 What is simulated: `sim_files.seams`. What an image must hold: `sim_judge`. What the broker's clients do: `sim_clients`.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from tests.proof.contract import Budget, Finding, Method, Result, Size
-from tests.proof.sim_explore import Failure, Plan, Run
+from tests.proof.sim_explore import ENDINGS, Failure, Plan, Run
 from tests.proof.sim_files import Machine, seams
 from tests.proof.sim_judge import told_apart
 from tests.proof.sim_shrink import shrink
@@ -49,7 +49,9 @@ def explore(plan: Plan, machine: Machine, shrink_s: float) -> Tally:
         run.go()
     except Failure as failure:
         smallest = shrink(failure, machine, shrink_s) if shrink_s else failure
-        finding = Finding(str(smallest), f"python -m tests.proof.sim_disk {plan.seed}; shrunk to {smallest.plan}")
+        ending = f" --ending {plan.ending}" if plan.ending else ""
+        repeat = f"python -m tests.proof.sim_disk {plan.seed}{ending}; shrunk to {smallest.plan}"
+        finding = Finding(str(smallest), repeat)
         tally.findings.append((finding, told_apart(failure.error)))
     counts = run.ledger.counts
     tally.counts.update(
@@ -80,7 +82,8 @@ def _one(task: tuple[Plan, float]) -> Tally:
 
 def _tallies(budget: Budget) -> Iterator[Tally]:
     shrink_s = min(SHRINK_S, budget.seconds / 4)
-    tasks = ((Plan(budget.seed * 1_000_000 + number), shrink_s) for number in count())
+    ending = budget.aim if budget.aim in ENDINGS else ""
+    tasks = ((Plan(budget.seed * 1_000_000 + number, ending=ending), shrink_s) for number in count())
     if PROCESSES == 1:
         yield from map(_one, tasks)
         return
@@ -141,8 +144,8 @@ METHOD = Method(
     title="Power cuts on a simulated disk",
     run=run,
     short=Size(cases=2_000, seconds=15),
-    crash=Size(cases=100_000, seconds=150),
-    torture=Size(cases=1_000_000, seconds=3_000),
+    crash=Size(cases=150_000, seconds=140),
+    torture=Size(cases=1_000_000, seconds=1_000),
 )
 
 
@@ -152,8 +155,9 @@ def main() -> None:
     parser.add_argument("--lives", type=int, default=Plan(0).lives)
     parser.add_argument("--steps", type=int, default=Plan(0).steps)
     parser.add_argument("--images", type=int, default=Plan(0).images)
+    parser.add_argument("--ending", choices=ENDINGS, default="")
     given = parser.parse_args()
-    tally = _one((Plan(given.seed, given.lives, given.steps, given.images), SHRINK_S))
+    tally = _one((Plan(given.seed, given.lives, given.steps, given.images, given.ending), SHRINK_S))
     for finding, _ in tally.findings:
         print(f"{finding.what}\n{finding.repeat}")
     print(dict(tally.counts), f"worst weak window {tally.worst_weak_ms:.0f} ms")

@@ -16,6 +16,7 @@ from tests.proof.sim_lmdb import Book, SimEnv, Snapshot, snapshot_number
 from tests.proof.sim_machinery import FLUSH_S_MAX
 from tests.proof.sim_world import DATA_DIR, Sizes, World
 from vibemq.errors import VibeMQError
+from vibemq.storage import keys
 from vibemq.storage.migrate import VERSION_KEY
 from vibemq.storage.store_file import StoreInfo, write_store_info
 from vibemq.testing.sim_disk import Fate, PowerCut, SimDisk
@@ -23,6 +24,10 @@ from vibemq.testing.sim_disk import Fate, PowerCut, SimDisk
 FAILURES = (AssertionError, VibeMQError, OSError, LookupError, TypeError, ValueError, AttributeError)
 """What a broken promise comes out as: a check of ours, an error of the product, or a bug that garbage uncovers."""
 SEAL_BYTES = 5
+TALLY_KEY = b"mtally"
+OLD_INFO_BYTES = 20
+"""Of a block's info, without the checksum that migration 0002 adds."""
+ENDINGS = ("cut", "kill", "close")
 KILL_SHARE = 0.06
 GO_ON_SHARE = 0.12
 
@@ -34,15 +39,18 @@ class Plan:
     seed: int
     lives: int = 4
     steps: int = 70
-    images: int = 8
+    images: int = 16
     """At every operation."""
+    ending: str = ""
+    """How every life ends, one of ENDINGS; "" = at random."""
     left_out: frozenset[tuple[int, int]] = frozenset()
     """(life, step) that are skipped: what shrinking found to be of no matter."""
     sizes: Sizes = field(default_factory=Sizes)
 
     def __str__(self) -> str:
         left_out = f", left_out=frozenset({sorted(self.left_out)})" if self.left_out else ""
-        return f"Plan(seed={self.seed}, lives={self.lives}, steps={self.steps}, images={self.images}{left_out})"
+        ending = f", ending={self.ending!r}" if self.ending else ""
+        return f"Plan(seed={self.seed}, lives={self.lives}, steps={self.steps}, images={self.images}{ending}{left_out})"
 
 
 class Failure(Exception):
@@ -103,7 +111,8 @@ class Run:
             now_s=self._now_s,
             sizes=self.plan.sizes,
         )
-        ending = rng.choices(("cut", "kill", "close"), (6, 3, 2))[0]
+        ending = rng.choices(ENDINGS, (6, 3, 2))[0]
+        ending = self.plan.ending or ending
         self.life, self.step, self._looks = life, -1, 0
         # A cut may come while the broker starts, or anywhere in its life.
         first, last = (5, 60) if rng.random() < 0.2 else (60, 900)
@@ -158,8 +167,9 @@ class Run:
     def _make_old(self) -> None:
         """Turn the store into one from before the first migration, so that the next start migrates it."""
         values = dict(self._book.snapshots[snapshot_number(self._disk.content(STORE), STORE)].values)
-        values.pop(VERSION_KEY, None)
-        bare = {key: value if key[:1] == b"x" else value[SEAL_BYTES:] for key, value in values.items()}
+        for key in (VERSION_KEY, TALLY_KEY):
+            values.pop(key, None)
+        bare = {key: _without_seal(key, value) for key, value in values.items()}
         number = self._book.add(Snapshot(sorted(bare), bare))
         SimEnv.write(self._disk, STORE, number, flush=True)
         with self._machine.at(self._disk):
@@ -206,7 +216,7 @@ class Run:
     def _check(self, fate: Fate) -> None:
         now_s = self.world.loop.now
         now_ms = self.world.wall_ms()
-        verdict = self.judge.image(self._disk.after(fate), self._disk.after(fate), now_ms)
+        verdict = self.judge.image(lambda: self._disk.after(fate), now_ms)
         self.losing_images += verdict.last_lsn < self.ledger.written_lsn
         if verdict.weak_lost_since_s is None:
             return
@@ -225,7 +235,7 @@ class Run:
         self.kills += 1
         now_ms = self.world.wall_ms()
         try:
-            self.judge.image(self._disk.kill(), self._disk.kill(), now_ms, killed=True)
+            self.judge.image(self._disk.kill, now_ms, killed=True)
         except FAILURES as error:
             raise Failure(self, self._moment(f"kill -9 before {operation}"), error, []) from error
 
@@ -241,3 +251,14 @@ class Run:
                     fate, error, better = candidate, same, True
                     break
         return fate, error
+
+
+def _without_seal(key: bytes, value: bytes) -> bytes:
+    """A stored value as it was before the first migration."""
+    match key[:1]:
+        case b"x":
+            return value
+        case keys.BLOCK_INFO:
+            return value[SEAL_BYTES:][:OLD_INFO_BYTES]
+        case _:
+            return value[SEAL_BYTES:]

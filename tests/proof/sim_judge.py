@@ -7,10 +7,11 @@ with two models, and the engine is probed for sequences and dedup ids.
 """
 
 import random
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tests.proof.sim_files import Machine, path_on
+from tests.proof.sim_files import Machine, migrate_if_old, path_on
 from tests.proof.sim_ledger import Ledger
 from tests.proof.sim_lmdb import DATA_FILE, Book, snapshot_number
 from tests.proof.sim_naive import Broken, NaiveQueue, keeps_nothing
@@ -28,9 +29,7 @@ from vibemq.storage.encoding import unseal
 from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.journal import Journal
 from vibemq.storage.lmdb.provider import LmdbProvider
-from vibemq.storage.migrate import migrate
 from vibemq.storage.state import restart_transient
-from vibemq.storage.store_file import read_store_info
 from vibemq.storage.values import unpack_meta
 from vibemq.testing.sim_disk import SimDisk
 
@@ -69,13 +68,14 @@ class Judge:
         self.deep = 0
         """Images whose whole store was compared."""
 
-    def image(self, disk: SimDisk, again: SimDisk, now_ms: int, *, killed: bool = False) -> Verdict:
+    def image(self, make: Callable[[], SimDisk], now_ms: int, *, killed: bool = False) -> Verdict:
         """Raise Broken, or whatever the product raises, when the image does not keep its promises.
 
         Args:
-            disk, again: the same image twice; recovery changes what it recovers.
+            make: the image afresh at every call; recovery changes what it recovers.
             killed: the process died and the machine did not, so everything written must be there.
         """
+        disk = make()
         with self._aside(disk):
             ready = disk.exists(STORE_FILE) and disk.content(STORE_FILE) == self._ready
             if not ready:
@@ -85,6 +85,7 @@ class Judge:
         verdict = self._verdict(last_lsn, killed)
         pair = (self._ledger.life, number, last_lsn)
         if pair not in self._sound:
+            again = make()
             with self._aside(again):
                 self._whole(again, now_ms, last_lsn)
             self._sound.add(pair)
@@ -178,9 +179,7 @@ class Judge:
     def _whole(self, disk: SimDisk, now_ms: int, last_lsn: int | None) -> int:
         self.deep += 1
         data_dir: Any = path_on(disk, self._book, DATA_DIR)
-        info = read_store_info(data_dir)
-        if info is not None and info.version < 1:
-            migrate(data_dir)
+        migrate_if_old(data_dir)
         provider = new_provider(data_dir, self._sizes, lambda: now_ms)
         state = provider.open()
         if last_lsn is not None and state.lsn != last_lsn:

@@ -22,7 +22,16 @@ from vibemq.storage.encoding import decode_batch
 from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.state import apply
 
-STRUCTURAL = ("CreateQueue", "DeleteQueue", "ReplayDead", "PurgeDead", "PurgeQueue")
+STRUCTURAL = (
+    "CreateQueue",
+    "DeleteQueue",
+    "ReplayDead",
+    "PurgeDead",
+    "PurgeQueue",
+    "JoinCursor",
+    "RejectAt",
+    "Quarantine",
+)
 """Commands whose plain answer states a fact that a power cut must not take back."""
 
 
@@ -148,7 +157,9 @@ class Ledger:
             if group is None or (record.queue_id, record.group_id) in moved or lets_go:
                 continue
             gone = each(record.runs) & group.unsettled
-            unasked = {s for s in gone if (record.queue_id, record.group_id, s) not in self.may_settle}
+            asked = self.may_settle
+            # What a cursor has acknowledged is settled when its hold is over, perhaps after a restart.
+            unasked = {s for s in gone if s >= group.committed and (record.queue_id, record.group_id, s) not in asked}
             if unasked and options.consumers_settle:
                 raise Broken(f"{queue.name}/{group.name}: {sorted(unasked)} settled, though nobody acknowledged them")
 

@@ -151,6 +151,10 @@ class SimCursor:
         self._at -= 1
         return True
 
+    def first(self) -> bool:
+        self._at = 0
+        return bool(self._keys)
+
     def last(self) -> bool:
         self._at = max(0, len(self._keys) - 1)
         return bool(self._keys)

@@ -51,18 +51,15 @@ class Seat:
         self.provider = provider
         self._machinery = machinery
 
-    def begin_sync(self) -> Any:
-        future = self._machinery.loop.create_future()
+    def begin_sync(self, told: Callable[[BaseException | None], None]) -> None:
         worker = self._machinery.crew.start(self.provider.sync)
+        self._machinery.drive(worker, lambda: told(worker.error))
 
-        def done() -> None:
-            if worker.error is not None:
-                future.set_exception(worker.error)
-            else:
-                future.set_result(worker.result)
-
-        self._machinery.drive(worker, done)
-        return future
+    async def sync(self) -> None:
+        ended: Any = self._machinery.loop.create_future()
+        self.begin_sync(ended.set_result)
+        if (error := await ended) is not None:
+            raise error
 
 
 class SimLink:

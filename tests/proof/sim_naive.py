@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
+    CursorChanged,
     DeadLettered,
     DeadRemoved,
     Dropped,
@@ -49,6 +50,8 @@ class NaiveGroup:
     dropped: set[int] = field(default_factory=set)
     """By policy or by an operator; expired ones of queues without a DLQ are among them."""
     dead: set[int] = field(default_factory=set)
+    committed: int = 0
+    """Of a cursor: everything below is acknowledged."""
 
     def leave(self, sequences: set[int], place: set[int]) -> None:
         gone = self.unsettled & sequences
@@ -56,9 +59,8 @@ class NaiveGroup:
         place |= gone
 
     def copy(self) -> "NaiveGroup":
-        return NaiveGroup(
-            self.name, set(self.entered), set(self.unsettled), set(self.settled), set(self.dropped), set(self.dead)
-        )
+        entered, unsettled, settled = set(self.entered), set(self.unsettled), set(self.settled)
+        return NaiveGroup(self.name, entered, unsettled, settled, set(self.dropped), set(self.dead), self.committed)
 
     def places(self) -> int:
         return len(self.unsettled) + len(self.settled) + len(self.dropped) + len(self.dead)
@@ -122,7 +124,7 @@ class Naive:
                 case DeadRemoved():
                     self._remove_dead(record, batch[index + 1 :])
                 case _:
-                    queue = self.queues.get(record.queue_id)
+                    queue = self.queues.get(getattr(record, "queue_id", 0))
                     if queue is not None and not queue.deleted:
                         self._in_queue(queue, record)
 
@@ -179,6 +181,8 @@ class Naive:
                     self.dead[letter.dead_id] = (record.queue_id, letter.sequence)
                     for group in self._named(queue, record.group_id):
                         group.leave({letter.sequence}, group.dead)
+            case CursorChanged() if record.group_id in queue.groups:
+                queue.groups[record.group_id].committed = record.facts.committed
             case Returned():
                 pass
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from tests.proof.sim_files import Machine, SimPath, path_on
+from tests.proof.sim_files import Machine, SimPath, migrate_if_old, path_on
 from tests.proof.sim_ledger import Ledger
 from tests.proof.sim_lmdb import Book
 from tests.proof.sim_loop import CrewLock
@@ -27,8 +27,6 @@ from vibemq.server.ticker import Ticker
 from vibemq.server.turn import Turn
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
-from vibemq.storage.migrate import migrate
-from vibemq.storage.store_file import read_store_info
 from vibemq.testing.sim_disk import PowerCut, SimDisk
 
 DATA_DIR = "/data"
@@ -108,9 +106,7 @@ class World:
 
     def start(self) -> None:
         """Migrate if need be, recover, and restore the engine, as `vibemq serve` does."""
-        info = read_store_info(self.data_dir)  # type: ignore[arg-type]
-        if info is not None and info.version < 1:
-            migrate(self.data_dir)  # type: ignore[arg-type]
+        migrate_if_old(self.data_dir)
         self.provider = new_provider(self.data_dir, self.sizes, self.wall_ms)
         state = self.provider.open()
         self._watch_the_journal()

@@ -1,11 +1,13 @@
 """A consumer that never reads, beside one that reads as fast as it can: what the fast one loses by it.
 
-Measured in pairs within one run, with the dead consumer and without it, in turns (ABBA); the figure is the median of
-the pairs' ratios; those by the broker's processor time stand beside it. Two variants: the dead one on a queue of its
-own, and on the same round-robin queue. Publisher and fast consumer speak raw frames and look at as little as they can,
-to leave the machine to the broker.
+Measured in pairs within one run, with the dead consumer and without it, in turns (ABBA); without it the same messages
+are published before, and nobody holds them. The figure is the median of the pairs' ratios, by the clock and by the
+broker's processor time. What other programs do disturbs the one much more than the other, so the quieter one judges;
+time that passes without work shows by the clock alone, so a great loss there counts whatever the noise.
 
-Afterwards the dead consumer must be dropped, and what it held must reach the fast one.
+Two variants: the dead one on a queue of its own, and on the same round-robin queue. Publisher and fast consumer speak
+raw frames and look at as little as they can, to leave the machine to the broker. Afterwards the dead consumer must be
+dropped, and what it held must reach the fast one.
 """
 
 import asyncio
@@ -22,7 +24,6 @@ import orjson
 
 from tests.crash.ledger import BrokerProcess
 from tests.proof.contract import Budget, Finding, Method, Result, Size
-from tests.proof.idle import cpu_seconds
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native import extensions as ext
 from vibemq.protocols.native.frames import FrameReader, encode_frame
@@ -31,6 +32,9 @@ from vibemq.protocols.native.wire import CommandType, decode_body, encode_body
 RATIO_LEAST = 0.95
 NOISE_MOST = 0.1
 """Between the quartiles of the rates without a dead consumer, relative to their median."""
+CLOCK_LEAST = 0.75
+"""Of what is left by the clock in the better half of the pairs, on a machine however noisy."""
+PAIRS_LEAST = 7
 ROWS_PER_FRAME = 100
 PAYLOAD = b'"' + b"x" * 1_022 + b'"'
 FRAMES_UNCONFIRMED = 16
@@ -39,7 +43,14 @@ HELD = 6_000
 WRITE_TIMEOUT_MS = 5_000
 WAIT_S = 60.0
 _DELIVERED = struct.Struct("!QQB")
+REPEAT = "python -m tests.proof.slow_peers"
 VARIANTS = ("on another queue", "on the same queue")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads, to the nanosecond: a tick of /proc/PID/stat would be a hundredth of what is measured."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 class Raw:
@@ -154,6 +165,8 @@ class Bench:
             await operator.admin("queue.create", queue=queue, options={"durability": "weak"})
             if dead:
                 peers.append(await self._dead(operator, queue if variant == VARIANTS[1] else f"dead-{self._trials}"))
+            else:
+                await self._held(operator, f"dead-{self._trials}")
             fast, publisher = await Raw.connect(self.broker.port), await Raw.connect(self.broker.port)
             peers += [fast, publisher]
             left = await self._left_over(operator, queue)
@@ -170,6 +183,11 @@ class Bench:
             for name in (queue, f"dead-{self._trials}"):
                 await operator.ask(encode_body(CommandType.DELETE_QUEUE, "d", name))
             operator.close()
+
+    async def _held(self, operator: Raw, queue: str) -> None:
+        """What a dead consumer would hold, and nobody to hold it."""
+        await operator.admin("queue.create", queue=queue, options={"durability": "weak"})
+        await publish(operator, queue, HELD)
 
     async def _dead(self, operator: Raw, queue: str) -> Raw:
         """A consumer with everything in front of it that it may have, and no intention of reading it."""
@@ -198,7 +216,7 @@ class Bench:
             rates = {dead: await self.rate(variant, dead=dead) for dead in order}
             if number:
                 found.append((rates[True], rates[False]))
-            if time.monotonic() > until and len(found) >= 3:
+            if time.monotonic() > until and len(found) >= (PAIRS_LEAST if pairs >= PAIRS_LEAST else 2):
                 break
         return found
 
@@ -247,28 +265,54 @@ async def _measure(budget: Budget, bench: Bench, result: Result) -> None:
     result.lost = await bench.dropped()
     if result.lost:
         what = "a consumer that never reads was not dropped, or what it held came to nobody"
-        result.findings.append(Finding(what, "python -m tests.proof.slow_peers"))
+        result.findings.append(Finding(what, REPEAT))
     result.complete &= result.cases >= budget.cases
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the fast consumer keeps, by one measure."""
+
+    ratios: list[float]
+    noise: float
+
+    @classmethod
+    def of(cls, pairs: list[tuple[float, float]]) -> Self:
+        """`pairs`: rates with the dead consumer, and without it."""
+        low, middle, high = statistics.quantiles((alone for _, alone in pairs), n=4)
+        return cls([dead / alone for dead, alone in pairs], (high - low) / middle)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def better_half(self) -> float:
+        return statistics.median(sorted(self.ratios)[len(self.ratios) // 2 :])
+
+
 def judge(variant: str, pairs: list[tuple[Rate, Rate]], result: Result) -> None:
-    """A finding when the median falls short, and the machine was quiet enough, or the pairs clear enough, to say so."""
-    ratios = [dead.by_clock / alone.by_clock for dead, alone in pairs]
-    kept, by_cpu = statistics.median(ratios), statistics.median(dead.by_cpu / alone.by_cpu for dead, alone in pairs)
-    low, middle, high = statistics.quantiles((alone.by_clock for _, alone in pairs), n=4)
-    noise = (high - low) / middle
+    """A finding when the median falls short by the quieter measure, which must be quiet, or the pairs clear enough."""
+    by_clock = Kept.of([(dead.by_clock, alone.by_clock) for dead, alone in pairs])
+    by_cpu = Kept.of([(dead.by_cpu, alone.by_cpu) for dead, alone in pairs])
     result.figures |= {
-        f"throughput kept, dead one {variant}": f"{100 * kept:.1f} % by the clock, {100 * by_cpu:.1f} % by CPU time",
-        f"messages a second without it, {variant}": f"{middle:,.0f} (quartiles {100 * noise:.0f} % apart)",
+        f"throughput kept, dead one {variant}": (
+            f"{100 * by_clock.median:.1f} % by the clock (quartiles {100 * by_clock.noise:.0f} % apart), "
+            f"{100 * by_cpu.median:.1f} % by CPU time ({100 * by_cpu.noise:.0f} %)"
+        ),
+        f"messages a second without it, {variant}": f"{statistics.median(a.by_clock for _, a in pairs):,.0f}",
     }
-    if kept >= RATIO_LEAST:
+    kept = min(by_clock, by_cpu, key=lambda measure: measure.noise)
+    told = f"beside a dead consumer {variant} the fast one keeps {{:.1f}} % of its throughput"
+    if by_clock.better_half < CLOCK_LEAST:
+        result.findings.append(Finding(told.format(100 * by_clock.median), REPEAT))
+    elif kept.median >= RATIO_LEAST:
         return
-    told = f"beside a dead consumer {variant} the fast one keeps {100 * kept:.1f} % of its throughput"
-    if noise <= NOISE_MOST or statistics.quantiles(ratios, n=4)[2] < RATIO_LEAST:
-        result.findings.append(Finding(told, "python -m tests.proof.slow_peers"))
+    elif kept.noise <= NOISE_MOST or kept.better_half < RATIO_LEAST:
+        result.findings.append(Finding(told.format(100 * kept.median), REPEAT))
     else:
         result.complete = False
-        result.figures[f"too noisy to judge, {variant}"] = told
+        result.figures[f"too noisy to judge, {variant}"] = told.format(100 * kept.median)
 
 
 METHOD = Method(
@@ -276,8 +320,8 @@ METHOD = Method(
     title="a consumer that never reads, beside a fast one",
     run=run,
     short=Size(4, 6),
-    crash=Size(14, 60),
-    torture=Size(30, 150),
+    crash=Size(cases=14, seconds=50),
+    torture=Size(cases=30, seconds=80),
     alone=True,
 )
 

@@ -4,9 +4,8 @@ from time import monotonic_ns
 from typing import Any
 
 import vibemq
-from tests.proof.account import Account, Event, body_of
-from tests.proof.load import FULL, ONE_CONNECTION
-from vibemq.client.outgoing import Outgoing
+from tests.proof.account import Account, Event
+from tests.proof.load import FULL, ONE_CONNECTION, publish_accounted
 from vibemq.errors import ErrorCode, VibeMQError
 
 QUEUES = {"strong": "strong", "weak": "weak", "async": "async"}
@@ -59,21 +58,8 @@ class SteadyWork:
             await self._replay(mq)
 
     async def _publish(self, mq: vibemq.Client, policy: str, queue: str) -> None:
-        ids = [self._account.new_id(queue, size) for size in SIZES]
-        now = monotonic_ns()
-        for message_id in ids:
-            self._account.published(message_id, queue, policy, now)
-        bodies = [Outgoing(body_of(message_id), id=message_id) for message_id in ids]
-        report = await mq.publish_many(queue, bodies, return_refused=True)
-        now = monotonic_ns()
-        for index, message_id in enumerate(ids):
-            error = report.refused.get(index)
-            if error is None:
-                self._account.confirmed(message_id, report[index].sequence, now)
-            else:
-                self.refusals.setdefault(error.code, str(error))
-                if error.code in FULL:
-                    self._account.refused(message_id)
+        for error in await publish_accounted(mq, self._account, policy, queue, SIZES):
+            self.refusals.setdefault(error.code, str(error))
 
     async def _settle(self, mq: vibemq.Client, queue: str) -> None:
         events: list[Event] = []

@@ -9,12 +9,8 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -28,8 +24,10 @@ from tests.proof.contents import drained, open_store, stored
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.forked import ChildDied, in_fork
 from tests.proof.load import Load, Plan
+from tests.proof.places import in_memory
 from tests.proof.syscall_images import MANNERS, Disk, Image, timeline
 from tests.proof.warm import WarmBrokers, import_everything, warm_brokers
+from vibemq.engine import Engine, EngineSettings
 
 WEAK_FLUSH_MS = 150
 FLUSH_SLACK_MS = 2_000
@@ -40,10 +38,9 @@ SETTINGS = {
 MIXES = ((34, 33, 33), (5, 0, 95), (5, 45, 50))
 SHAPES = ((5, 300), (120, 1_700), (50, 1_000))
 """(batches of each publisher, images): a short recording is mostly the birth of a store, a long one its work."""
-REAL_BROKER_EVERY = 100
+REAL_BROKER_EVERY = 200
 """Images after which one is also recovered by a real broker and walked by `vibemq-admin check`."""
 LOAD_TIMEOUT_S = 120
-MEMORY = Path("/dev/shm")
 
 
 @dataclass(slots=True)
@@ -73,7 +70,7 @@ def run(budget: Budget) -> Result:
     deadline = time.monotonic() + budget.seconds
     import_everything()
     tally = Tally()
-    with warm_brokers(budget.work) as warm, _place(budget.work) as place:
+    with warm_brokers(budget.work) as warm, in_memory(budget.work) as place:
         number = 0
         while result.cases < budget.cases and time.monotonic() < deadline:
             batches, images = SHAPES[number // 2 % len(SHAPES)]
@@ -88,17 +85,6 @@ def run(budget: Budget) -> Result:
     result.figures |= {"weak lost": tally.weak_lost, "async lost": tally.async_lost}
     result.figures |= {f"images: {name}": count for name, count in tally.manners.items()}
     return result
-
-
-@contextmanager
-def _place(work: Path) -> Iterator[Path]:
-    """A folder in memory for the images: their flushes prove nothing, and cost most of the time."""
-    parent = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else work
-    place = Path(tempfile.mkdtemp(prefix="vibemq-proof-", dir=parent))
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 # -- recording ------------------------------------------------------------------------------------------------------
@@ -252,17 +238,19 @@ def _ask_a_broker(case: Case, place: Path, warm: WarmBrokers) -> list[str]:
         code = broker.wait()
         complaints = [] if verdict.sound else [f"a real broker recovers: {verdict.sentence()}"]
         complaints += [f"it then ended with code {code}"] if code else []
-        return complaints + _check(data_dir)
+        return complaints + _check(data_dir, warm)
     finally:
         broker.kill()
         broker.forget()
         shutil.rmtree(copy)
 
 
-def _check(data_dir: Path) -> list[str]:
-    command = [str(Path(sys.executable).with_name("vibemq-admin")), "check", "--data-dir", str(data_dir)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return [f"vibemq-admin check: {done.stdout}{done.stderr}"] if done.returncode else []
+def _check(data_dir: Path, warm: WarmBrokers) -> list[str]:
+    check = warm.admin("check", "--data-dir", data_dir)
+    code = check.wait()
+    told = [f"vibemq-admin check: {check.out_text()}{check.log_text()}"] if code else []
+    check.forget()
+    return told
 
 
 def _open(case: Case, data_dir: Path) -> Verdict:
@@ -272,6 +260,9 @@ def _open(case: Case, data_dir: Path) -> Verdict:
     contents = stored(store, state)
     verdict = _verdict(case, contents)
     verdict.lost += [f"check: {problem.what}" for problem in store.check()]
+    engine = Engine(EngineSettings(auto_create=False), jitter=lambda: 0.5, new_id=lambda: "f" * 32)
+    engine.restore(state, int(time.time() * 1000))
+    verdict.lost += [f"the restored engine: {line}" for line in engine.violations()]
     return verdict
 
 
@@ -280,7 +271,7 @@ METHOD = Method(
     title="real system calls recorded, legal power-cut images replayed",
     run=run,
     short=Size(cases=60, seconds=30),
-    crash=Size(cases=1_200, seconds=180),
-    torture=Size(cases=10_000, seconds=1_200),
+    crash=Size(cases=1_600, seconds=80),
+    torture=Size(cases=10_000, seconds=800),
     missing=shim.missing_compiler,
 )

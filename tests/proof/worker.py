@@ -1,4 +1,7 @@
-"""One method in a process of its own: `python -m tests.proof.worker NAME CASES SECONDS SEED WORK` prints its result."""
+"""One method in a process of its own; its result is printed.
+
+python -m tests.proof.worker NAME CASES SECONDS SEED WORK [AIM]
+"""
 
 import json
 import sys
@@ -10,13 +13,13 @@ from tests.proof.contract import Budget, Finding, Result
 from tests.proof.methods import find
 
 
-def main(name: str, cases: str, seconds: str, seed: str, work: str) -> None:
-    budget = Budget(int(cases), float(seconds), int(seed), Path(work))
+def main(name: str, cases: str, seconds: str, seed: str, work: str, aim: str = "") -> None:
+    budget = Budget(int(cases), float(seconds), int(seed), Path(work), aim)
     try:
         result = find(name).run(budget)
     except Exception:
         # A method that breaks has proved nothing, and the table must say so.
-        repeat = f"python -m tests.proof.worker {name} {cases} {seconds} {seed} FOLDER"
+        repeat = f"python -m tests.proof.worker {name} {cases} {seconds} {seed} FOLDER {aim!r}"
         result = Result(findings=[Finding(traceback.format_exc(), repeat)], complete=False)
     sys.stdout.write(f"\n{json.dumps(asdict(result))}\n")
 

@@ -11,6 +11,8 @@ from vibemq.errors import StorageDamaged
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
 from vibemq.model.records import (
     Attempts,
+    CursorChanged,
+    CursorFacts,
     DeadFacts,
     DeadLettered,
     DeadRemoved,
@@ -28,6 +30,8 @@ from vibemq.model.records import (
     Reason,
     Returned,
     Settled,
+    TransactionDecided,
+    TransactionsForgotten,
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
@@ -62,6 +66,9 @@ def added(draw: st.DrawFn) -> MessagesAdded:
 
 facts = st.builds(DeadFacts, u64, u64, st.sampled_from(Reason), text, u64, u64, u64, u64)
 attempts = st.builds(Attempts, u64, u64, u64, u64, u64, text)
+cursor_facts = st.builds(
+    CursorFacts, u64, u64, u64, u64, u64, st.booleans(), u64, text, runs.map(tuple), runs.map(tuple)
+)
 record = st.one_of(
     st.builds(QueueCreated, u32, text, options, u64, text),
     st.builds(QueueChanged, u32, options),
@@ -77,6 +84,9 @@ record = st.one_of(
     st.builds(Dropped, u32, runs, st.sampled_from(Reason)),
     st.builds(DeadLettered, u32, u32, st.lists(facts, max_size=5)),
     st.builds(DeadRemoved, st.lists(u64, max_size=5), st.booleans()),
+    st.builds(CursorChanged, u32, u32, cursor_facts),
+    st.builds(TransactionDecided, text, u64, u64, st.lists(u32, max_size=4), text),
+    st.builds(TransactionsForgotten, st.lists(text, max_size=3)),
 )
 
 

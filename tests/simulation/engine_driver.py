@@ -216,7 +216,7 @@ class Driver:
                         on_disk.remove(*run)
                 assert on_disk == group.unsettled_set(), group.name
                 assert (kept.name, kept.durable, kept.epoch) == (group.name, group.durable, group.epoch)
-                for run in group.held_runs():
+                for run in (run for consumer in group.consumers for run in consumer.held.runs()):
                     assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
 
 

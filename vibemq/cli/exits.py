@@ -29,6 +29,7 @@ _BY_CODE: dict[ErrorCode, ExitCode] = {
     ErrorCode.QUEUE_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.GROUP_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.MESSAGE_NOT_FOUND: ExitCode.NOT_FOUND,
+    ErrorCode.STAGE_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.NOT_AUTHENTICATED: ExitCode.NOT_ALLOWED,
     ErrorCode.AUTH_REQUIRED: ExitCode.NOT_ALLOWED,
     ErrorCode.AUTH_FAILED: ExitCode.NOT_ALLOWED,

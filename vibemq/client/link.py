@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
+LINGER_S = 0.002
+"""How long acknowledgements may wait for more of them."""
 
 
 class Subscriber(Protocol):
@@ -82,6 +84,7 @@ class Link:
         self._outgoing: list[bytes] = []
         self._farewell = False
         self._wake = anyio.Event()
+        self._hurry = anyio.Event()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -209,10 +212,13 @@ class Link:
         self.subscriptions.pop(subscriber.id, None)
         self._subscribing.pop(subscriber.id, None)
 
-    def mark(self, subscriber: Subscriber) -> None:
-        """It has frames to be taken."""
+    def mark(self, subscriber: Subscriber, *, linger: bool = False) -> None:
+        """It has frames to be taken; `linger`: which gain by being joined by others."""
         self._dirty[subscriber.id] = subscriber
-        self.wake()
+        if linger:
+            self._wake.set()
+        else:
+            self.wake()
 
     def new_id(self) -> str:
         return f"{next(self._numbers):x}"
@@ -225,13 +231,17 @@ class Link:
     # -- what the connection asks ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        if not self._wake.is_set():
+        if not self._hurry.is_set():
             self._wake.set()
+            self._hurry.set()
 
     async def woken(self) -> None:
-        """Return when there may be something to send."""
+        """Return when there is something to send that should go now, or has waited for long enough."""
         await self._wake.wait()
-        self._wake = anyio.Event()
+        if not self._hurry.is_set():
+            with anyio.move_on_after(LINGER_S):
+                await self._hurry.wait()
+        self._wake, self._hurry = anyio.Event(), anyio.Event()
 
     def data_to_send(self, now: float) -> bytes:
         """Take what is to be written now: settlements, requests, publishes (bounded), at the very end the goodbye."""

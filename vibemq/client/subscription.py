@@ -25,6 +25,9 @@ T = TypeVar("T")
 DEFAULT_AUTO_EXTEND_TIMEOUT = 30.0
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
+RIPE_SHARE = 4
+"""Acknowledgements of one in so many messages of the prefetch go out at once; fewer linger for a moment, because the
+broker answers small settlements with small hand-outs, which come back as smaller settlements."""
 TURN_S = 0.005
 """The same for batches, which differ in size."""
 
@@ -109,6 +112,9 @@ class Subscription(Generic[T]):
         self._held = RunSet()
         """Delivered and not settled, as far as the broker has been told."""
         self._settlements = SettlementBuffer()
+        self._unsent = 0
+        """Messages in `_settlements`."""
+        self._ripe = max(1, options.prefetch // RIPE_SHARE)
         self._extensions: list[tuple[int, list[Run]]] = []
         self._extend_at = 0.0
         self._failure: Failure | None = None
@@ -314,6 +320,7 @@ class Subscription(Generic[T]):
         for timeout_ms, runs in self._extensions:
             yield protocol.extend(self.id, runs, timeout_ms)
         self._extensions.clear()
+        self._unsent = 0
         for settled in self._settlements.take():
             for first, last in settled.runs:
                 self._held.remove(first, last)
@@ -339,10 +346,14 @@ class Subscription(Generic[T]):
         if delivery.epoch != self._epoch:
             self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
-        if not self._settlements:
-            self._link.mark(self)
+        fresh, before = not self._settlements, self._unsent
         for first, last in runs:
             self._settlements.add(verb, first, last, delay_ms, reason)
+            self._unsent += last - first + 1
+        if verb is not Settlement.ACK or before < self._ripe <= self._unsent:
+            self._link.mark(self)
+        elif fresh:
+            self._link.mark(self, linger=True)
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
         if delivery.epoch == self._epoch:
@@ -369,6 +380,7 @@ class Subscription(Generic[T]):
         self._current = iter(())
         self._held = RunSet()
         self._settlements = SettlementBuffer()
+        self._unsent = 0
         self._extensions.clear()
 
 

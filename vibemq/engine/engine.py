@@ -13,12 +13,13 @@ with `committed` or `failed`.
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from vibemq.engine import dead, groups, info, publish, queues, settle, subscribe, timers, undo
+from vibemq.engine import cursors, dead, groups, info, publish, queues, settle, subscribe, timers, transactions, undo
 from vibemq.engine.adding import show
 from vibemq.engine.dispatch import dispatch
 from vibemq.engine.expiry import expire
 from vibemq.engine.fanout import remove_consumer
 from vibemq.engine.group import END
+from vibemq.engine.readers import Readers
 from vibemq.engine.restore import restore
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import Open, State, Totals
@@ -41,6 +42,7 @@ class Engine:
     def __init__(self, settings: EngineSettings, *, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
         """`jitter` returns numbers in [0, 1), `new_id` fresh names; both are the caller's randomness."""
         self._state = State(settings, jitter, new_id)
+        self._readers = Readers(self._state)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -94,6 +96,8 @@ class Engine:
         outcome = state.open.pop(ticket)
         for added in outcome.added:
             undo.vanish(turn, state, added)
+        for queue, taken in outcome.moved:
+            transactions.put_back(queue, taken)
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
         for effect in outcome.gated:
             if isinstance(effect, Reply):
@@ -133,6 +137,11 @@ class Engine:
         """Up to `limit` waiting messages in the order of hand-out, delayed ones last; [] for a missing queue."""
         found = self._state.queues.get(queue)
         return [] if found is None else info.waiting_runs(found, limit)
+
+    @property
+    def readers(self) -> Readers:
+        """What readers by range, and transactions, may know."""
+        return self._readers
 
     @property
     def in_flight_count(self) -> int:
@@ -216,7 +225,7 @@ class Engine:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(turn.records, turn.gated, turn.added)
+        state.open[ticket] = Open(turn.records, turn.gated, turn.added, turn.moved)
         return ticket
 
     def _settle_wait(self, turn: Turn, wait: Wait, ticket: int) -> None:
@@ -226,7 +235,8 @@ class Engine:
 
     def _fail_wait(self, turn: Turn, wait: Wait, ticket: int, holes: undo.Holes, error: VibeMQError) -> None:
         """Rows whose original vanished are refused like it; the others may still be waited for."""
-        queue = self._state.queues.get(wait.result.queue)
+        name = wait.result.queue
+        queue = self._state.queues.get(name) or self._state.stages.get(name)
         gone = holes.get(queue.queue_id) if queue is not None else None
         if gone is not None:
             _refuse_vanished(wait.result, gone, error)
@@ -300,6 +310,14 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ask.ListQueues: _list,
     ask.DeleteGroup: groups.drop_group,
     ask.SeekGroup: groups.seek_group,
+    ask.JoinCursor: cursors.join,
+    ask.CommitCursor: cursors.commit,
+    ask.RejectAt: cursors.reject,
+    ask.Quarantine: cursors.quarantine,
+    ask.Stage: transactions.stage,
+    ask.DecideTransaction: transactions.decide,
+    ask.MoveStaged: transactions.move,
+    ask.DropStages: transactions.drop,
     ask.ReplayDead: dead.replay_dead,
     ask.PurgeDead: dead.purge_dead,
     ask.SetPressure: _set_pressure,

@@ -109,6 +109,11 @@ def move_group(
     turn.free(queue)
 
 
+def head_of(queue: Queue, group: Group) -> int:
+    """The lowest sequence that the group has not settled, those on their way included."""
+    return _head(queue, group.unsettled_set(), group.start)
+
+
 def _first_sequence(queue: Queue, start: StartAt, start_sequence: int) -> int:
     match start:
         case StartAt.NOW:
@@ -164,8 +169,7 @@ def _delay(state: State, turn: Turn, queue: Queue, group: Group, first: int, las
 
 def _empty(group: Group) -> None:
     group.tally.moved += group.unsettled
-    for consumer in group.consumers:
-        consumer.held.take_all()
+    group.take_held(1, END)
     group.in_flight = 0
     waiting: list[Run] = group.waiting_set().runs()
     for run in waiting:

@@ -1,16 +1,18 @@
 """One pass over a queue: what it has still to hand out, what is on its way, who shares it.
 
-Every sequence that the group has not settled is in exactly one place: `ready`, `later`, or held by one consumer.
+Every sequence that the group has not settled is in exactly one place: `ready`, `later`, or held, by one consumer or by
+the group's cursor.
 """
 
 from collections import deque
 from dataclasses import dataclass
 
 from vibemq.engine.consumer import Consumer
+from vibemq.engine.cursor import Cursor
 from vibemq.engine.later import Later
 from vibemq.engine.ready import Levels, Ready
 from vibemq.model.records import Attempts
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import Run, RunSet, run_count
 
 END = 1 << 62
 """Above every sequence."""
@@ -51,6 +53,7 @@ class Group:
         "_top",
         "attempts",
         "consumers",
+        "cursor",
         "durable",
         "epoch",
         "group_id",
@@ -76,6 +79,8 @@ class Group:
         self.attempts: dict[int, Attempts] = {}
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
+        self.cursor: Cursor | None = None
+        """Reads by ranges instead of being handed messages; such a group has no consumers."""
         self.consumers: list[Consumer] = []
         """Those that receive and those that only hold."""
         self._top: list[Consumer] | None = None
@@ -106,8 +111,22 @@ class Group:
     def consumers_changed(self) -> None:
         self._top = None
 
+    @property
+    def held_back(self) -> int:
+        """Acknowledged, and kept for a while; counted in `in_flight`."""
+        return self.cursor.held.count if self.cursor is not None else 0
+
     def held_runs(self) -> list[Run]:
-        return [run for consumer in self.consumers for run in consumer.held.runs()]
+        held = [run for consumer in self.consumers for run in consumer.held.runs()]
+        return held + self.cursor.held.runs() if self.cursor is not None else held
+
+    def take_held(self, first: int, last: int) -> list[Run]:
+        """Take out what is held within [first, last], whoever holds it."""
+        taken = [run for consumer in self.consumers for run in consumer.held.take(first, last)]
+        if self.cursor is not None:
+            taken += self.cursor.take_held(first, last)
+        self.in_flight -= run_count(taken)
+        return taken
 
     def waiting_set(self) -> RunSet:
         waiting = RunSet(self.ready.runs())

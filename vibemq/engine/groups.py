@@ -1,5 +1,6 @@
 """SeekGroup and DeleteGroup: what an operator or an owner does to a durable group."""
 
+from vibemq.engine.cursors import moved
 from vibemq.engine.fanout import (
     check_group_name,
     delete_group,
@@ -35,6 +36,7 @@ def seek_group(state: State, turn: Turn, command: SeekGroup) -> None:
         end_consumers(turn, queue, group.name, fenced, but_session=command.session)
         for consumer in [c for c in group.consumers if not c.active]:
             remove_consumer(turn, consumer)
+        moved(turn, queue, group)
     turn.answer(command, group_info(group, queue.next_sequence), need)
 
 

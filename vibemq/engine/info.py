@@ -7,14 +7,17 @@ from vibemq.model.runs import Run
 
 
 def group_info(group: Group, next_sequence: int) -> GroupInfo:
+    cursor = group.cursor
     return GroupInfo(
         name=group.name,
         durable=group.durable,
-        head=group_head(group, next_sequence),
+        head=group_head(group, next_sequence) if cursor is None else cursor.committed,
         waiting=group.waiting,
-        in_flight=group.in_flight,
+        in_flight=group.in_flight - group.held_back,
         consumers=sum(consumer.active for consumer in group.consumers),
         epoch=group.epoch,
+        cursor=cursor is not None,
+        owner="" if cursor is None else cursor.owner,
     )
 
 
@@ -63,7 +66,7 @@ def queue_info(queue: Queue) -> QueueInfo:
         options=queue.options,
         created_at=queue.created_at,
         ready=max((group.ready.count for group in groups), default=0),
-        in_flight=sum(group.in_flight for group in groups),
+        in_flight=sum(group.in_flight - group.held_back for group in groups),
         delayed=max((len(group.later) for group in groups), default=0),
         dead=queue.dead,
         consumers=sum(consumer.active for group in groups for consumer in group.consumers),
@@ -106,7 +109,7 @@ def violations(queue: Queue) -> list[str]:
     """Where the conservation law does not hold; empty when all is well."""
     found = []
     for group in queue.groups.values():
-        held = sum(consumer.held.count for consumer in group.consumers)
+        held = sum(consumer.held.count for consumer in group.consumers) + group.held_back
         if held != group.in_flight:
             found.append(f"{queue.name}/{group.name}: {held} held, {group.in_flight} counted in flight")
         if group.tally.remainder() != group.unsettled:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from vibemq.engine.group import Group
 from vibemq.engine.queue import Queue
 from vibemq.engine.state import State
-from vibemq.engine.turn import Turn, heavy
+from vibemq.engine.turn import Turn, heavy, light
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
 from vibemq.model.runs import Run, RunSet, run_count
 
@@ -21,10 +21,26 @@ def part_with(
     """The group's policy for messages it gives up: the DLQ when the queue has one."""
     if not runs:
         return
+    lose(turn, queue, group, runs)
     if queue.options.dead_letter:
         bury(state, turn, queue, group, _each(runs), reason, error=error, acquired=0)
     else:
         discard(turn, queue, group, runs, reason)
+
+
+def turn_down(state: State, turn: Turn, queue: Queue, group: Group, runs: list[Run], error: str) -> None:
+    """What a reader rejects: into the DLQ when the queue has one, as handed out once."""
+    if queue.options.dead_letter:
+        bury(state, turn, queue, group, _each(runs), Reason.REJECTED, error=error, acquired=1)
+    else:
+        discard(turn, queue, group, runs, Reason.REJECTED)
+
+
+def lose(turn: Turn, queue: Queue, group: Group, runs: list[Run]) -> None:
+    """A cursor is told of what it will never read; its owner decides what that means."""
+    cursor = group.cursor
+    if cursor is not None and cursor.lose(runs):
+        turn.note_cursor(queue, group, light(queue))
 
 
 def bury(
@@ -99,6 +115,7 @@ def drop_waiting(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> i
     for group, taken in gone:
         group.forget_history(taken)
         group.tally.dropped += run_count(taken)
+        lose(turn, queue, group, taken)
     if held and any(held.overlap(*run) for run in touched):
         for group, taken in gone:
             turn.note_settled(queue, group, taken)
@@ -112,15 +129,12 @@ def drop_logged(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> No
     """Drop messages from the log and from every group, held ones too."""
     for group in queue.groups.values():
         for first, last in runs:
-            lost = group.take_waiting(first, last)
-            for consumer in group.consumers:
-                held = consumer.held.take(first, last)
-                group.in_flight -= run_count(held)
-                lost = lost + held
-                if held:
-                    turn.touch(queue, group)
-            group.forget_history(lost)
-            group.tally.dropped += run_count(lost)
+            waiting, held = group.take_waiting(first, last), group.take_held(first, last)
+            if held:
+                turn.touch(queue, group)
+            group.forget_history(waiting + held)
+            group.tally.dropped += run_count(waiting) + run_count(held)
+            lose(turn, queue, group, waiting)
     _unlog(queue, runs, RunSet())
     turn.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     turn.free(queue)

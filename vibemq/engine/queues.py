@@ -42,7 +42,7 @@ def find_or_create(state: State, turn: Turn, name: str, *, create: bool) -> Queu
         return queue
     if not (create and state.settings.auto_create):
         raise QueueNotFound(name)
-    return _create(state, turn, check_queue_name(name), _defaults(state))
+    return make_queue(state, turn, check_queue_name(name), _defaults(state), state.queues)
 
 
 def create_queue(state: State, turn: Turn, command: CreateQueue) -> None:
@@ -57,7 +57,7 @@ def create_queue(state: State, turn: Turn, command: CreateQueue) -> None:
     options = command.options or _defaults(state)
     options.check_together()
     _check_durability(state, options)
-    _create(state, turn, name, options)
+    make_queue(state, turn, name, options, state.queues)
     turn.answer(command, None, Durability.STRONG)
 
 
@@ -83,10 +83,11 @@ def _check_match(queue: Queue, options: QueueOptions) -> None:
         raise QueueExists(queue.name, "; ".join(different))
 
 
-def _create(state: State, turn: Turn, name: str, options: QueueOptions) -> Queue:
+def make_queue(state: State, turn: Turn, name: str, options: QueueOptions, registry: dict[str, Queue]) -> Queue:
+    """`registry`: the state's queues or its stages."""
     queue = Queue(state.next_queue_id, name, options, turn.now, state.new_id())
     state.next_queue_id += 1
-    state.queues[name] = state.queues_by_id[queue.queue_id] = queue
+    registry[name] = state.queues_by_id[queue.queue_id] = queue
     turn.note_structure(QueueCreated(queue.queue_id, name, options, turn.now, queue.incarnation))
     open_waiting_group(turn, queue, Durability.STRONG)
     return queue
@@ -113,12 +114,19 @@ def change_queue(state: State, turn: Turn, command: ChangeQueue) -> None:
 
 
 def delete_queue(state: State, turn: Turn, command: DeleteQueue) -> None:
-    queue = state.queues.pop(command.queue, None)
+    queue = state.queues.get(command.queue)
     if queue is None:
         turn.answer(command, None)
         return
+    remove(state, turn, queue, state.queues)
+    turn.answer(command, None, Durability.STRONG)
+
+
+def remove(state: State, turn: Turn, queue: Queue, registry: dict[str, Queue]) -> None:
+    """The queue and all that waits in it are gone; its dead letters stay."""
     error = QueueNotFound(queue.name)
     queue.deleted = True
+    del registry[queue.name]
     state.retired.update(counters_of(queue))
     del state.queues_by_id[queue.queue_id]
     if queue.dead:
@@ -132,7 +140,6 @@ def delete_queue(state: State, turn: Turn, command: DeleteQueue) -> None:
     turn.freed.pop(queue, None)
     queue.unseen.clear()
     turn.note_structure(QueueDeleted(queue.queue_id))
-    turn.answer(command, None, Durability.STRONG)
 
 
 def end_consumers(

@@ -1,10 +1,13 @@
 """From what a store knows to a running engine."""
 
+from vibemq.engine.cursor import Cursor
+from vibemq.engine.cursors import leap, take_up
 from vibemq.engine.fanout import delete_group, open_waiting_group, rename_group
 from vibemq.engine.group import Group
 from vibemq.engine.queue import WAITING_NAME, Queue
 from vibemq.engine.ready import NORMAL
-from vibemq.engine.state import State
+from vibemq.engine.state import State, Transaction
+from vibemq.engine.transactions import is_stage
 from vibemq.engine.turn import Turn
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts
@@ -22,12 +25,16 @@ def restore(state: State, turn: Turn, stored: StoredState) -> None:
             state.graves[stored_queue.queue_id] = len(stored_queue.dead)
             continue
         queue = _queue(stored_queue, turn.now)
-        state.queues[queue.name] = state.queues_by_id[queue.queue_id] = queue
+        registry = state.stages if is_stage(queue.name) else state.queues
+        registry[queue.name] = state.queues_by_id[queue.queue_id] = queue
         for stored_group in stored_queue.groups.values():
             _group(state, turn, queue, stored_queue, stored_group)
         queue.next_group_id = stored_queue.next_group_id
         _resolve_passing(turn, queue)
+        leap(queue)
         state.arm(queue, turn.now)
+    for app, kept in stored.transactions.items():
+        state.transactions[app] = Transaction(kept.version, kept.decided_at, list(kept.stages), kept.tag)
 
 
 def _queue(stored: StoredQueue, now: int) -> Queue:
@@ -68,6 +75,8 @@ def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, st
     for sequence, deliver_at in queue.delayed.items():
         if sequence in unsettled and sequence not in pending:
             _delay(state, turn, queue, group, sequence, deliver_at)
+    if stored.cursor is not None:
+        take_up(state, turn, queue, group, Cursor.of(stored.cursor))
 
 
 def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:

@@ -4,12 +4,11 @@ from vibemq.engine.consumer import Consumer
 from vibemq.engine.failing import fail, release
 from vibemq.engine.fanout import remove_consumer
 from vibemq.engine.held import NEVER
-from vibemq.engine.leaving import bury, discard
+from vibemq.engine.leaving import turn_down
 from vibemq.engine.state import State
 from vibemq.engine.turn import Turn
 from vibemq.model.commands import Extend, Settle, Settlement
 from vibemq.model.options import LostConnection
-from vibemq.model.records import Reason
 from vibemq.model.runs import Run, run_count
 
 
@@ -53,11 +52,8 @@ def _apply(state: State, turn: Turn, consumer: Consumer, held: list[Run], count:
             fail(state, turn, queue, group, held, command.reason, command.delay_ms)
         case Settlement.RELEASE:
             release(state, turn, queue, group, held)
-        case Settlement.REJECT if queue.options.dead_letter:
-            sequences = [s for first, last in held for s in range(first, last + 1)]
-            bury(state, turn, queue, group, sequences, Reason.REJECTED, error=command.reason, acquired=1)
         case Settlement.REJECT:
-            discard(turn, queue, group, held, Reason.REJECTED)
+            turn_down(state, turn, queue, group, held, command.reason)
 
 
 def _after_settling(turn: Turn, consumer: Consumer) -> None:

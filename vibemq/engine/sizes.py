@@ -87,6 +87,18 @@ class Sizes:
         """Estimated bytes of the messages first … last."""
         return self._bytes_before(last + 1) - self._bytes_before(first)
 
+    def reach(self, first: int, last: int, size: int) -> int:
+        """The last sequence up to `last` such that first … it have at most about `size` bytes; `first` at least."""
+        target = self._bytes_before(first) + size
+        low, high = first, last
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._bytes_before(middle + 1) <= target:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def average(self) -> int:
         """Estimated bytes of one message, whichever."""
         if not self._firsts:
@@ -105,6 +117,11 @@ class Sizes:
         """The last sequence of the newest chunk that was published wholly at or before the instant; 0 if none."""
         index = bisect_right(self._tos, instant)
         return self._lasts[index - 1] if index else 0
+
+    def first_after(self, instant: int) -> int | None:
+        """The first sequence of the oldest chunk that has something published at or after the instant."""
+        index = bisect_left(self._tos, instant)
+        return self._firsts[index] if index < len(self._firsts) else None
 
     def next_at(self, sequence: int) -> int | None:
         """When the first chunk that reaches beyond `sequence` was complete."""

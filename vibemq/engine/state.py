@@ -14,7 +14,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
 from vibemq.model.records import Record
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import Run, RunSet
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +24,20 @@ class Open:
     records: list[Record]
     gated: list[Effect]
     added: list[Added]
+    moved: list[tuple[Queue, list[Run]]]
     waits: list[Wait] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The last committed version of one application."""
+
+    version: int
+    decided_at: int
+    stages: list[int]
+    """queue_id of each committed stage, in order; those that are gone have been moved whole."""
+    tag: str = ""
+    """The application's own note."""
 
 
 @dataclass(slots=True)
@@ -42,7 +55,12 @@ class State:
         self.new_id = new_id
         self.now = 0
         self.queues: dict[str, Queue] = {}
+        self.stages: dict[str, Queue] = {}
+        """Hidden queues that hold what transactions have staged; by name, and nowhere shown as queues."""
         self.queues_by_id: dict[int, Queue] = {}
+        """Stages too."""
+        self.transactions: dict[str, Transaction] = {}
+        """By application."""
         self.graves: dict[int, int] = {}
         """queue_id -> dead letters of a deleted queue."""
         self.sessions: dict[int, SessionState] = {}

@@ -30,12 +30,22 @@ def subscribe(state: State, turn: Turn, command: Subscribe) -> None:
         _configure(state, existing, command)
         existing.active = True
     else:
+        _check_handed_out(queue, name)
         group, new = group_for(state, turn, queue, name, command.start, command.start_sequence)
         group.consumers.append(_consumer(state, queue, group, command))
     group.consumers_changed()
     turn.touch(queue, group)
     need = Durability.STRONG if created else (durable_need(queue) if new else Durability.TRANSIENT)
     turn.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
+
+
+def _check_handed_out(queue: Queue, name: str | None) -> None:
+    group = queue.groups.get(name) if name is not None else None
+    if group is not None and group.cursor is not None:
+        raise InvalidOptions(
+            f"group {name!r} of queue {queue.name!r} is a cursor, which is read by ranges and handed no messages; "
+            "subscribe with another group"
+        )
 
 
 def _may_return(consumer: Consumer, command: Subscribe) -> bool:

@@ -2,6 +2,7 @@
 
 from heapq import heappop
 
+from vibemq.engine.cursors import next_alarm_of, see_to_cursors
 from vibemq.engine.dedup import prune
 from vibemq.engine.dispatch import record_spent
 from vibemq.engine.expiry import expire
@@ -46,6 +47,7 @@ def see_to(state: State, turn: Turn, queue: Queue) -> None:
         trim_oldest(turn, queue)
     if queue.log is not None:
         trim_log(state, turn, queue)
+    see_to_cursors(turn, queue)
     if queue.parked:
         unpark(state, turn, queue)
     prune(queue, turn.now)
@@ -73,6 +75,8 @@ def _arm_next(state: State, turn: Turn, queue: Queue) -> None:
             at = min(at, due)
         if group.spent:
             at = min(at, group.spent[0][0])
+        if group.cursor is not None:
+            at = min(at, next_alarm_of(group.cursor, turn.now))
         for consumer in group.consumers:
             at = min(at, consumer.held.earliest)
     if queue.dedup_order:

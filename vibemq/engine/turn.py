@@ -8,7 +8,7 @@ from vibemq.engine.queue import Added, Queue
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
 from vibemq.model.options import Durability
-from vibemq.model.records import HandedOut, MessageExtra, MessagesAdded, Record, Settled
+from vibemq.model.records import CursorChanged, HandedOut, MessageExtra, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
 from vibemq.model.runs import Run
 
@@ -42,6 +42,7 @@ class Turn:
         "effects",
         "freed",
         "gated",
+        "moved",
         "now",
         "records",
         "waits",
@@ -54,6 +55,8 @@ class Turn:
         self.gated: list[Effect] = []
         self.durability = Durability.TRANSIENT
         self.added: list[Added] = []
+        self.moved: list[tuple[Queue, list[Run]]] = []
+        """Bundles taken out of their stages."""
         self.waits: list[Wait] = []
         """Answers that wait for earlier outcomes."""
         self.dirty: dict[Group, Queue] = {}
@@ -108,6 +111,11 @@ class Turn:
                 gathered[-1] = (gathered[-1][0], run[1])
             else:
                 gathered.append(run)
+
+    def note_cursor(self, queue: Queue, group: Group, need: Durability) -> None:
+        """What is known of the group's cursor now."""
+        assert group.cursor is not None
+        self.note(CursorChanged(queue.queue_id, group.group_id, group.cursor.facts(group.epoch)), need)
 
     def note_handed_out(self, queue: Queue, group: Group, runs: list[Run]) -> None:
         # What is handed out from here on may have been in flight before: its settlement belongs after this record.

@@ -21,6 +21,7 @@ from vibemq.model.records import (
     GroupMoved,
     HandedOut,
     MessagesAdded,
+    Reason,
     Record,
     Returned,
     Settled,
@@ -59,11 +60,7 @@ def _take_out_visible(turn: Turn, added: Added) -> None:
     if queue.log is not None:
         queue.log.remove(first, last)
     for group in queue.groups.values():
-        lost = group.take_waiting(first, last)
-        for consumer in group.consumers:
-            held = consumer.held.take(first, last)
-            group.in_flight -= run_count(held)
-            lost = lost + held
+        lost = group.take_waiting(first, last) + group.take_held(first, last)
         _forget_spent(group, RunSet([(first, last)]))
         group.forget_history(lost)
         group.tally.dropped += run_count(lost)
@@ -93,7 +90,7 @@ def _without(record: Record, holes: Holes) -> Record | None:
     match record:
         case MessagesAdded():
             return None
-        case DeadRemoved(replayed=True):
+        case DeadRemoved(replayed=True) | Dropped(reason=Reason.COMMITTED):
             return None
         case Settled() | HandedOut() | Dropped() if record.queue_id in holes:
             runs = _minus(record.runs, holes[record.queue_id])

@@ -208,6 +208,119 @@ class SeekGroup:
 
 
 @dataclass(slots=True)
+class JoinCursor:
+    """Take over a cursor, made if missing: its epoch goes up. Reply: `CursorInfo`, durable."""
+
+    session: int
+    token: Any
+    queue: str
+    group: str
+    start: StartAt = StartAt.BEGINNING
+    """Only for a group that does not exist yet."""
+    start_sequence: int = 0
+    owner: str = ""
+    hold_ms: int | None = None
+    """None = as it was; 0 for a new group."""
+    max_lag_ms: int | None = None
+    max_lag_bytes: int | None = None
+    incarnation: str | None = None
+    take_over: bool = True
+    """False: an operator sets limits of an existing cursor; its owner goes on."""
+
+
+@dataclass(slots=True)
+class CommitCursor:
+    """Everything below `sequence` is acknowledged; never goes back. Reply: `CursorInfo`."""
+
+    session: int
+    token: Any
+    queue: str
+    group: str
+    epoch: int
+    sequence: int
+    incarnation: str | None = None
+
+
+@dataclass(slots=True)
+class RejectAt:
+    """Dead-letter messages of a cursor, once each. Reply: `Rejected`."""
+
+    session: int
+    token: Any
+    queue: str
+    group: str
+    rejects: list[tuple[int, str]]
+    """(sequence, error text)."""
+    epoch: int | None = None
+    incarnation: str | None = None
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """Dead-letter whole runs, and leave them out of every later fetch. Reply: `Rejected`."""
+
+    session: int
+    token: Any
+    queue: str
+    group: str
+    runs: list[Run]
+    incarnation: str | None = None
+
+
+@dataclass(slots=True)
+class Stage:
+    """Keep a piece of a transaction, invisible until it is committed. Reply: `Published` of the one bundle."""
+
+    session: int
+    token: Any
+    queue: str
+    """Where the messages shall go."""
+    app: str
+    version: int
+    stage: str
+    chunk: int
+    rows: Rows
+    """One row, whose payload is the bundle (see `vibemq.model.bundle`)."""
+
+
+@dataclass(slots=True)
+class DecideTransaction:
+    """Commit stages: from here on they will enter their queues. Reply: `Decided`, durable."""
+
+    session: int
+    token: Any
+    app: str
+    version: int
+    stages: list[str]
+    tag: str = ""
+    """The application's own note, kept with the decision."""
+
+
+@dataclass(slots=True)
+class MoveStaged:
+    """One bundle of a committed stage enters its queue. The server has read it. Reply: `Counted`."""
+
+    session: int
+    token: Any
+    stage: str
+    """Name of the stage's queue."""
+    sequence: int
+    """Of the bundle."""
+    queue: str
+    rows: Rows
+    extras: dict[int, MessageExtra] | None = None
+
+
+@dataclass(slots=True)
+class DropStages:
+    """Stages that are moved, aborted or too old. Committed ones that still hold something are left alone."""
+
+    session: int
+    token: Any
+    stages: list[str]
+
+
+@dataclass(slots=True)
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
@@ -278,6 +391,14 @@ Command = (
     | ListQueues
     | DeleteGroup
     | SeekGroup
+    | JoinCursor
+    | CommitCursor
+    | RejectAt
+    | Quarantine
+    | Stage
+    | DecideTransaction
+    | MoveStaged
+    | DropStages
     | ReplayDead
     | PurgeDead
     | CloseSession

@@ -1,12 +1,13 @@
 """What the engine answers: to be told to sessions once the outcome they belong to holds."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.runs import Run
+from vibemq.model.stored import Slice
 
 
 @dataclass(slots=True)
@@ -47,6 +48,114 @@ class GroupInfo:
     in_flight: int
     consumers: int
     epoch: int
+    cursor: bool = False
+    """Reads by ranges: nothing is handed out. `head` is then what it has acknowledged up to."""
+    owner: str = ""
+
+
+@dataclass(slots=True)
+class CursorInfo:
+    """A cursor as it is, for its owner and for operators."""
+
+    group: str
+    queue_id: int
+    incarnation: str
+    epoch: int
+    committed: int
+    head: int
+    """Everything below may be gone as far as this group is concerned."""
+    tail: int
+    backlog_messages: int
+    backlog_bytes: int
+    oldest_at: int
+    """published_at of the oldest message not acknowledged (to within its chunk); 0 when there is none."""
+    hold_ms: int
+    max_lag_ms: int
+    max_lag_bytes: int
+    expired: bool
+    joins: int
+    owner: str
+    lost: list[Run]
+    quarantined: list[Run]
+
+
+@dataclass(slots=True)
+class Rejected:
+    rejected: int
+    already: int
+    """Rejected or acknowledged before, or never this group's."""
+
+
+@dataclass(slots=True)
+class Decided:
+    duplicate: bool
+    """Nothing was changed: this version or a later one was committed before."""
+    stages: list[str]
+    """Names of the committed stages' queues that still hold something, in order."""
+    version: int = 0
+    """The last committed one."""
+    tag: str = ""
+    """Its note."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """How far a reader may go."""
+
+    end: int
+    messages: int
+    size: int
+    """Estimated bytes."""
+    tail: int
+
+
+@dataclass(slots=True)
+class Span:
+    """What a reader may be given of a range."""
+
+    queue_id: int
+    incarnation: str
+    wanted: list[Run]
+    """Must be there."""
+    allowed: list[Run]
+    """May be given if it is there."""
+    lost: list[Run] = field(default_factory=list)
+    quarantined: list[Run] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Rows of a range, on their way to a reader."""
+
+    columns: frozenset[str]
+    first: int
+    next: int
+    slices: list[Slice]
+    gaps: list[tuple[int, int, str]]
+    incarnation: str
+    priorities: dict[int, int] = field(default_factory=dict)
+    """Sequence -> priority, for those that are not normal."""
+    facts: list[list[Any]] | None = None
+    """Of dead letters, one for each row; the first is the letter's id."""
+
+    @property
+    def count(self) -> int:
+        return sum(part.rows.count for part in self.slices)
+
+    def only(self, count: int) -> "Fetched":
+        """The first `count` rows, fewer than there are; the others are for the next fetch."""
+        slices: list[Slice] = []
+        left = count
+        for part in self.slices:
+            taken = min(left, part.rows.count)
+            if taken:
+                slices.append(Slice(part.first_sequence, part.published_at, part.rows.slice(0, taken)))
+            left -= taken
+        if self.facts is not None:
+            return replace(self, slices=slices, facts=self.facts[:count], next=self.facts[count][0])
+        after = slices[-1].first_sequence + slices[-1].rows.count
+        gaps = [(first, last, why) for first, last, why in self.gaps if first < after]
+        return replace(self, slices=slices, gaps=gaps, next=after)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,8 @@ class Reason(IntEnum):
     PURGED = 5
     RETENTION = 6
     QUEUE_DELETED = 7
+    COMMITTED = 8
+    """A piece of a committed stage: its messages entered their queue in the same batch."""
 
 
 class MessageExtra(NamedTuple):
@@ -67,6 +69,24 @@ class DeadFacts(NamedTuple):
     failed: int
     first_failed_at: int
     dead_at: int
+
+
+class CursorFacts(NamedTuple):
+    """What is kept of a group that reads by ranges, beside its head: docs/spec/cursor.md."""
+
+    epoch: int
+    committed: int
+    """Everything below it is acknowledged; held back from there down to the group's head."""
+    hold_ms: int
+    max_lag_ms: int
+    max_lag_bytes: int
+    expired: bool
+    joins: int
+    """Since the last progress."""
+    owner: str
+    lost: tuple[Run, ...] = ()
+    """At or above `committed`, gone before the group read them."""
+    quarantined: tuple[Run, ...] = ()
 
 
 @dataclass(slots=True)
@@ -132,6 +152,15 @@ class GroupMoved:
 
 
 @dataclass(slots=True)
+class CursorChanged:
+    """The group is a cursor, and this is what is known of it now."""
+
+    queue_id: int
+    group_id: int
+    facts: CursorFacts
+
+
+@dataclass(slots=True)
 class MessagesAdded:
     """Consecutive new messages; `extras` maps an index in `rows` to what is special about that message."""
 
@@ -193,6 +222,24 @@ class DeadRemoved:
     replayed: bool = False
 
 
+@dataclass(slots=True)
+class TransactionDecided:
+    """The stages (queues of their own) will enter their queues, whatever happens from here on."""
+
+    app: str
+    version: int
+    decided_at: int
+    stages: list[int]
+    """queue_id of each stage, in order; those of earlier decisions that are not empty yet come first."""
+    tag: str = ""
+    """The application's own note, told to whoever commits the same version again."""
+
+
+@dataclass(slots=True)
+class TransactionsForgotten:
+    apps: list[str]
+
+
 Record = (
     QueueCreated
     | QueueChanged
@@ -201,6 +248,7 @@ Record = (
     | GroupRenamed
     | GroupDeleted
     | GroupMoved
+    | CursorChanged
     | MessagesAdded
     | HandedOut
     | Returned
@@ -208,4 +256,6 @@ Record = (
     | Dropped
     | DeadLettered
     | DeadRemoved
+    | TransactionDecided
+    | TransactionsForgotten
 )

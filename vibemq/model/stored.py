@@ -12,7 +12,7 @@ settled it, while it is in `dead`, or, with log retention, until it is dropped.
 from dataclasses import dataclass, field
 
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import Attempts, DeadFacts
+from vibemq.model.records import Attempts, CursorFacts, DeadFacts
 from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
@@ -27,6 +27,19 @@ class StoredGroup:
     taken: RunSet = field(default_factory=RunSet)
     pending: RunSet = field(default_factory=RunSet)
     attempts: dict[int, Attempts] = field(default_factory=dict)
+    cursor: CursorFacts | None = None
+    """Of a group that reads by ranges instead of being handed messages."""
+
+
+@dataclass(slots=True)
+class StoredTransaction:
+    """The last committed version of one application."""
+
+    version: int
+    decided_at: int
+    stages: list[int]
+    """queue_id of each committed stage; those that are gone have been moved whole."""
+    tag: str = ""
 
 
 @dataclass(slots=True)
@@ -77,6 +90,8 @@ class StoredState:
     """Of the last applied batch."""
     instant: int = 0
     """The latest instant any record carried; time never goes back behind it."""
+    transactions: dict[str, StoredTransaction] = field(default_factory=dict)
+    """By application."""
 
 
 @dataclass(slots=True)

@@ -64,7 +64,20 @@ class Goodbye:
     """The peer said it leaves: the server closes the session as `clean` once everything before is answered."""
 
 
-Request = Command | Authenticate | Admin | Goodbye
+@dataclass(slots=True)
+class Ask:
+    """A request of a reader by range or of a transaction (docs/spec/cursor.md); the queue decides who may.
+
+    Answered by a `Reply` effect with the same token: something JSON-ready, a `Fetched`, or an error of the family.
+    """
+
+    token: Any
+    verb: str
+    queue: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+Request = Command | Authenticate | Admin | Ask | Goodbye
 
 
 @dataclass(frozen=True, slots=True)

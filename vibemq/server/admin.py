@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vibemq.errors import InvalidPayload, MessageNotFound, QueueNotFound, StorageDamaged, UnknownCommand
-from vibemq.model.commands import PurgeDead, ReplayDead
-from vibemq.model.rows import Rows
+from vibemq.model.commands import PurgeDead
 from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter
 from vibemq.server.clock import Clock
@@ -21,8 +20,8 @@ from vibemq.server.letters import (
     limit_of,
     message_json,
     number_of,
-    replay_extra,
-    replay_row,
+    origins,
+    replay,
     text_of,
 )
 from vibemq.server.reading import read_piece
@@ -128,13 +127,7 @@ class Admin:
         return {"count": replayed, "next": last, "done": done}
 
     async def _replay_to(self, queue: str, letters: list[DeadLetter]) -> int:
-        ids = [letter.facts.dead_id for letter in letters]
-        rows = Rows.of([replay_row(letter) for letter in letters])
-        extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
-        origins = _origins(letters)
-        counted = await self._inner.ask(
-            lambda session, token: ReplayDead(session, token, queue, ids, rows, extras or None, origins)
-        )
+        counted = await self._inner.ask(lambda session, token: replay(session, token, queue, letters))
         return int(counted.count)
 
     async def _purge(self, arguments: Arguments) -> dict[str, Any]:
@@ -150,8 +143,8 @@ class Admin:
         return {"count": purged, "next": last, "done": done}
 
     async def _purge_ids(self, ids: list[int], letters: list[DeadLetter]) -> int:
-        origins = _origins(letters)
-        counted = await self._inner.ask(lambda session, token: PurgeDead(session, token, ids, origins))
+        known = origins(letters)
+        counted = await self._inner.ask(lambda session, token: PurgeDead(session, token, ids, known))
         return int(counted.count)
 
     async def _readable(self, ids: list[int]) -> list[DeadLetter]:
@@ -233,11 +226,6 @@ def _first_of(runs: Iterable[Run], start: int, limit: int) -> list[Run]:
             chosen.append((low, high))
             limit -= high - low + 1
     return chosen
-
-
-def _origins(letters: list[DeadLetter]) -> dict[int, int]:
-    """dead_id -> queue_id, for the queues' counts."""
-    return {letter.facts.dead_id: letter.queue_id for letter in letters}
 
 
 def _origin_is_gone(queues: list[str]) -> QueueNotFound:

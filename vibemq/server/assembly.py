@@ -15,13 +15,16 @@ from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
 from vibemq.server.admin import Admin
+from vibemq.server.asks import AskDesk
 from vibemq.server.authority import Authority
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.committer import Committer
 from vibemq.server.contracts import QueueEngine
+from vibemq.server.cursors import Cursors
 from vibemq.server.declared import declare
 from vibemq.server.errands import Errands
+from vibemq.server.fetching import Fetching
 from vibemq.server.health import Condition
 from vibemq.server.inner import INNER_SESSION, InnerSession
 from vibemq.server.keeper import Keeper
@@ -31,7 +34,9 @@ from vibemq.server.roster import Roster
 from vibemq.server.shell import Shell
 from vibemq.server.store import Store
 from vibemq.server.ticker import Ticker
+from vibemq.server.transactions import Transactions
 from vibemq.server.turn import Turn
+from vibemq.server.waiters import Waiters
 from vibemq.storage.interface import Plugin
 
 Reports = Mapping[str, Callable[[], Awaitable[Any]]]
@@ -45,6 +50,7 @@ class Assembly:
     shell: Shell
     keeper: Keeper
     inner: InnerSession
+    waiters: Waiters
 
 
 def new_id() -> str:
@@ -125,6 +131,8 @@ async def assemble(
     )
     inner = InnerSession(lambda commands: committer.submit(engine.handle(commands, clock.now())))
     switchboard.connect(INNER_SESSION, inner.take)
+    waiters = Waiters(engine.readers.tail)
+    transactions = Transactions(engine, store, inner)
     shell = Shell(
         loop=asyncio.get_running_loop(),
         engine=engine,
@@ -139,10 +147,11 @@ async def assemble(
         limits=settings.limits,
         metrics=metrics,
         admin=Admin(engine, store, inner, clock, reports(store, roster)),
+        asks=AskDesk(authority, Cursors(engine, store, inner, waiters), Fetching(engine, store, inner), transactions),
         errands=errands,
         fatal=fatal,
     )
-    turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine]
+    turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine, waiters.look]
     keeper = Keeper(
         store=store,
         roster=roster,
@@ -150,8 +159,9 @@ async def assemble(
         condition=condition,
         limits=settings.limits,
         decide=shell.decide,
+        chores=transactions.tidy,
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
     await declare(settings.queues, inner, defaults=queue_defaults, durable=plugin.durable)
-    return Assembly(engine, shell, keeper, inner)
+    return Assembly(engine, shell, keeper, inner, waiters)

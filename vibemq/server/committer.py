@@ -188,7 +188,7 @@ class Committer:
             self._weak_timer.cancel()
             self._weak_timer = None
         if not self._dead and self._flushed_appends < self._appends:
-            await self._store.begin_sync()
+            await self._store.sync()
 
     def _appended_aside(self, steps: list[Step], done: "asyncio.Future[tuple[int, StorageFull | None]]") -> None:
         self._appending = False
@@ -280,20 +280,19 @@ class Committer:
         covers, steps = self._appends, self._awaiting_flush
         self._awaiting_flush = []
         begun = self._loop.time()
-        self._store.begin_sync().add_done_callback(lambda done: self._flushed(covers, steps, begun, done))
+        self._store.begin_sync(lambda error: self._flushed(covers, steps, begun, error))
 
-    def _flushed(self, covers: int, steps: list[Step], begun: float, done: "asyncio.Future[int]") -> None:
+    def _flushed(self, covers: int, steps: list[Step], begun: float, error: BaseException | None) -> None:
         self._flushing = False
-        if done.cancelled():
-            return
         try:
-            done.result()
+            if error is not None:
+                raise error
             self._metrics.fsync_seconds.observe(self._loop.time() - begun)
             self._flushed_appends = covers
             for step in steps:
                 self._tell(step)
-        except Exception as error:
-            self._fail(error)
+        except Exception as failure:
+            self._fail(failure)
         self._flush_if_asked()
         self._note_idle()
         self._wake()

@@ -17,7 +17,7 @@ from typing import Any, cast
 from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError
 from vibemq.model.commands import Command, ListQueues, SetFlow, Settle, Settlement, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
-from vibemq.protocols.session import Admin, Authenticate, Goodbye, Principal, Request, Session
+from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, Session
 from vibemq.server.guard import Guard
 from vibemq.server.lanes import Lane
 from vibemq.server.outbox import Outbox
@@ -178,6 +178,9 @@ class Connection(asyncio.Protocol):
                 shell.authenticate(self, request)
             elif isinstance(request, Admin):
                 shell.administer(self, request)
+            elif isinstance(request, Ask):
+                self._decide(batch)
+                shell.ask(self, request)
             elif isinstance(request, Goodbye):
                 self._decide(batch)
                 self._leave(clean=True)

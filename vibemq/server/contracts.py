@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
+from vibemq.engine.readers import Readers
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
 from vibemq.model.effects import Outcome, QueueInfo
@@ -32,5 +33,8 @@ class QueueEngine(Protocol):
 
     @property
     def retired_counters(self) -> Counter[str]: ...
+
+    @property
+    def readers(self) -> Readers: ...
 
     def waiting_runs(self, queue: str, limit: int) -> list[Run]: ...

@@ -1,8 +1,8 @@
-"""Housekeeping, about once a second: storage maintenance, watermarks, slow readers, the clock."""
+"""Housekeeping, about once a second: storage maintenance, watermarks, slow readers, the clock, unfinished chores."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
@@ -55,6 +55,7 @@ class Keeper:
         condition: Condition,
         limits: Limits,
         decide: Callable[[Sequence[Command]], None],
+        chores: Callable[[], Awaitable[None]],
         fatal: Callable[[BaseException], None],
     ) -> None:
         self._store = store
@@ -63,6 +64,7 @@ class Keeper:
         self._condition = condition
         self._limits = limits
         self._decide = decide
+        self._chores = chores
         self._fatal = fatal
         self._scope = anyio.CancelScope()
 
@@ -86,6 +88,7 @@ class Keeper:
             await self._store.maintain()
             self._condition.storage = await self._store.call(self._store.provider.stats)
             self._condition.memory_bytes = resident_bytes()
+            await self._chores()
         except StorageFailed as error:
             self._fatal(error)
             return

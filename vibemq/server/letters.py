@@ -1,14 +1,15 @@
 """Messages and dead letters as an operator sees them: JSON-ready values, filters, and rows made ready for a replay."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vibemq.errors import InvalidOptions, InvalidPayload
+from vibemq.model.commands import ReplayDead
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.records import MessageExtra, Reason
-from vibemq.model.rows import RowView, pack_row
+from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import DeadLetter
 
 REPLAY_OF = "vibemq-replay-of"
@@ -147,6 +148,19 @@ def replay_count(headers: Mapping[str, str]) -> int:
     """How often this message has been replayed before; the header came from outside and may be anything."""
     text = headers.get(REPLAY_COUNT, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def replay(session: int, token: Any, queue: str, letters: Sequence[DeadLetter]) -> ReplayDead:
+    """The letters, as they enter the queue again."""
+    rows = Rows.of([replay_row(letter) for letter in letters])
+    extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
+    ids = [letter.facts.dead_id for letter in letters]
+    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters))
+
+
+def origins(letters: Sequence[DeadLetter]) -> dict[int, int]:
+    """dead_id -> queue_id, for the queues' counts."""
+    return {letter.facts.dead_id: letter.queue_id for letter in letters}
 
 
 def replay_row(letter: DeadLetter) -> bytes:

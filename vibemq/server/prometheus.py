@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from vibemq._version import __version__
-from vibemq.model.effects import QueueInfo
+from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.server.health import Report
 from vibemq.server.metrics import BUCKETS_S, Histogram
 
@@ -46,6 +46,18 @@ def _by_queue(queues: list[QueueInfo], read: Callable[[QueueInfo], float]) -> Sa
         yield {"queue": OTHER}, sum(read(queue) for queue in queues if queue.name not in names)
     for queue in shown:
         yield {"queue": queue.name}, read(queue)
+
+
+def _by_cursor(read: Callable[[GroupInfo], float]) -> Callable[[Report], Samples]:
+    """Of the groups that read by ranges: those that lag most when there are too many to show."""
+
+    def samples(report: Report) -> Samples:
+        found = [(queue.name, group) for queue in report.queues() for group in queue.groups if group.cursor]
+        found.sort(key=lambda pair: pair[1].waiting, reverse=True)
+        for name, group in found[:QUEUES_MAX]:
+            yield {"queue": name, "group": group.name}, read(group)
+
+    return samples
 
 
 def _oldest_age(report: Report) -> Samples:
@@ -98,6 +110,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("vibemq_queue_dead", "gauge", "Dead letters of the queue.", _gauged(lambda q: q.dead)),
     Metric("vibemq_queue_consumers", "gauge", "Consumers of the queue.", _gauged(lambda q: q.consumers)),
     Metric("vibemq_queue_oldest_message_age_seconds", "gauge", "Age of the oldest waiting message.", _oldest_age),
+    Metric("vibemq_group_backlog", "gauge", "Messages a cursor has not acknowledged.", _by_cursor(lambda g: g.waiting)),
+    Metric("vibemq_group_committed", "gauge", "Up to where a cursor has acknowledged.", _by_cursor(lambda g: g.head)),
+    Metric("vibemq_group_epoch", "gauge", "How often a cursor was taken over.", _by_cursor(lambda g: g.epoch)),
     Metric("vibemq_connections", "gauge", "Open connections.", lambda r: _labelled("protocol", r.connections())),
     _shell("vibemq_connections_accepted_total", "Connections accepted.", "connections_accepted"),
     _shell("vibemq_connections_rejected_total", "Connections refused.", "connections_rejected"),

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from anyio import CapacityLimiter, to_thread
 
 from vibemq.config import Limits
-from vibemq.errors import AuthError, AuthFailed, RateLimited, StorageFailed, VibeMQError
+from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
 from vibemq.model.commands import CloseSession, Command
 from vibemq.model.effects import Reply
-from vibemq.protocols.session import Admin, Authenticate
+from vibemq.protocols.session import Admin, Ask, Authenticate, Principal
 from vibemq.server.authority import Action, Authority
 from vibemq.server.clock import Clock
 from vibemq.server.committer import Committer
@@ -38,6 +38,10 @@ BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 PENDING_MAX = 32
 
 
+class Desk(Protocol):
+    async def answer(self, principal: Principal | None, ask: Ask) -> object: ...
+
+
 class AdminDesk(Protocol):
     async def answer(self, verb: str, arguments: dict[str, object]) -> object: ...
 
@@ -57,6 +61,7 @@ class Shell:
     limits: Limits
     metrics: Metrics
     admin: AdminDesk
+    asks: Desk
     errands: Errands
     fatal: Callable[[BaseException], None]
     paused: "set[Connection]" = field(default_factory=set)
@@ -122,6 +127,47 @@ class Shell:
         log.warning("authentication failed", extra={**fields, "user": request.username})
         connection.session.refused(request.token, error)
 
+    # -- readers by range, transactions -----------------------------------------------------------------------------
+
+    def ask(self, connection: "Connection", request: Ask) -> None:
+        if connection.pending >= PENDING_MAX:
+            self._turn_away(connection, request)
+            return
+        connection.pending += 1
+        self.errands.begin(self._ask, connection, request)
+
+    async def _ask(self, connection: "Connection", request: Ask) -> None:
+        await self._serve(connection, request, self.asks.answer(connection.principal, request), {})
+
+    async def _serve(
+        self, connection: "Connection", request: Ask | Admin, answer: Awaitable[object], fields: dict[str, str]
+    ) -> object:
+        """Wait for the answer, whatever it is, and tell it; the answer, or the error that was told."""
+        result: object
+        try:
+            result = await answer
+        except StorageFailed as error:
+            self.fatal(error)
+            result = error
+        except VibeMQError as error:
+            self.metrics.not_authorized += isinstance(error, NotAuthorized)
+            result = error
+        except Exception:
+            log.exception("%s failed", request.verb, extra={**fields, "remote": connection.host})
+            self.metrics.errors += 1
+            result = VibeMQError("the broker could not do this; its log says why")
+        finally:
+            connection.pending -= 1
+        if not connection.ending:
+            connection.lane.tell([Reply(connection.number, request.token, result)])
+        connection.wake()
+        return result
+
+    def _turn_away(self, connection: "Connection", request: Ask | Admin) -> None:
+        self.metrics.rate_limited += 1
+        busy = f"{PENDING_MAX} requests of this connection are under way; wait for an answer"
+        connection.session.refused(request.token, RateLimited(busy))
+
     # -- operators --------------------------------------------------------------------------------------------------
 
     def administer(self, connection: "Connection", request: Admin) -> None:
@@ -131,9 +177,7 @@ class Shell:
             connection.session.refused(request.token, self.authority.refusal(principal, Action.ADMIN, ""))
             return
         if connection.pending >= PENDING_MAX:
-            self.metrics.rate_limited += 1
-            busy = f"{PENDING_MAX} admin requests of this connection are under way; wait for an answer"
-            connection.session.refused(request.token, RateLimited(busy))
+            self._turn_away(connection, request)
             return
         connection.pending += 1
         self.errands.begin(self._administer, connection, request)
@@ -141,23 +185,10 @@ class Shell:
     async def _administer(self, connection: "Connection", request: Admin) -> None:
         principal = connection.principal
         fields = {"event": "admin", "verb": request.verb, "user": principal.name if principal else ""}
-        result: object
-        try:
-            async with self._admin_slots:
-                result = await self.admin.answer(request.verb, request.arguments)
-            log.info("admin %s: done", request.verb, extra={**fields, "remote": connection.host})
-        except StorageFailed as error:
-            self.fatal(error)
-            result = error
-        except VibeMQError as error:
-            log.info("admin %s: %s", request.verb, error, extra={**fields, "remote": connection.host})
-            result = error
-        except Exception:
-            log.exception("admin %s failed", request.verb, extra=fields)
-            self.metrics.errors += 1
-            result = VibeMQError("the broker could not do this; its log says why")
-        finally:
-            connection.pending -= 1
-        if not connection.ending:
-            connection.lane.tell([Reply(connection.number, request.token, result)])
-        connection.wake()
+        result = await self._serve(connection, request, self._in_turn(request), fields)
+        said = result if isinstance(result, VibeMQError) else "done"
+        log.info("admin %s: %s", request.verb, said, extra={**fields, "remote": connection.host})
+
+    async def _in_turn(self, request: Admin) -> object:
+        async with self._admin_slots:
+            return await self.admin.answer(request.verb, request.arguments)

@@ -22,6 +22,7 @@ async def drain(parts: Assembly, condition: Condition, listening: Sequence[Liste
     for place in listening:
         place.server.close()
     with anyio.move_on_after(timeout_ms / 1000):
+        parts.waiters.wake_all()
         for connection in shell.roster:
             connection.goodbye(REASON)
         await shell.roster.wait_until_empty()

@@ -1,7 +1,8 @@
 """Threads around a storage provider.
 
     storage thread   open, maintain, close; and append and read when the provider's append may wait for the disk
-    sync thread      sync: one flush at a time, beside everything else
+    sync thread      sync: one flush at a time, beside everything else; woken by a queue and heard on the loop, because
+                     a future on either side costs a lone message more than all the rest of the way
 
 A provider whose `blocking_append` is False is quick enough for the event loop and is called there: a hop to a thread
 and back costs more than the write, and the hop back waits for the interpreter lock.
@@ -10,6 +11,8 @@ and back costs more than the write, and the hop back waits for the interpreter l
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 from anyio import to_thread
@@ -17,6 +20,8 @@ from anyio import to_thread
 from vibemq.storage.interface import IStorageProvider
 
 Result = TypeVar("Result")
+Told = Callable[[BaseException | None], None]
+"""Hears how a flush ended."""
 
 
 class Store:
@@ -26,14 +31,23 @@ class Store:
         self.provider = provider
         self.blocking = provider.blocking_append
         self._storage_thread = ThreadPoolExecutor(1, "vibemq-storage")
-        self._sync_thread = ThreadPoolExecutor(1, "vibemq-sync")
+        self._flusher = Flusher(provider)
 
     def begin(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Run in the storage thread, behind what was begun before."""
         return asyncio.get_running_loop().run_in_executor(self._storage_thread, work)
 
-    def begin_sync(self) -> "asyncio.Future[int]":
-        return asyncio.get_running_loop().run_in_executor(self._sync_thread, self.provider.sync)
+    def begin_sync(self, told: Told) -> None:
+        """Flush beside the loop; `told` is called on it at the end, with what `sync` has raised or None."""
+        self._flusher.begin(told)
+
+    async def sync(self) -> None:
+        """The same, for whoever can wait."""
+        ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self.begin_sync(lambda error: None if ended.done() else ended.set_result(error))
+        error = await ended
+        if error is not None:
+            raise error
 
     async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run one short verb where the provider wants to be called."""
@@ -58,4 +72,39 @@ class Store:
     def abandon(self) -> None:
         """End the threads without another word to the provider; its outcome is unknown."""
         self._storage_thread.shutdown(wait=False, cancel_futures=True)
-        self._sync_thread.shutdown(wait=False, cancel_futures=True)
+        self._flusher.end()
+
+
+class Flusher:
+    """The sync thread; it starts with the first flush."""
+
+    def __init__(self, provider: IStorageProvider) -> None:
+        self._provider = provider
+        self._asked: SimpleQueue[tuple[asyncio.AbstractEventLoop, Told] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._ended = False
+
+    def begin(self, told: Told) -> None:
+        if self._thread is None:
+            # It waits for nobody at the interpreter's end: a disk may never answer.
+            self._thread = Thread(target=self._run, name="vibemq-sync", daemon=True)
+            self._thread.start()
+        self._asked.put((asyncio.get_running_loop(), told))
+
+    def end(self) -> None:
+        """Whoever waits for a flush now is told nothing."""
+        self._ended = True
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None and not self._ended:
+            loop, told = asked
+            error: BaseException | None = None
+            try:
+                self._provider.sync()
+            except BaseException as failure:
+                error = failure
+            try:
+                loop.call_soon_threadsafe(told, error)
+            except RuntimeError:
+                return  # The loop has been closed meanwhile; there is nobody to tell.

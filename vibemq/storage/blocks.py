@@ -4,12 +4,12 @@
             stretches: (first_sequence u64, rows u32, published_at u64) ...
             row lengths: row count x u32
             row data, joined
-    info    last_sequence u64 | row count u32 | bytes of row data u64
+    info    last_sequence u64 | row count u32 | bytes of row data u64 | checksum of the block's value u32
 
 A stretch is a run of consecutive sequences with one publishing instant: sequences between stretches are holes. A block
 holds up to BLOCK_BYTES of rows (or one bigger row) and is stored under its first sequence, whole and sealed; its info
-stands under the same key in a table of its own, so that upkeep need not read the block. Blocks of a queue never
-overlap.
+stands under the same key in a table of its own, so that upkeep need not read the block, and vouches for it: an older
+block under the same key is refused. Blocks of a queue never overlap.
 
 A dead letter's row stays in its block: moving to the DLQ copies no body, the state's `dead` set keeps it alive.
 
@@ -27,7 +27,7 @@ from vibemq.model.rows import Rows, join_rows
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage import keys
-from vibemq.storage.encoding import GARBAGE, seal, unseal
+from vibemq.storage.encoding import GARBAGE, seal, seal_checksum, unseal
 from vibemq.storage.kv import KV
 from vibemq.storage.liveness import alive_runs
 
@@ -38,7 +38,7 @@ REWRITE_BELOW = 4
 
 _BLOCK = struct.Struct("!II")
 _STRETCH = struct.Struct("!QIQ")
-_INFO = struct.Struct("!QIQ")
+_INFO = struct.Struct("!QIQI")
 
 
 class BlockInfo(NamedTuple):
@@ -46,6 +46,7 @@ class BlockInfo(NamedTuple):
     last: int
     rows: int
     size: int
+    checksum: int
 
 
 # -- slices -------------------------------------------------------------------------------------------------------
@@ -170,10 +171,12 @@ def read_blocks(kv: KV, queue_id: int, first: int, last: int, max_bytes: int, *,
     Raises:
         StorageDamaged: names the queue and the sequences of the block that cannot be read.
     """
-    return list(limit(_parts(kv, queue_id, max(first, 0), min(last, SEQUENCE_MAX), name), max_bytes))
+    return list(limit(stored_parts(kv, queue_id, first, last, name), max_bytes))
 
 
-def _parts(kv: KV, queue_id: int, first: int, last: int, name: str) -> Iterator[Slice]:
+def stored_parts(kv: KV, queue_id: int, first: int, last: int, name: str) -> Iterator[Slice]:
+    """All stored rows of [first, last], ascending. Nothing may be written while it runs."""
+    first, last = max(first, 0), min(last, SEQUENCE_MAX)
     for info in block_infos(kv, queue_id, first, last):
         yield from clip(load_block(kv, queue_id, info, name), [(first, last)])
 
@@ -184,6 +187,8 @@ def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[S
     try:
         if value is None:
             raise ValueError("it is missing")
+        if seal_checksum(value) != info.checksum:
+            raise ValueError("it does not match the checksum in its info")
         return decode_block(unseal(key, value, kv.where))
     except GARBAGE as exc:
         raise StorageDamaged(
@@ -195,9 +200,11 @@ def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[S
 
 def put_block(kv: KV, queue_id: int, parts: Sequence[Slice]) -> BlockInfo:
     first, last = parts[0].first_sequence, last_of(parts[-1])
-    info = BlockInfo(first, last, sum(part.rows.count for part in parts), sum(part.rows.size for part in parts))
     key = keys.sequence_key(keys.BLOCK, queue_id, first)
-    kv.put(key, seal(key, encode_block(parts)))
+    value = seal(key, encode_block(parts))
+    count, size = sum(part.rows.count for part in parts), sum(part.rows.size for part in parts)
+    info = BlockInfo(first, last, count, size, seal_checksum(value))
+    kv.put(key, value)
     key = keys.sequence_key(keys.BLOCK_INFO, queue_id, first)
     kv.put(key, seal(key, _INFO.pack(*info[1:])))
     return info

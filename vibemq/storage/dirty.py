@@ -54,6 +54,7 @@ class Dirty:
         "left",
         "queues",
         "run_pages",
+        "transactions",
         "value_pages",
         "whole_groups",
         "whole_queues",
@@ -70,6 +71,8 @@ class Dirty:
         self.value_pages: set[PageKey] = set()
         self.dedup: dict[tuple[int, int], bool] = {}
         """(queue_id, sequence) -> True: it came, False: it went."""
+        self.transactions: set[str] = set()
+        """By application."""
         self.whole_queues: set[int] = set()
         """Everything of the queue is to be removed and what is left of it written anew."""
         self.whole_groups: set[tuple[int, int]] = set()

@@ -37,6 +37,8 @@ from vibemq.errors import StorageDamaged, VibeMQError
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,
+    CursorChanged,
+    CursorFacts,
     DeadFacts,
     DeadLettered,
     DeadRemoved,
@@ -55,6 +57,8 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TransactionDecided,
+    TransactionsForgotten,
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
@@ -67,6 +71,7 @@ _ADDED = struct.Struct("!IQQIIQ")
 _RUNS = struct.Struct("!III")
 _REMOVED = struct.Struct("!BI")
 _SEAL = struct.Struct("!BI")
+SEAL_BYTES = _SEAL.size
 
 U64_MAX = 2**64 - 1
 DEDUP_ID_BYTES_MAX = 0xFFFF
@@ -81,6 +86,11 @@ GARBAGE = (struct.error, ValueError, TypeError, KeyError, IndexError, OverflowEr
 def seal(key: bytes, body: bytes) -> bytes:
     """A value for `key`: version, checksum, body."""
     return _SEAL.pack(VERSION, google_crc32c.extend(google_crc32c.value(key), body)) + body
+
+
+def seal_checksum(value: bytes) -> int:
+    """The checksum that a sealed value claims. Raises one of GARBAGE."""
+    return int(_SEAL.unpack_from(value)[1])
 
 
 def unseal(key: bytes, value: bytes, where: str) -> bytes:
@@ -334,6 +344,44 @@ def _decode_dead_lettered(body: bytes) -> DeadLettered:
     return DeadLettered(queue_id, group_id, [load_facts(letter) for letter in letters])
 
 
+def _encode_cursor_changed(r: CursorChanged) -> bytes:
+    return dump_json([r.queue_id, r.group_id, dump_cursor(r.facts)])
+
+
+def _decode_cursor_changed(body: bytes) -> CursorChanged:
+    queue_id, group_id, facts = load_fields(body, int, int, list)
+    return CursorChanged(queue_id, group_id, load_cursor(facts))
+
+
+def _decode_transaction_decided(body: bytes) -> TransactionDecided:
+    app, version, decided_at, stages, tag = load_fields(body, str, int, int, list, str)
+    return TransactionDecided(app, version, decided_at, checked(stages, *[int] * len(stages)), tag)
+
+
+def _decode_transactions_forgotten(body: bytes) -> TransactionsForgotten:
+    (apps,) = load_fields(body, list)
+    return TransactionsForgotten(checked(apps, *[str] * len(apps)))
+
+
+def dump_cursor(facts: CursorFacts) -> list[Any]:
+    """A JSON array; its last two items are runs as pairs."""
+    return [*facts[:-2], [list(run) for run in facts.lost], [list(run) for run in facts.quarantined]]
+
+
+def load_cursor(values: Any) -> CursorFacts:
+    """From a JSON array. Raises ValueError."""
+    *plain, lost, quarantined = checked(values, int, int, int, int, int, bool, int, str, list, list)
+    facts = CursorFacts(*plain)
+    return facts._replace(lost=_load_runs(lost), quarantined=_load_runs(quarantined))
+
+
+def _load_runs(values: list[Any]) -> tuple[Run, ...]:
+    runs = [checked(pair, int, int) for pair in values]
+    if any(first > last for first, last in runs):
+        raise ValueError("a run ends before it starts")
+    return tuple((first, last) for first, last in runs)
+
+
 def load_attempts(values: Any) -> Attempts:
     """From a JSON array. Raises ValueError."""
     return Attempts(*checked(values, int, int, int, int, int, str))
@@ -359,6 +407,9 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     Dropped: (12, _encode_dropped),
     DeadLettered: (13, _encode_dead_lettered),
     DeadRemoved: (14, _encode_dead_removed),
+    CursorChanged: (15, _encode_cursor_changed),
+    TransactionDecided: (16, _plain("app", "version", "decided_at", "stages", "tag")),
+    TransactionsForgotten: (17, _plain("apps")),
 }
 
 _DECODERS: dict[int, Callable[[bytes], Record]] = {
@@ -376,4 +427,7 @@ _DECODERS: dict[int, Callable[[bytes], Record]] = {
     12: _decode_dropped,
     13: _decode_dead_lettered,
     14: _decode_dead_removed,
+    15: _decode_cursor_changed,
+    16: _decode_transaction_decided,
+    17: _decode_transactions_forgotten,
 }

@@ -89,8 +89,9 @@ class IStorageProvider(Protocol):
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         """Rows of the sequences in [first, last] that are stored, ascending, at least one if any, up to max_bytes.
 
-        Missing sequences are left out (slices break there). Appended rows are readable at once.
-        Raises StorageDamaged naming the queue and sequences when a checksum fails; nothing damaged is returned.
+        Sequences that nothing keeps any more may be left out (slices break there). Appended rows are readable at once.
+        Raises StorageDamaged naming the queue and sequences when a checksum fails, or when a message that must be there
+        has no row; nothing damaged is returned.
         """
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:

@@ -8,6 +8,7 @@ r       queue_id u32 | group_id u32 | kind u8 | page u64                a page o
 v       queue_id u32 | group_id u32 | kind u8 | page u64                a page of values
 c       queue_id u32 | first_sequence u64                               chunk
 u       queue_id u32 | sequence u64                                     dedup id
+t       application, UTF-8                                              its last committed transaction
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
 i       queue_id u32 | first_sequence u64                               what the block holds
@@ -23,12 +24,15 @@ RUN_PAGE = b"r"
 VALUE_PAGE = b"v"
 CHUNK = b"c"
 DEDUP = b"u"
+TRANSACTION = b"t"
 DEAD = b"d"
 DEAD_BY_MESSAGE = b"x"
 BLOCK_INFO = b"i"
 BLOCK = b"b"
 
 STATE_META = META + b"state"
+TALLY = META + b"tally"
+VERSION = META + b"version"
 
 _QUEUE = struct.Struct("!cI")
 _GROUP = struct.Struct("!cII")
@@ -53,6 +57,10 @@ def page_key(table: bytes, queue_id: int, group_id: int, kind: int, page: int) -
 def sequence_key(table: bytes, queue_id: int, sequence: int) -> bytes:
     """A key of `c`, `u`, `i` or `b`."""
     return _SEQUENCE.pack(table, queue_id, sequence)
+
+
+def transaction_key(app: str) -> bytes:
+    return TRANSACTION + app.encode()
 
 
 def dead_key(dead_id: int) -> bytes:

@@ -63,12 +63,17 @@ def write_dirty(kv: KV, state: StoredState, dirty: Dirty, *, volatile_dead: int 
     _write_pages(kv, state, dirty)
     _write_chunks(kv, state, dirty)
     _write_dedup(kv, state, dirty)
+    for app in dirty.transactions:
+        transaction = state.transactions.get(app)
+        body = None if transaction is None else values.pack_transaction(transaction)
+        _put_or_delete(kv, keys.transaction_key(app), body)
 
 
 def write_state(kv: KV, state: StoredState) -> None:
     """Write the whole state into an empty store (dead letters and blocks are not part of it)."""
     dirty = Dirty()
     dirty.whole_queues.update(state.queues)
+    dirty.transactions.update(state.transactions)
     write_dirty(kv, state, dirty)
 
 
@@ -304,6 +309,11 @@ def _load_dedup(state: StoredState, key: bytes, body: bytes) -> None:
     state.queues[queue_id].dedup[dedup_id] = (sequence, published_at)
 
 
+def _load_transaction(state: StoredState, key: bytes, body: bytes) -> None:
+    app = key[len(keys.TRANSACTION) :].decode()
+    state.transactions[app] = values.unpack_transaction(body)
+
+
 LOADERS: list[tuple[bytes, Loader]] = [
     (keys.META, _load_meta),
     (keys.QUEUE, _load_queue),
@@ -312,5 +322,6 @@ LOADERS: list[tuple[bytes, Loader]] = [
     (keys.VALUE_PAGE, _load_value_page),
     (keys.CHUNK, _load_chunk),
     (keys.DEDUP, _load_dedup),
+    (keys.TRANSACTION, _load_transaction),
 ]
 """In the order in which they must be read: groups belong to queues, pages to groups."""

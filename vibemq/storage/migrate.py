@@ -31,7 +31,7 @@ from vibemq.storage.kv import KV
 from vibemq.storage.lock import DirectoryLock
 from vibemq.storage.store_file import StoreInfo, newer_store, read_store_info, write_store_info
 
-VERSION_KEY = keys.META + b"version"
+VERSION_KEY = keys.VERSION
 _VERSION = struct.Struct("!I")
 
 

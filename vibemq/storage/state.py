@@ -20,6 +20,7 @@ from vibemq.model.options import Durability, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
     Attempts,
+    CursorChanged,
     DeadLettered,
     DeadRemoved,
     Dropped,
@@ -35,9 +36,11 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TransactionDecided,
+    TransactionsForgotten,
 )
 from vibemq.model.runs import Run
-from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
+from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, StoredTransaction
 from vibemq.storage import messages
 from vibemq.storage.dead import DeadEntry, DeadIndex, DeadTable
 from vibemq.storage.dirty import Dirty, RunKind, ValueKind
@@ -120,6 +123,8 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
             _dead_removed(state, record, dead, dirty)
         case QueueCreated() | QueueChanged() | QueueDeleted():
             _queue_record(state, record, dirty)
+        case TransactionDecided() | TransactionsForgotten():
+            _transaction_record(state, record, dirty)
         case _:
             _group_record(state, record, dirty)
 
@@ -170,7 +175,9 @@ def _change_options(queue: StoredQueue, record: QueueChanged, dirty: Dirty | Non
 
 
 def _group_record(
-    state: StoredState, record: GroupCreated | GroupRenamed | GroupDeleted | GroupMoved, dirty: Dirty | None
+    state: StoredState,
+    record: GroupCreated | GroupRenamed | GroupDeleted | GroupMoved | CursorChanged,
+    dirty: Dirty | None,
 ) -> None:
     queue = state.queues.get(record.queue_id)
     if queue is None or queue.deleted:
@@ -191,6 +198,9 @@ def _group_record(
     if isinstance(record, GroupRenamed):
         group.name, group.durable = record.name, record.durable
         return
+    if isinstance(record, CursorChanged):
+        group.epoch, group.cursor = record.facts.epoch, record.facts
+        return
     if dirty is not None:
         dirty.whole_groups.add(key)
     first = min(group.head, group.pending.first) if group.pending else group.head
@@ -209,6 +219,21 @@ def _move(group: StoredGroup, head: int, epoch: int) -> None:
     group.taken = type(group.taken)()
     group.pending = type(group.pending)()
     group.attempts.clear()
+
+
+def _transaction_record(
+    state: StoredState, record: TransactionDecided | TransactionsForgotten, dirty: Dirty | None
+) -> None:
+    apps = [record.app] if isinstance(record, TransactionDecided) else record.apps
+    if dirty is not None:
+        dirty.transactions.update(apps)
+    if isinstance(record, TransactionDecided):
+        kept = StoredTransaction(record.version, record.decided_at, list(record.stages), record.tag)
+        state.transactions[record.app] = kept
+        state.instant = max(state.instant, record.decided_at)
+        return
+    for app in apps:
+        state.transactions.pop(app, None)
 
 
 def _groups(state: StoredState, queue_id: int, group_id: int) -> tuple[StoredQueue | None, list[StoredGroup]]:

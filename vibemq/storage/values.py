@@ -2,7 +2,8 @@
 
     store       next_queue_id u64 | next_dead_id u64 | dead_count u64 | lsn u64 | instant u64
     queue       JSON [name, options, created_at, incarnation, next_sequence, next_group_id, deleted]
-    group       JSON [name, durable, head, epoch]
+    group       JSON [name, durable, head, epoch]; of a cursor also its facts, [the fields of CursorFacts]
+    transaction JSON [version, decided_at, [queue_id of each stage], tag]
     runs page   (first u64, last u64) ...
     expires, delayed page   (sequence within the page u16, instant u64) ...
     attempts page           JSON [[sequences], [[acquired, failed, first_failed_at, last_failed_at, due_at, error] ...]]
@@ -19,15 +20,19 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+import orjson
+
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.runs import Run
-from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
+from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState, StoredTransaction
 from vibemq.storage.dead import DeadEntry
 from vibemq.storage.dirty import VALUE_PAGE_SHIFT, ValueKind
 from vibemq.storage.encoding import (
     checked,
+    dump_cursor,
     dump_json,
     load_attempts,
+    load_cursor,
     load_facts,
     load_fields,
     pack_runs,
@@ -70,11 +75,25 @@ def unpack_queue(queue_id: int, body: bytes) -> StoredQueue:
 
 
 def pack_group(group: StoredGroup) -> bytes:
-    return dump_json([group.name, group.durable, group.head, group.epoch])
+    facts = [] if group.cursor is None else [dump_cursor(group.cursor)]
+    return dump_json([group.name, group.durable, group.head, group.epoch, *facts])
 
 
 def unpack_group(group_id: int, body: bytes) -> StoredGroup:
-    return StoredGroup(group_id, *load_fields(body, str, bool, int, int))
+    fields = orjson.loads(body)
+    cursor = load_cursor(fields.pop()) if isinstance(fields, list) and len(fields) == 5 else None
+    group = StoredGroup(group_id, *checked(fields, str, bool, int, int))
+    group.cursor = cursor
+    return group
+
+
+def pack_transaction(transaction: StoredTransaction) -> bytes:
+    return dump_json([transaction.version, transaction.decided_at, transaction.stages, transaction.tag])
+
+
+def unpack_transaction(body: bytes) -> StoredTransaction:
+    version, decided_at, stages, tag = load_fields(body, int, int, list, str)
+    return StoredTransaction(version, decided_at, checked(stages, *[int] * len(stages)), tag)
 
 
 def unpack_run_page(body: bytes) -> list[Run]:

@@ -7,6 +7,8 @@ from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
     Attempts,
+    CursorChanged,
+    CursorFacts,
     DeadFacts,
     DeadLettered,
     DeadRemoved,
@@ -25,6 +27,8 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TransactionDecided,
+    TransactionsForgotten,
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import runs_of
@@ -207,6 +211,8 @@ class Workload:
 
     def _rare(self, queue: StoredQueue, dead: DeadTable) -> Record | None:
         group = self._random.choice(list(queue.groups.values()))
+        if self._random.random() < 0.3:
+            return self._cursor_or_transaction(queue, group)
         verb = self._random.randrange(7)
         if verb <= 2:
             known = sorted(dead.entries)
@@ -224,6 +230,17 @@ class Workload:
         if self._random.random() < 0.5:
             return QueueDeleted(queue.queue_id)
         return QueueChanged(queue.queue_id, queue.options.with_changes(max_attempts=self._random.randint(1, 9)))
+
+    def _cursor_or_transaction(self, queue: StoredQueue, group: StoredGroup) -> Record:
+        app = f"app-{self._random.randrange(3)}"
+        verb = self._random.randrange(4)
+        if verb == 0:
+            return TransactionDecided(app, self._random.randrange(9), self.now, [queue.queue_id], "tag")
+        if verb == 1:
+            return TransactionsForgotten([app])
+        runs = ((group.head, group.head + 2),) if verb == 2 else ()
+        facts = CursorFacts(group.epoch + 1, group.head, 5, 0, 1 << 40, verb == 2, 1, "owner", runs, runs)
+        return CursorChanged(queue.queue_id, group.group_id, facts)
 
     def _some(self, items: list[int]) -> list[int]:
         return sorted(self._random.sample(items, self._random.randint(1, min(len(items), 12))))

@@ -27,6 +27,13 @@ def test_slices_hold_the_same_rows(parts: list[bytes], data: st.DataObject) -> N
     assert join_rows([rows.slice(0, start), rows.slice(start, len(parts))]) == rows
 
 
+def test_rows_that_do_not_add_up_can_be_told() -> None:
+    for lengths in ((0, 0, 0), (3, 3, 3), (1, 2, 3)):
+        rows = Rows(3, struct.pack("!3I", *lengths), bytes(50))
+        assert rows.offsets()[-1] == sum(lengths) != rows.size
+    assert Rows(0, b"", b"").slice(0, 0) == Rows(0, b"", b"")
+
+
 def test_an_index_beyond_the_end_is_refused() -> None:
     with pytest.raises(IndexError):
         Rows.of([b"a"])[1]

@@ -3,6 +3,7 @@
 import resource
 import struct
 from collections.abc import Hashable
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.proof import fuzz
 from tests.proof.contract import Budget
 from tests.proof.fuzz_child import as_json
 from tests.proof.fuzz_child import fuzz as run_fuzz
-from tests.proof.fuzz_engine import INPUT_BYTES_MAX, Broken, Engine, Mutator, Target, execute
+from tests.proof.fuzz_engine import INPUT_BYTES_MAX, SHORT_BYTES_MAX, Broken, Engine, Mutator, Target, execute
 from tests.proof.fuzz_targets import TARGETS, corpus
 
 
@@ -96,6 +97,38 @@ def test_a_method_counts_and_reports_with_what_repeats_it(tmp_path) -> None:
     assert "planted: IndexError" in finding.what
     with pytest.raises(IndexError):
         sized_text(bytes.fromhex(finding.repeat.rpartition(" ")[2]))
+
+
+def test_a_long_input_is_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    data = bytes(range(256)) * 40
+
+    def refuses_long_ones(data: bytes) -> Hashable:
+        if len(data) > 2_000:
+            raise KeyError("too long for it")
+        return None
+
+    planted = Target("planted", "a planted fault", refuses_long_ones, (), lambda: [data])
+    [finding] = fuzz.run(planted, Budget(10, 10, 3, tmp_path)).findings
+    option, path = finding.repeat.split()[-2:]
+    assert option == "--file"
+    assert Path(path).read_bytes() == data
+
+
+def test_most_inputs_are_short_and_some_are_not() -> None:
+    engine = Engine(target(len, size_max=1_000), [b"x" * 900, b"short"], seed=3)
+    sizes = [len(data) for data, _ in zip(engine._inputs(), range(2_000), strict=False)]
+    assert sum(size <= SHORT_BYTES_MAX for size in sizes) > 1_700
+    assert sum(SHORT_BYTES_MAX < size <= 1_000 for size in sizes) > 50
+
+
+def test_thousands_of_payloads_that_are_no_json_are_judged_in_time() -> None:
+    execute(TARGETS["native-json"], b"[\0" * (INPUT_BYTES_MAX // 2))
+
+
+def test_every_decoder_gets_its_million() -> None:
+    for planned in TARGETS.values():
+        assert planned.torture_cases >= 1_000_000 or not planned.is_decoder
 
 
 def test_what_a_child_tells_is_what_it_counted() -> None:

@@ -1,10 +1,16 @@
+"""The proof of the proof: mutants fit, the copy is what runs, and only the harm that a mutant does catches it."""
+
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.proof import mutants
+from tests.proof.contract import Budget
 from tests.proof.methods import MODULES
-from tests.proof.mutant_list import MUTANTS, Mutant
-from tests.proof.mutants import CONTROL, Unfit, check_copy_wins, choose, make_copy
+from tests.proof.mutant_list import MUTANTS, Catcher, Mutant
+from tests.proof.mutants import CONTROL, Check, Unfit, check_copy_wins, choose, environment, make_copy
 
 ROOT = Path(__file__).parents[3]
 
@@ -15,7 +21,9 @@ def test_every_mutant_fits_the_source_and_is_still_python(mutant: Mutant) -> Non
     assert text.count(mutant.old) == 1
     compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
     assert mutant.new != mutant.old
-    assert set(mutant.methods) <= MODULES.keys()
+    assert {catcher.method for catcher in mutant.by} <= MODULES.keys()
+    assert mutant.sign
+    re.compile(mutant.sign)
 
 
 def test_names_tell_mutants_apart() -> None:
@@ -24,15 +32,41 @@ def test_names_tell_mutants_apart() -> None:
 
 def test_a_mutant_that_does_not_fit_is_no_proof(tmp_path: Path) -> None:
     with pytest.raises(Unfit, match="0 times"):
-        make_copy(tmp_path, Mutant("x", "errors.py", "no such text", ""))
+        make_copy(tmp_path, Mutant("x", "errors.py", "no such text", "", "harm"))
 
 
 @pytest.mark.slow
-def test_the_copy_is_what_runs(tmp_path: Path) -> None:
+def test_the_copy_is_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_copy(tmp_path, CONTROL)
     check_copy_wins(tmp_path)
     with pytest.raises(Unfit, match="does not win"):
         check_copy_wins(tmp_path / "vibemq")
+    # Brokers of the methods start in the checkout, which must not come before the copy.
+    unsafe = {name: value for name, value in environment(tmp_path).items() if name != "PYTHONSAFEPATH"}
+    monkeypatch.setattr(mutants, "environment", lambda folder: unsafe)
+    with pytest.raises(Unfit, match="does not win"):
+        check_copy_wins(tmp_path)
+
+
+def told(folder: Path, **changes: str) -> str:
+    """What becomes of a mutant that a second of the engine's method is enough for."""
+    [mutant] = [mutant for mutant in MUTANTS if mutant.name == "a new owner does not fence the old one"]
+    check = Check(Budget(1, 60.0, 1, folder))
+    check._one(0, replace(mutant, by=(Catcher("engine-sim", cases=1_500, seconds=20.0),), **changes))
+    return "".join([*check.told.values(), *(finding.what for finding in check.result.findings)])
+
+
+@pytest.mark.slow
+def test_a_mutant_is_caught_by_the_harm_it_does_and_by_nothing_else(tmp_path: Path) -> None:
+    assert "not fenced" in told(tmp_path)
+    assert "tripped over something else" in told(tmp_path, sign="messages are lost")
+    assert "tripped over something else" in told(tmp_path, new="        end_consumers(no_such_name)\n")
+
+
+@pytest.mark.slow
+def test_a_mutant_that_nobody_notices_lives(tmp_path: Path) -> None:
+    harmless = "        end_consumers(turn, queue, group.name, fenced, but_session=command.session)  # once\n"
+    assert "the mutant lives" in told(tmp_path, new=harmless)
 
 
 def test_the_short_form_takes_turns() -> None:

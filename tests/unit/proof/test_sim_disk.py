@@ -26,7 +26,9 @@ from vibemq.model.records import (
     Record,
     Settled,
 )
+from vibemq.storage.lmdb import recovery
 from vibemq.storage.lmdb.journal import Journal
+from vibemq.storage.lmdb.segment import SegmentReader
 from vibemq.storage.lmdb.tables import LmdbKV
 from vibemq.testing.memory_kv import MemoryKV
 from vibemq.testing.sim_disk import PowerCut, SimDisk
@@ -231,6 +233,31 @@ def test_a_broker_that_does_not_flush_is_found_and_the_failure_shrinks(
     again = fails(smallest.plan, machine)
     assert again is not None
     assert str(again) == str(smallest)
+
+
+def test_a_life_ends_as_it_is_told_to(machine: Machine) -> None:
+    killed, cut = (Run(replace(SMALL, ending=ending), machine) for ending in ("kill", "cut"))
+    killed.go()
+    cut.go()
+    assert "ending='kill'" in str(killed.plan)
+    assert killed.ledger.bodies != cut.ledger.bodies
+
+
+def test_what_is_remembered_of_a_segment_is_what_stands_in_it(machine: Machine) -> None:
+    disk = SimDisk()
+    journal, _ = Journal.open(disk, "/j", segment_bytes=4096)
+    journal.append([b"first"])
+    journal.append([b"second"])
+    journal.sync()
+    [path] = [path for path in disk._entries if path.endswith("1.journal")]
+    for content, found in ((disk.content(path), 2), (disk.content(path).replace(b"second", b"s3cond"), 1)):
+        for _ in range(2):
+            again = SimDisk()
+            again.mkdir("/j")
+            again.put(path, content)
+            file = again.open(path)
+            assert len(list(recovery.SegmentReader(again, file, 1).records())) == found
+            assert len(list(SegmentReader(again, file, 1).records())) == found
 
 
 def test_steps_that_are_left_out_are_not_done(machine: Machine) -> None:

@@ -95,6 +95,14 @@ def test_a_refused_secret_is_not_repeated(places: dict[str, Any]) -> None:
     assert "s3cret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("content", [b"weak_flush_ms = " + b"1" * 5000, b"weak_flush_ms = \xff"])
+def test_toml_that_python_cannot_read(places: dict[str, Any], tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "vibemq.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigInvalid, match="is not valid TOML"):
+        load(path, **places)
+
+
 def test_toml_that_is_none(places: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text("weak_flush_ms = = 1")

@@ -1,4 +1,5 @@
 import errno
+from collections.abc import Sequence
 
 import pytest
 
@@ -257,6 +258,25 @@ def test_a_failed_flush_ends_the_journal() -> None:
         with pytest.raises(StorageFailed):
             call()
     journal.close()
+
+
+def test_what_is_appended_while_a_flush_fails_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be confirmed as weak, and no flush will ever follow."""
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"1"])
+    write = disk.pwritev
+
+    def fail_beside(file: int, buffers: Sequence[bytes], offset: int) -> int:
+        disk.errors[disk.ops + 1] = errno.EIO
+        with pytest.raises(StorageFailed):
+            journal.sync()
+        monkeypatch.undo()
+        return write(file, buffers, offset)
+
+    monkeypatch.setattr(disk, "pwritev", fail_beside)
+    with pytest.raises(StorageFailed, match="flush failed"):
+        journal.append([b"2"])
 
 
 def test_a_failed_write_ends_the_journal() -> None:

@@ -63,6 +63,12 @@ def test_a_kept_store_is_upgraded(old: Path, provider: str) -> None:
     assert_upgraded(old, provider)
 
 
+def test_a_kept_store_of_version_1_gets_its_tally(provider: str, tmp_path: Path) -> None:
+    data_dir = Path(shutil.copytree(FIXTURES / f"store-v1-{provider}", tmp_path / "data"))
+    assert [step.number for step in migrate(data_dir)][:1] == [2]
+    assert_upgraded(data_dir, provider)
+
+
 def test_the_code_speaks_the_latest_version(provider: str) -> None:
     module = import_module(f"vibemq.storage.{provider}.migration")
     assert len(find_steps(provider)) == module.VERSION
@@ -163,3 +169,12 @@ def test_the_store_file_is_replaced_whole(tmp_path: Path) -> None:
     write_store_info(tmp_path, info)
     assert read_store_info(tmp_path) == info
     assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
+
+
+def test_a_store_of_another_version_is_not_repaired_but_migrated(old: Path, provider: str) -> None:
+    plugin = find("storage", provider)
+    assert plugin.repair is not None
+    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    with pytest.raises(StoreVersionError, match="vibemq-admin migrate"):
+        plugin.repair(old, plugin.settings())
+    assert {path: path.read_bytes() for path in before} == before

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -343,3 +344,25 @@ def test_an_emptied_database_is_damage(data_dir: Path, storage: SqliteStorage) -
     os.truncate(data_dir / "vibemq.sqlite", 0)
     with pytest.raises(StorageDamaged, match="no such table"):
         SqliteStorage(data_dir, SqliteSettings()).open()
+
+
+@pytest.mark.parametrize("offset", [5, 9, 11])
+def test_a_schema_that_is_no_text_is_damage_and_the_rest_is_saved(data_dir: Path, offset: int) -> None:
+    """SQLite quotes it in its message, which its module then cannot decode."""
+    with closing(SqliteStorage(data_dir, SqliteSettings())) as store:
+        store.open()
+        store.append([*queue(), added(1, 3)])
+        store.sync()
+    path = data_dir / "vibemq.sqlite"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"tablekvkv") + offset] = 0xD5
+    path.write_bytes(content)
+    store = SqliteStorage(data_dir, SqliteSettings())
+    with pytest.raises(StorageDamaged, match="malformed database schema"):
+        store.open()
+    store.close()
+    assert PLUGIN.repair is not None
+    assert PLUGIN.repair(data_dir, SqliteSettings())
+    with closing(SqliteStorage(data_dir, SqliteSettings())) as store:
+        store.open()
+        assert list(store.check()) == []

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from vibemq.cli.admin import dlq, queue
+from vibemq.cli.admin import dlq, group, queue
 from vibemq.cli.admin.backup import backup, restore
 from vibemq.cli.admin.check import check, repair
 from vibemq.cli.admin.compact import compact
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.add_typer(queue.app, name="queue")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(group.app, name="group")
 for verb in (check, repair, backup, restore, compact, migrate, doctor, top):
     app.command()(verb)
 app.command("import")(import_file)

@@ -9,21 +9,18 @@ from vibemq.errors import InvalidPayload
 from vibemq.model.commands import (
     ChangeQueue,
     CreateQueue,
-    DeleteGroup,
     DeleteQueue,
     DescribeQueue,
     ListQueues,
     PurgeQueue,
     RemoveMessages,
-    SeekGroup,
-    StartAt,
 )
-from vibemq.model.options import check_queue_name, enum_of, options_from_dict
+from vibemq.model.options import check_queue_name, options_from_dict
 from vibemq.model.runs import Run, RunSet
 from vibemq.protocols.native.replies import AdminDescribed, Administered
 from vibemq.protocols.native.state import State
 from vibemq.protocols.native.wire import CommandType, Message
-from vibemq.protocols.session import Admin, Request
+from vibemq.protocols.session import Admin, Ask, Request
 
 Arguments = dict[str, Any]
 
@@ -35,22 +32,25 @@ def request(state: State, message: Message) -> Request:
         InvalidPayload: no verb, or an argument of the wrong type.
         InvalidOptions, InvalidQueueName: as their names say.
     """
-    payload = _payload(message.payload)
+    payload = payload_of(message, "an Admin frame")
     verb, arguments = payload.get("verb"), payload.get("arguments") or {}
     if not isinstance(verb, str) or not isinstance(arguments, dict):
         raise InvalidPayload('the payload must be {"verb": "…", "arguments": {…}}')
     token = Administered(CommandType.ADMIN, message.id)
+    if verb in _GROUP_VERBS:
+        return _group(state, token, verb, arguments)
     translate = _ENGINE_VERBS.get(verb)
     return translate(state, token, arguments) if translate else Admin(token, verb, arguments)
 
 
-def _payload(raw: bytes | None) -> dict[str, Any]:
+def payload_of(message: Message, what: str) -> dict[str, Any]:
+    """The JSON object in the payload. Raises InvalidPayload."""
     try:
-        payload = orjson.loads(raw or b"")
+        payload = orjson.loads(message.payload or b"")
     except orjson.JSONDecodeError as error:
-        raise InvalidPayload(f"the payload of an Admin frame cannot be read: {error}") from None
+        raise InvalidPayload(f"the payload of {what} cannot be read: {error}") from None
     if not isinstance(payload, dict):
-        raise InvalidPayload("the payload of an Admin frame must be a JSON object")
+        raise InvalidPayload(f"the payload of {what} must be a JSON object")
     return payload
 
 
@@ -89,16 +89,10 @@ def _list(state: State, token: Administered, arguments: Arguments) -> Request:
     return ListQueues(state.session, token)
 
 
-def _delete_group(state: State, token: Administered, arguments: Arguments) -> Request:
-    return DeleteGroup(state.session, token, _queue(arguments), _text(arguments, "group"))
-
-
-def _seek_group(state: State, token: Administered, arguments: Arguments) -> Request:
-    start = StartAt(enum_of(StartAt, arguments.get("start", "default"), "start"))
-    sequence = arguments.get("start_sequence", 0)
-    if type(sequence) is not int or sequence < 0:
-        raise InvalidPayload("start_sequence must be a whole number, 0 or more")
-    return SeekGroup(state.session, token, _queue(arguments), _text(arguments, "group"), start, sequence)
+def _group(state: State, token: Administered, verb: str, arguments: Arguments) -> Request:
+    """The queue decides who may: these verbs need its permission, not a superuser."""
+    queue = _queue(arguments)
+    return Ask(token, verb, queue, {name: value for name, value in arguments.items() if name != "queue"})
 
 
 def _queue(arguments: Arguments) -> str:
@@ -136,6 +130,7 @@ _ENGINE_VERBS: dict[str, Callable[[State, Administered, Arguments], Request]] = 
     "queue.remove": _remove,
     "queue.info": _info,
     "queue.list": _list,
-    "group.delete": _delete_group,
-    "group.seek": _seek_group,
 }
+
+_GROUP_VERBS = frozenset(f"group.{verb}" for verb in ("list", "offsets", "join", "set", "seek", "quarantine", "delete"))
+"""Of docs/spec/cursor.md, for operators."""

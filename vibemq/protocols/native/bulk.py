@@ -1,20 +1,23 @@
-"""The frames of batch/1 from a client: 60 PublishMany, 63 Settle, 64 ExtendMany, 65 Flow."""
+"""Frames of rows and runs from a client: 60 PublishMany, 63 Settle, 64 ExtendMany, 65 Flow of batch/1, and 73 Stage of
+cursor/1."""
 
 from collections.abc import Callable
 from typing import Any
 
 from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError, VibeMQError
-from vibemq.model.commands import Extend, Publish, SetCapacity, Settle, Settlement
+from vibemq.model.bundle import pack_bundle
+from vibemq.model.commands import Extend, Publish, SetCapacity, Settle, Settlement, Stage
 from vibemq.model.effects import Published
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.records import MessageExtra
 from vibemq.protocols.native import extensions
-from vibemq.protocols.native.replies import PublishedMany
+from vibemq.protocols.native.replies import PublishedMany, Staged
 from vibemq.protocols.native.rowcheck import check_rows
 from vibemq.protocols.native.state import State
 from vibemq.protocols.native.wire import STR16_MAX, CommandType
 
 _INSTANT_MAX = 2**63 - 1
+_STAGE_TEXT_MAX = 256
 
 
 def publish_many(state: State, body: bytes) -> None:
@@ -106,6 +109,39 @@ def flow(state: State, body: bytes) -> None:
                 frame.add_credit,
             )
         )
+
+
+def stage(state: State, body: bytes) -> None:
+    """A piece of a transaction (cursor/1): checked like a publish, kept as one bundle."""
+    frame = extensions.parse_stage(body)
+    token = Staged(frame.id, frame.queue, frame.rows.count)
+    try:
+        if not frame.queue:
+            raise InvalidQueueName("STAGE needs a queue name in the frame's queue field")
+        check_queue_name(frame.queue)
+        check_rows(frame.rows, state.headers)
+        extras = message_extras(frame.extras or {}, frame.rows.count, state.now)
+        app, name = _text(frame.stage, "app"), _text(frame.stage, "stage")
+        version, chunk = _whole(frame.stage, "version"), _whole(frame.stage, "chunk")
+    except VibeMQError as error:
+        token.refuse(state, error)
+        return
+    bundle = pack_bundle(f"{name}/{chunk}", frame.queue, frame.rows, extras)
+    state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, bundle))
+
+
+def _text(about: dict[str, Any], name: str) -> str:
+    value = about.get(name)
+    if not isinstance(value, str) or not 1 <= len(value) <= _STAGE_TEXT_MAX:
+        raise InvalidMessage(f"{name} of a Stage must be text of 1 to {_STAGE_TEXT_MAX} characters")
+    return value
+
+
+def _whole(about: dict[str, Any], name: str) -> int:
+    value = about.get(name)
+    if type(value) is not int or not 0 <= value <= _INSTANT_MAX:
+        raise InvalidMessage(f"{name} of a Stage must be a whole number, 0 or more")
+    return value
 
 
 HANDLERS: dict[int, Callable[[State, bytes], None]] = {

@@ -5,7 +5,7 @@ Publish (20) and Ack (30) in their usual form never come here; they have intakes
 
 from collections.abc import Callable
 
-from vibemq.errors import InvalidMessage, InvalidQueueName, UnknownCommand
+from vibemq.errors import InvalidMessage, InvalidPayload, InvalidQueueName, UnknownCommand
 from vibemq.model.commands import (
     CreateQueue,
     DeleteQueue,
@@ -19,9 +19,10 @@ from vibemq.model.commands import (
 )
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import admin, handshake
-from vibemq.protocols.native.extensions import ADMIN_EXTENSION, SETTLE_EXTENSION
+from vibemq.protocols.native.extensions import ADMIN_EXTENSION, CURSOR_EXTENSION, SETTLE_EXTENSION
 from vibemq.protocols.native.options import options_of
 from vibemq.protocols.native.replies import (
+    Asked,
     Described,
     Listed,
     Plain,
@@ -33,7 +34,7 @@ from vibemq.protocols.native.replies import (
 )
 from vibemq.protocols.native.state import State
 from vibemq.protocols.native.wire import CommandType, Message
-from vibemq.protocols.session import Goodbye
+from vibemq.protocols.session import Ask, Goodbye
 
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
@@ -195,6 +196,19 @@ def administer(state: State, message: Message) -> None:
     state.ask(admin.request(state, message))
 
 
+def ask_cursor(state: State, message: Message) -> None:
+    _need(state, message, CURSOR_EXTENSION)
+    payload = admin.payload_of(message, "a CursorRequest")
+    verb, arguments = payload.get("verb"), payload.get("arguments") or {}
+    if not isinstance(verb, str) or not isinstance(arguments, dict):
+        raise InvalidPayload('the payload must be {"verb": "…", "arguments": {…}}')
+    if message.queue:
+        check_queue_name(message.queue)
+    elif not verb.startswith("transaction."):
+        raise InvalidQueueName(f"{verb[:64]} needs a queue name in the frame's queue field")
+    state.ask(Ask(Asked(CommandType.CURSOR_REPLY, message.id, message.queue), verb, message.queue, arguments))
+
+
 def _need(state: State, message: Message, extension: str) -> None:
     if extension not in state.extensions:
         raise _unknown(message.type)
@@ -222,4 +236,5 @@ _HANDLERS: dict[int, Callable[[State, Message], None]] = {
     CommandType.QUEUE_INFO: queue_info,
     CommandType.LIST_QUEUES: list_queues,
     CommandType.ADMIN: administer,
+    CommandType.CURSOR_REQUEST: ask_cursor,
 }

@@ -1,4 +1,5 @@
-"""Bodies of the extension frames 60 to 65 and 67, both ways. 66 (Admin) has a plain body: see `wire`.
+"""Bodies of the extension frames 60 to 65, 67 and 73, both ways. 66, 70 and 71 have a plain body: see `wire`; 72 is
+columns: see `columns`.
 
 Each starts as every body does: version u8, type u8, id str16, queue str16. A *run* is two u64, first and last
 sequence, both inclusive. JSON blocks are a u32 size and the text.
@@ -11,6 +12,7 @@ sequence, both inclusive. JSON blocks are a u32 size and the text.
     64 ExtendMany         ack_timeout_ms i64 (-1 = the subscription's), count u32, runs
     65 Flow               capacity_messages u32, capacity_bytes u64, add_credit u32
     67 SubscriptionEnded  code str16, message str16
+    73 Stage              stage u32 and JSON, flags u8 (1 = extras), [extras], count u32, count x u32 row length, rows
 
 Source: docs/spec/native.md, "Extensions". Decoders raise RemoteProtocolError for anything cut short, of the wrong
 JSON type or inconsistent; encoders raise LocalProtocolError for what does not fit.
@@ -32,7 +34,8 @@ from vibemq.protocols.native.wire import I64, U32, VERSION, CommandType, read_st
 SETTLE_EXTENSION = "settle/1"
 BATCH_EXTENSION = "batch/1"
 ADMIN_EXTENSION = "admin/1"
-EXTENSIONS = (SETTLE_EXTENSION, BATCH_EXTENSION, ADMIN_EXTENSION)
+CURSOR_EXTENSION = "cursor/1"
+EXTENSIONS = (SETTLE_EXTENSION, BATCH_EXTENSION, ADMIN_EXTENSION, CURSOR_EXTENSION)
 
 _DELIVERED = struct.Struct("!QQ")
 _ACKED = struct.Struct("!QI")
@@ -100,6 +103,16 @@ class Flow:
     capacity_messages: int
     capacity_bytes: int
     add_credit: int
+
+
+@dataclass(slots=True)
+class StageFrame:
+    id: str
+    queue: str
+    stage: dict[str, Any]
+    """app, version, stage, chunk; unchecked."""
+    rows: Rows
+    extras: dict[int, dict[str, Any]] | None = None
 
 
 @dataclass(slots=True)
@@ -173,6 +186,18 @@ def subscription_ended(subscription: str, queue: str, code: str, message: str) -
     return _start(CommandType.SUBSCRIPTION_ENDED, subscription, queue) + str16(code) + str16(message)
 
 
+def stage(
+    request_id: str,
+    queue: str,
+    about: Mapping[str, Any],
+    rows: Rows,
+    extras: Mapping[int, Mapping[str, Any]] | None = None,
+) -> bytes:
+    text = orjson.dumps(about)
+    start = _start(CommandType.STAGE, request_id, queue)
+    return b"".join((start, U32.pack(len(text)), text, _json_block(extras), *_rows_block(rows)))
+
+
 def _start(kind: CommandType, message_id: str, queue: str) -> bytes:
     return bytes((VERSION, kind)) + str16(message_id) + str16(queue)
 
@@ -240,8 +265,9 @@ class _Reader:
 
     def json_block(self) -> Any:
         flags = self.raw(1)[0]
-        if not flags & _JSON_FLAG:
-            return None
+        return self.json() if flags & _JSON_FLAG else None
+
+    def json(self) -> Any:
         text = self.raw(self.number(U32))
         try:
             return orjson.loads(text)
@@ -277,6 +303,16 @@ def parse_publish_many(body: bytes) -> PublishMany:
     extras = _by_index(reader.json_block(), "extras")
     rows = reader.rows()
     return PublishMany(message_id, queue, rows, extras)
+
+
+def parse_stage(body: bytes) -> StageFrame:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    about = reader.json()
+    if not isinstance(about, dict):
+        raise RemoteProtocolError("the stage of a Stage frame is not an object")
+    extras = _by_index(reader.json_block(), "extras")
+    return StageFrame(message_id, queue, about, reader.rows(), extras)
 
 
 def parse_publish_many_ack(body: bytes) -> PublishManyAck:

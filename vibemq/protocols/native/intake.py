@@ -11,6 +11,7 @@ from vibemq.model.commands import Publish
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import bulk, commands, handshake
 from vibemq.protocols.native.compression import Inflater
+from vibemq.protocols.native.extensions import CURSOR_EXTENSION
 from vibemq.protocols.native.frames import ByteBuffer, Frame, find_frame
 from vibemq.protocols.native.publish import Refused
 from vibemq.protocols.native.replies import PublishedPlain
@@ -109,6 +110,10 @@ class Intake:
             if self._state.bulk and kind in bulk.HANDLERS:
                 self.flush()
                 bulk.HANDLERS[kind](self._state, data[start:end])
+                return
+            if kind == CommandType.STAGE and CURSOR_EXTENSION in self._state.extensions:
+                self.flush()
+                bulk.stage(self._state, data[start:end])
                 return
         message = decode_body(data[start:end])
         self.flush()

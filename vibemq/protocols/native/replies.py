@@ -7,8 +7,9 @@ import orjson
 
 from vibemq.errors import LocalProtocolError, MessageTooLarge, NotAuthorized, QueueNotFound, VibeMQError
 from vibemq.model.commands import Subscribe, Unsubscribe
-from vibemq.model.effects import Published, QueueInfo
+from vibemq.model.effects import Fetched, Published, QueueInfo
 from vibemq.protocols.native import extensions
+from vibemq.protocols.native.columns import columns_frame
 from vibemq.protocols.native.errors import sentence, wire_code
 from vibemq.protocols.native.options import queue_info_json
 from vibemq.protocols.native.outbox import send_publish_acks
@@ -62,6 +63,40 @@ class Administered(Plain):
 
     def answer(self, state: State, result: Any) -> None:
         state.reply(self.kind, self.id, payload=orjson.dumps({} if result is None else result))
+
+
+@dataclass(slots=True)
+class Asked(Plain):
+    """CursorRequest (70): JSON, or columns."""
+
+    def answer(self, state: State, result: Any) -> None:
+        if isinstance(result, Fetched):
+            most = state.outbox.body_bytes_max
+            try:
+                state.outbox.send_frames(columns_frame(self.id, self.queue, result, body_bytes_max=most))
+            except LocalProtocolError as error:
+                state.error(self.id, MessageTooLarge(f"{error}; ask for fewer columns"))
+        else:
+            state.reply(self.kind, self.id, self.queue, orjson.dumps({} if result is None else result))
+
+
+@dataclass(slots=True)
+class Staged:
+    """Stage (73): how many messages the bundle holds."""
+
+    id: str
+    queue: str
+    count: int
+
+    def answer(self, state: State, result: Published) -> None:
+        if result.refused:
+            self.refuse(state, result.refused[0])
+        else:
+            payload = orjson.dumps({"staged": self.count})
+            state.reply(CommandType.CURSOR_REPLY, self.id, self.queue, payload)
+
+    def refuse(self, state: State, error: VibeMQError) -> None:
+        state.error(self.id, error)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,8 @@ from vibemq.protocols.native.headers import NO_HEADERS, HeaderReader
 
 _FRAMING = 6
 """Bytes of a row that are neither id, payload nor headers."""
+_COLUMNS_FROM = 16
+"""Rows from which on a comparison per column is quicker than reading each row."""
 _COLUMNS_MAX = 128
 """Header bytes compared by columns; longer ones are quicker compared row by row."""
 
@@ -51,7 +53,9 @@ def _shape_of_first(rows: Rows, headers: HeaderReader) -> _Shape | None:
 
 def _all_shaped(rows: Rows, shape: _Shape) -> bool:
     """True proves every row sound; False proves nothing."""
-    if rows.alike and len(shape.headers) <= _COLUMNS_MAX:
+    if rows.count == 1:
+        return True
+    if rows.count >= _COLUMNS_FROM and len(shape.headers) <= _COLUMNS_MAX and rows.alike:
         return _same_columns(rows, shape)
     return _same_framing(rows, shape)
 

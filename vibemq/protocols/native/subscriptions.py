@@ -115,4 +115,6 @@ class Wanted:
         return queues
 
     def next_due(self) -> int | None:
-        return min((when for when, _ in self._due.values()), default=None)
+        if not self._due:
+            return None  # As nearly always, and asked in every turn.
+        return min(when for when, _ in self._due.values())

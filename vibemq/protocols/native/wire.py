@@ -33,7 +33,7 @@ STR16_MAX = 0xFFFF
 
 
 class CommandType(IntEnum):
-    """The type byte; 31, 32 and 60 to 67 exist only where the handshake agreed on their extension."""
+    """The type byte; 31, 32, 60 to 67 and 70 to 73 exist only where the handshake agreed on their extension."""
 
     CONNECT = 0
     CONNECT_ACK = 1
@@ -69,6 +69,10 @@ class CommandType(IntEnum):
     FLOW = 65
     ADMIN = 66
     SUBSCRIPTION_ENDED = 67
+    CURSOR_REQUEST = 70
+    CURSOR_REPLY = 71
+    COLUMNS = 72
+    STAGE = 73
     ERROR = 99
 
 

@@ -1,23 +1,30 @@
 """The default provider: a journal in front of LMDB. Start reading at `provider.py`, then `journal.py`."""
 
 from pathlib import Path
+from typing import Any
 
 from vibemq.storage.interface import IStorageProvider, Plugin, Problem
-from vibemq.storage.lmdb.settings import LmdbSettings
 
 __all__ = ["PLUGIN"]
 
 
-def _create(data_dir: Path, settings: LmdbSettings) -> IStorageProvider:
+def __getattr__(name: str) -> Plugin:
+    # Not at the import: the checkpointer, a process of its own, imports this package too, and pydantic would be half
+    # of what it needs before its first order.
+    if name != "PLUGIN":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vibemq.storage.lmdb.settings import LmdbSettings
+
+    return Plugin(name="lmdb", settings=LmdbSettings, create=_create, repair=_repair)
+
+
+def _create(data_dir: Path, settings: Any) -> IStorageProvider:
     from vibemq.storage.lmdb.provider import LmdbProvider
 
     return LmdbProvider(data_dir, settings)
 
 
-def _repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:
+def _repair(data_dir: Path, settings: Any) -> list[Problem]:
     from vibemq.storage.lmdb.repair import repair
 
     return repair(data_dir, settings)
-
-
-PLUGIN = Plugin(name="lmdb", settings=LmdbSettings, create=_create, repair=_repair)

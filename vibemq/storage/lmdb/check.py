@@ -1,6 +1,8 @@
 """Walk everything that is stored and say what is broken; nothing is changed here."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import lmdb
 
@@ -8,20 +10,36 @@ from vibemq.errors import StorageDamaged
 from vibemq.storage.audit import audit
 from vibemq.storage.disk import RealDisk
 from vibemq.storage.interface import Problem
+from vibemq.storage.kv import KV
 from vibemq.storage.lmdb.journal import Journal, SealedSegment
+from vibemq.storage.lmdb.pages import check_pages
 from vibemq.storage.lmdb.segment import read_segment
 from vibemq.storage.lmdb.tables import reading
+
+SNAPSHOTS_MAX = 100
+"""A snapshot can be two checkpoints old before its header was read; there is none like that in a row."""
 
 
 def check_store(env: lmdb.Environment, where: str) -> list[Problem]:
     """Everything in LMDB, in one snapshot; order no checkpoint meanwhile, or the file grows."""
     problems: list[Problem] = []
     try:
-        with reading(env, where) as kv:
+        with _pages_checked(env, where) as kv:
             problems.extend(audit(kv))
     except StorageDamaged as error:
-        problems.append(Problem(str(error), where, repairable=True))
+        problems.append(Problem(str(error), where, error.offset, repairable=True))
     return problems
+
+
+@contextmanager
+def _pages_checked(env: lmdb.Environment, where: str) -> Iterator[KV]:
+    """A snapshot whose pages LMDB may be trusted with."""
+    for _ in range(SNAPSHOTS_MAX):
+        with reading(env, where) as kv:
+            if check_pages(Path(where), kv.snapshot):
+                yield kv
+                return
+    raise StorageDamaged("its headers do not show the transaction that LMDB reads", path=where, offset=0)
 
 
 def check_journal(journal: Journal) -> Iterator[Problem]:

@@ -18,17 +18,18 @@ from vibemq.storage.blocks import store_blocks
 from vibemq.storage.dirty import Dirty
 from vibemq.storage.disk import Disk, RealDisk
 from vibemq.storage.encoding import decode_batch
-from vibemq.storage.kv import load_state, write_dirty
+from vibemq.storage.kv import KV, write_dirty
 from vibemq.storage.liveness import any_waiting
 from vibemq.storage.lmdb.env import DATA_FILE, open_writer
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.lock import WriterLock
 from vibemq.storage.lmdb.segment import JournalRecord, read_segment
-from vibemq.storage.lmdb.tables import LmdbKV, reading, translated, writing
+from vibemq.storage.lmdb.tables import reading, translated, writing
 from vibemq.storage.state import apply
 from vibemq.storage.stored_dead import StoredDead
+from vibemq.storage.tally import load_sound_state
 
-TRANSACTION_BYTES = 8 << 20
+TRANSACTION_BYTES = 4 << 20
 """Rows per transaction that are still alive: they take several times that much memory, for blocks and dirty pages."""
 
 
@@ -47,7 +48,7 @@ class Checkpoint:
         self._transaction_bytes = TRANSACTION_BYTES
         self._dirty = Dirty()
         with reading(env, self._where) as kv:
-            self.state = load_state(kv)
+            self.state = load_sound_state(kv)
 
     @property
     def applied_lsn(self) -> int:
@@ -79,7 +80,7 @@ class Checkpoint:
                 more = self._one_transaction(kv, left, up_to_lsn)
             self._dirty.clear()
 
-    def _one_transaction(self, kv: LmdbKV, records: Iterator[tuple[str, JournalRecord]], up_to_lsn: int) -> bool:
+    def _one_transaction(self, kv: KV, records: Iterator[tuple[str, JournalRecord]], up_to_lsn: int) -> bool:
         """Return whether the transaction was filled before the records ran out."""
         dead = StoredDead(kv, _nothing_is_volatile)
         added: list[MessagesAdded] = []

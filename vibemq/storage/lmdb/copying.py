@@ -7,7 +7,11 @@ from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 
 
 def copy_state(state: StoredState) -> StoredState:
-    return replace(state, queues={queue_id: _copy_queue(queue) for queue_id, queue in state.queues.items()})
+    return replace(
+        state,
+        queues={queue_id: _copy_queue(queue) for queue_id, queue in state.queues.items()},
+        transactions={app: replace(kept, stages=list(kept.stages)) for app, kept in state.transactions.items()},
+    )
 
 
 def _copy_queue(queue: StoredQueue) -> StoredQueue:

@@ -23,6 +23,7 @@ LOCK_BYTES = 16 << 10
 MAP_BYTES_MAX = 1 << 40
 _META_AT = 16
 _MAGIC = 0xBEEFC0DE
+_HINT = "restore a backup, or run `vibemq-admin check --repair`"
 _META_BYTES = 136
 _LAST_PAGE_AT = 24 + 2 * 48
 """Behind magic, version, address and map size (24 bytes) and two database records of 48 (mdb.c, MDB_meta)."""
@@ -86,13 +87,10 @@ def missing_bytes(folder: Path) -> int:
         head = file.read(_HEAD_BYTES)
     needed = _bytes_needed(head)
     if needed is None:
-        raise StorageDamaged(
-            "no valid LMDB header",
-            path=str(path),
-            offset=0,
-            hint="restore a backup, or run `vibemq-admin check --repair`",
-        )
+        raise StorageDamaged("no valid LMDB header", path=str(path), offset=0, hint=_HINT)
     missing = max(0, needed - path.stat().st_size)
+    if missing and needed > map_bytes(folder):
+        raise StorageDamaged(f"its header claims {needed} bytes", path=str(path), offset=0, hint=_HINT)
     if missing:
         os.truncate(path, needed)
     return missing

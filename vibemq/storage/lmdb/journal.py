@@ -170,6 +170,8 @@ class Journal:
         with self._lock:
             self._last_lsn = lsn
             self._dirty[segment.serial] = segment
+        # A flush may have failed meanwhile, in another thread: then this is told to nobody either.
+        self._check()
         return position
 
     def sync(self) -> int:

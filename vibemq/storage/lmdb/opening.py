@@ -8,6 +8,7 @@ from vibemq.storage.lmdb.env import missing_bytes, open_reader, remove_unborn
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.lock import WriterLock
 from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
+from vibemq.storage.lmdb.pages import check_pages
 from vibemq.storage.lmdb.recovery import REPAIR_HINT
 from vibemq.storage.lmdb.tables import translated
 from vibemq.storage.migrate import create_store
@@ -38,28 +39,39 @@ def prepare(layout: Layout, *, now: int) -> None:
 
 
 def _make_whole(layout: Layout) -> None:
-    """A file shorter than its header says is fine if what it lacks never held anything."""
+    """Only pages that LMDB can be trusted with; a file shorter than its header says is fine if nothing is missing."""
     whole_file(layout)
+    path = layout.data_file
     missing = missing_bytes(layout.store)
     if not missing:
+        check_pages(path)
         return
+    what = _what_is_cut(layout)
+    if what is not None:
+        # What was found stays as it was, for a better tool than this one.
+        size = path.stat().st_size - missing
+        os.truncate(path, size)
+        raise StorageDamaged(
+            f"the file ends {missing} bytes before its header says ({what})",
+            path=str(path),
+            offset=size,
+            hint=REPAIR_HINT,
+        )
+
+
+def _what_is_cut(layout: Layout) -> str | None:
     path = layout.data_file
+    try:
+        check_pages(path)
+    except StorageDamaged as damage:
+        return str(damage)
     with translated(str(path)):
         env = open_reader(layout.store)
     try:
         problem = next(iter(check_store(env, str(path))), None)
     finally:
         env.close()
-    if problem is not None:
-        # What was found stays as it was, for a better tool than this one.
-        size = path.stat().st_size - missing
-        os.truncate(path, size)
-        raise StorageDamaged(
-            f"the file ends {missing} bytes before its header says ({problem.what})",
-            path=str(path),
-            offset=size,
-            hint=REPAIR_HINT,
-        )
+    return None if problem is None else problem.what
 
 
 def whole_file(layout: Layout) -> None:

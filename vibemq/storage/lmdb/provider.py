@@ -28,7 +28,6 @@ from vibemq.storage.dirty import Dirty
 from vibemq.storage.disk import RealDisk
 from vibemq.storage.encoding import decode_batch, encode_batch
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kv import load_state
 from vibemq.storage.lmdb import backup, check
 from vibemq.storage.lmdb.checkpoint import SegmentToApply, apply_offline
 from vibemq.storage.lmdb.copying import copy_state
@@ -45,8 +44,10 @@ from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.lmdb.tables import reading, translated
 from vibemq.storage.lmdb.upkeep import Upkeep
 from vibemq.storage.lock import DirectoryLock, refuse_remote
+from vibemq.storage.presence import all_alive
 from vibemq.storage.state import apply, is_transient, persistent, restart_transient
 from vibemq.storage.stored_dead import assemble, select
+from vibemq.storage.tally import load_sound_state
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class LmdbProvider:
             self._env = open_reader(self._layout.store)
         try:
             with reading(self._env, self._where) as kv:
-                self._state = load_state(kv)
+                self._state = load_sound_state(kv)
             self._journal, report = Journal.open(
                 RealDisk(),
                 str(self._layout.journal),
@@ -250,7 +251,11 @@ class LmdbProvider:
         with self._lock:
             if is_transient(self._state, queue_id):
                 return self._recent.read_transient(queue_id, first, last, max_bytes)
-            return list(limit(self._parts(queue_id, first, last), max_bytes))
+            queue = self._state.queues.get(queue_id)
+            parts = self._parts(queue_id, first, last)
+            if queue is not None:
+                parts = all_alive(queue, parts, first, last, self._where)
+            return list(limit(parts, max_bytes))
 
     def _parts(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
         """From the store below the first recent row, from the recent rows from there on."""

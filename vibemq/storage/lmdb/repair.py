@@ -1,6 +1,6 @@
 """Save what is valid of a damaged data directory. Offline.
 
-First the store: what can be read of it goes into a new one (`vibemq.storage.audit.salvage` decides), and the old file
+First the store: what can be read of it goes into a new one (`vibemq.storage.salvage` decides), and the old file
 stays beside it as `store.damaged-<time>`. Then the journal's readable records are applied to the new store. Every loss
 is a `Problem`.
 """
@@ -16,7 +16,6 @@ import lmdb
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import DeadLettered, MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import StoredState
-from vibemq.storage.audit import drop_missing, salvage
 from vibemq.storage.disk import RealDisk
 from vibemq.storage.encoding import decode_batch
 from vibemq.storage.interface import Problem
@@ -30,6 +29,7 @@ from vibemq.storage.lmdb.recovery import RecoveryReport
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.tables import translated, writing
 from vibemq.storage.lock import DirectoryLock
+from vibemq.storage.salvage import drop_missing, salvage
 from vibemq.storage.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
 
 

@@ -10,11 +10,19 @@ import lmdb
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.storage.lmdb.recovery import REPAIR_HINT
+from vibemq.storage.tally import TalliedKV
 
 FULL_BELOW_BYTES = 1 << 20
 
 _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
-_DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.BadTxnError, lmdb.PanicError)
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.BadTxnError,
+    lmdb.PanicError,
+)
 
 
 class LmdbKV:
@@ -23,6 +31,11 @@ class LmdbKV:
     def __init__(self, transaction: lmdb.Transaction, where: str) -> None:
         self._transaction = transaction
         self.where = where
+
+    @property
+    def snapshot(self) -> int:
+        """Number of the transaction that is read."""
+        return int(self._transaction.id())
 
     def get(self, key: bytes) -> bytes | None:
         value = self._transaction.get(key)
@@ -70,15 +83,17 @@ def reading(env: lmdb.Environment, where: str) -> Iterator[LmdbKV]:
 
 
 @contextmanager
-def writing(env: lmdb.Environment, where: str) -> Iterator[LmdbKV]:
-    """One synced transaction; any exception undoes it.
+def writing(env: lmdb.Environment, where: str) -> Iterator[TalliedKV]:
+    """One synced transaction that keeps the tally; any exception undoes it.
 
     Raises:
         StorageFull: no room; nothing changed.
         StorageFailed: the outcome is unknown; the process must end.
     """
     with translated(where), env.begin(write=True) as transaction:
-        yield LmdbKV(transaction, where)
+        kv = TalliedKV(LmdbKV(transaction, where))
+        yield kv
+        kv.save()
 
 
 @contextmanager

@@ -5,13 +5,24 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from vibemq.storage.audit import audit, drop_missing, salvage
+from vibemq.storage.audit import audit
 from vibemq.storage.interface import Problem
 from vibemq.storage.lock import DirectoryLock
 from vibemq.storage.migrate import create_tables
-from vibemq.storage.sqlite.connection import DATABASE, VERSION, SqliteKV, connect, transaction, translated
+from vibemq.storage.salvage import drop_missing, salvage
+from vibemq.storage.sqlite.connection import (
+    DATABASE,
+    REFUSALS,
+    VERSION,
+    SqliteKV,
+    any_text,
+    connect,
+    transaction,
+    translated,
+)
 from vibemq.storage.sqlite.settings import SqliteSettings
-from vibemq.storage.store_file import StoreInfo, fsync_folder, read_store_info, write_store_info
+from vibemq.storage.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
+from vibemq.storage.tally import TalliedKV
 
 
 def check(connection: sqlite3.Connection, where: str) -> Iterator[Problem]:
@@ -21,7 +32,7 @@ def check(connection: sqlite3.Connection, where: str) -> Iterator[Problem]:
             if text != "ok":
                 yield Problem(f"SQLite: {text}", where, repairable=True)
         yield from audit(SqliteKV(connection, where))
-    except sqlite3.Error as exc:
+    except REFUSALS as exc:
         yield Problem(f"SQLite cannot go on reading: {exc}", where, repairable=True)
 
 
@@ -30,10 +41,12 @@ def repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
 
     Raises:
         StorageLocked: the store is in use.
+        StoreVersionError: it has another version; its values would be taken for broken ones.
     """
     lock = DirectoryLock(data_dir)
     lock.acquire()
     try:
+        check_store(data_dir, "sqlite", VERSION)
         return _repair(data_dir, settings)
     finally:
         lock.release()
@@ -48,9 +61,10 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
         try:
             with transaction(target):
                 create_tables("sqlite", target)
-                kv = SqliteKV(target, str(path))
+                kv = TalliedKV(SqliteKV(target, str(path)))
                 problems += salvage(_pairs(path, problems), kv)
                 problems += drop_missing(kv)
+                kv.save()
         finally:
             target.close()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -75,6 +89,7 @@ def _pairs(path: Path, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]
     seen: bytes | None = None
     for order in ("ASC", "DESC"):
         connection = sqlite3.connect(path, isolation_level=None)
+        connection.text_factory = any_text
         try:
             for key, value in connection.execute(f"SELECT key, value FROM kv ORDER BY key {order}"):  # noqa: S608
                 if order == "DESC" and seen is not None and key <= seen:
@@ -84,7 +99,7 @@ def _pairs(path: Path, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]
                 if isinstance(key, bytes) and isinstance(value, bytes):
                     yield key, value
             return
-        except sqlite3.Error as exc:
+        except REFUSALS as exc:
             problems.append(Problem(f"SQLite stopped reading: {exc}", str(path)))
         finally:
             connection.close()

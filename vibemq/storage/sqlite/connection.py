@@ -9,12 +9,13 @@ import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 
 DATABASE = "vibemq.sqlite"
-VERSION = 1
+VERSION = 2
 """Store version that this code reads and writes: the number of the last migration."""
 
 PROBE = "probe"
@@ -24,12 +25,17 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
 
 
+any_text = partial(str, encoding="utf-8", errors="replace")
+"""A damaged row may claim that its bytes are text; reading on is more use than an error."""
+
+
 def connect(path: Path, *, cache_bytes: int = 16 << 20, create: bool = True) -> sqlite3.Connection:
     """Open the database for its owner: write-ahead log, no flush per commit (see `SqliteStorage.sync`)."""
     mode = "rwc" if create else "rw"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
     )
+    connection.text_factory = any_text
     try:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
@@ -57,7 +63,7 @@ class SqliteKV:
 
     def get(self, key: bytes) -> bytes | None:
         row = self.connection.execute("SELECT value FROM kv WHERE key = ?", (key,)).fetchone()
-        return None if row is None else row[0]
+        return None if row is None else self._pair((key, row[0]))[1]
 
     def put(self, key: bytes, value: bytes) -> None:
         self.connection.execute("INSERT OR REPLACE INTO kv (key, value) VALUES (?, ?)", (key, value))
@@ -73,19 +79,33 @@ class SqliteKV:
             "SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key", (start, stop)
         )
         try:
-            yield from cursor
+            yield from map(self._pair, cursor)
         finally:
             cursor.close()
 
     def floor(self, start: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        row: tuple[bytes, bytes] | None = self.connection.execute(
+        row = self.connection.execute(
             "SELECT key, value FROM kv WHERE key >= ? AND key <= ? ORDER BY key DESC LIMIT 1", (start, key)
         ).fetchone()
-        return row
+        return None if row is None else self._pair(row)
+
+    def _pair(self, row: tuple[object, object]) -> tuple[bytes, bytes]:
+        """A row as it was written: a damaged one may hold values of any type."""
+        key, value = row
+        if isinstance(key, bytes) and isinstance(value, bytes):
+            return key, value
+        raise StorageDamaged(f"the row of key {key!r} holds no bytes", path=self.where, hint=HINT)
 
 
-def translate(error: sqlite3.Error, where: str) -> StorageError:
+REFUSALS = (sqlite3.Error, UnicodeDecodeError)
+"""What its module raises. SQLite quotes a damaged schema in its message, and the quotation may be no text."""
+
+
+def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageError:
     """SQLite's error as ours. Only StorageFull and StorageDamaged leave a store that can go on."""
+    if isinstance(error, UnicodeDecodeError):
+        said = error.object.decode(errors="replace")
+        return StorageDamaged(f"SQLite cannot read its pages ({said})", path=where, hint=HINT)
     # The low byte is the primary code; errors raised by the module itself have none.
     extended = getattr(error, "sqlite_errorcode", None) or 0
     code = extended & 0xFF
@@ -94,8 +114,11 @@ def translate(error: sqlite3.Error, where: str) -> StorageError:
     limit = _limit_reached(Path(where)) if extended == sqlite3.SQLITE_IOERR_WRITE else None
     if limit is not None:
         return StorageFull(f"no room in {where}: {limit}; nothing was written, raise that limit or free space")
-    if code in _DAMAGE or "no such table" in str(error):
-        # An emptied file is a sound database to SQLite, only not one of ours.
+    # An emptied file, and one with a damaged schema, are sound databases to SQLite, only not one of ours: then it finds
+    # fault with our statements. One whose header names an unknown format for writing may only be read.
+    not_ours = code == sqlite3.SQLITE_ERROR and "transaction" not in str(error)
+    made_readonly = code == sqlite3.SQLITE_READONLY and os.access(where, os.W_OK)
+    if code in _DAMAGE or not_ours or made_readonly:
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
     return StorageFailed(f"SQLite failed in {where}: {error}; restart to recover")
 
@@ -127,7 +150,7 @@ def _is_over_quota(probe: Path) -> bool:
 def translated(where: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as exc:
+    except REFUSALS as exc:
         raise translate(exc, where) from exc
 
 
@@ -141,7 +164,7 @@ def fold_log(connection: sqlite3.Connection, where: str) -> None:
     """
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error as exc:
+    except REFUSALS as exc:
         error = translate(exc, where)
         if isinstance(error, StorageFailed):
             raise error from exc

@@ -16,22 +16,25 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
-from vibemq.model.records import DeadRemoved, MessagesAdded, Record
+from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
 from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
 from vibemq.storage.ballast import Ballast
-from vibemq.storage.blocks import merge_blocks, read_blocks, store_blocks
+from vibemq.storage.blocks import limit, merge_blocks, store_blocks, stored_parts
 from vibemq.storage.dirty import Dirty
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kv import load_state, write_dirty
 from vibemq.storage.lock import DirectoryLock, refuse_remote
 from vibemq.storage.migrate import create_store
+from vibemq.storage.presence import all_alive
 from vibemq.storage.sqlite.check import check
 from vibemq.storage.sqlite.connection import (
     DATABASE,
+    REFUSALS,
     VERSION,
     SqliteKV,
     connect,
@@ -45,6 +48,7 @@ from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.state import apply, is_transient, persistent, restart_transient
 from vibemq.storage.store_file import check_store, fsync_folder
 from vibemq.storage.stored_dead import StoredDead, assemble, select
+from vibemq.storage.tally import TalliedKV, load_sound_state
 from vibemq.storage.volatile import VolatileRows
 
 logger = logging.getLogger(__name__)
@@ -110,7 +114,7 @@ class SqliteStorage:
     def _open_or_release(self) -> StoredState:
         try:
             return self._open()
-        except sqlite3.Error as exc:
+        except REFUSALS as exc:
             self._release_files()
             raise translate(exc, self._where) from exc
         except BaseException:
@@ -123,7 +127,7 @@ class SqliteStorage:
             create_store(self._data_dir, self.name, self._now())
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
-        self._kv = SqliteKV(self._connection, self._where)
+        self._kv = TalliedKV(SqliteKV(self._connection, self._where))
         self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self._state, queue_id))
         now = self._now()
         self._state = self._load(now)
@@ -136,7 +140,7 @@ class SqliteStorage:
         return self._load(now)
 
     def _load(self, now: int) -> StoredState:
-        state = load_state(self._kv)
+        state = load_sound_state(self._kv)
         restart_transient(state, now)
         return state
 
@@ -198,8 +202,8 @@ class SqliteStorage:
             lsn = self._state.lsn + 1
             try:
                 later = self._write(connection, records, lsn)
-            except (sqlite3.Error, StorageError) as exc:
-                error = translate(exc, self._where) if isinstance(exc, sqlite3.Error) else exc
+            except (*REFUSALS, StorageError) as exc:
+                error = exc if isinstance(exc, StorageError) else translate(exc, self._where)
                 if not isinstance(error, StorageFull):
                     raise self._fail(error) from exc
                 self._undo(kept)
@@ -207,6 +211,8 @@ class SqliteStorage:
             except BaseException as exc:
                 raise self._fail(RuntimeError(repr(exc))) from exc
             self._apply_volatile(later)
+            # A flush may have failed meanwhile, in another thread: then this is told to nobody either.
+            self._open_connection()
             self._written_lsn = lsn
             if self._ballast.missing:
                 self._spare_room()
@@ -242,7 +248,7 @@ class SqliteStorage:
                 later.append(record)
         state.lsn = lsn
         if written:
-            with transaction(connection):
+            with self._transaction(connection):
                 write_dirty(self._kv, state, dirty, volatile_dead=len(self._dead.volatile.entries))
                 self._dead.flush()
                 store_blocks(self._kv, state, added, dirty.left, merge_tail=False)
@@ -252,6 +258,15 @@ class SqliteStorage:
         for record in added:
             self._unmerged.setdefault(record.queue_id, record.first_sequence)
         return later
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        try:
+            with transaction(connection):
+                yield
+                self._kv.save()
+        finally:
+            self._kv.forget()
 
     def _apply_volatile(self, records: Sequence[Record]) -> None:
         if not records:
@@ -271,6 +286,8 @@ class SqliteStorage:
             if isinstance(record, DeadRemoved):
                 entries = map(self._dead.volatile.get, record.dead_ids)
                 named.update(entry.queue_id for entry in entries if entry is not None)
+            elif isinstance(record, TransactionDecided | TransactionsForgotten):
+                continue
             elif persistent(self._state, record) and is_transient(self._state, record.queue_id):
                 named.add(record.queue_id)
         return {queue_id: deepcopy(self._state.queues[queue_id]) for queue_id in named}
@@ -315,7 +332,8 @@ class SqliteStorage:
                 return []
             if is_transient(self._state, queue_id):
                 return self._rows.read(queue_id, first, last, max_bytes)
-            return read_blocks(self._kv, queue_id, first, last, max_bytes, name=queue.name)
+            parts = stored_parts(self._kv, queue_id, first, last, queue.name)
+            return list(limit(all_alive(queue, parts, first, last, self._where), max_bytes))
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         with self._lock, translated(self._where):
@@ -339,7 +357,7 @@ class SqliteStorage:
                 self._merge(connection)
                 if os.fstat(self._log).st_size > self._settings.wal_bytes:
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            except sqlite3.Error as exc:
+            except REFUSALS as exc:
                 error = translate(exc, self._where)
                 if isinstance(error, StorageFailed):
                     raise self._fail(error) from exc
@@ -351,7 +369,7 @@ class SqliteStorage:
                 del self._unmerged[queue_id]
                 continue
             try:
-                with transaction(connection):
+                with self._transaction(connection):
                     self._unmerged[queue_id] = merge_blocks(self._kv, self._state, queue_id, start)
             except StorageDamaged:
                 # Left alone: reads and `check` name the place.
@@ -396,7 +414,7 @@ class SqliteStorage:
             connection = self._open_connection()
             try:
                 return self._compact(connection, progress)
-            except sqlite3.Error as exc:
+            except REFUSALS as exc:
                 error = translate(exc, self._where)
                 raise (self._fail(error) if isinstance(error, StorageFailed) else error) from exc
 

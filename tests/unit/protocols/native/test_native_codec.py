@@ -31,7 +31,22 @@ def read(data: bytes) -> list[bytes]:
 
 def test_all_types_of_the_protocol_have_their_numbers() -> None:
     assert [int(kind) for kind in CommandType] == [
-        *(0, 1, 2, 10, 11, *range(20, 27), 30, 31, 32, *range(40, 44), *range(50, 57), *range(60, 68), 99)
+        *(
+            0,
+            1,
+            2,
+            10,
+            11,
+            *range(20, 27),
+            30,
+            31,
+            32,
+            *range(40, 44),
+            *range(50, 57),
+            *range(60, 68),
+            *range(70, 74),
+            99,
+        )
     ]
 
 

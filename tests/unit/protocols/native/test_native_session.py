@@ -17,7 +17,7 @@ from vibemq.protocols.native.compression import Compression
 from vibemq.protocols.native.frames import FrameReader, encode_frame
 from vibemq.protocols.native.wire import CommandType as T
 from vibemq.protocols.native.wire import Message, body_type, decode_body, encode_body
-from vibemq.protocols.session import Admin, Authenticate, Goodbye, Principal, Request, SessionLimits
+from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION, context
 
 ALL = "settle/1,batch/1,admin/1"
@@ -672,8 +672,8 @@ ENGINE_VERBS = [
     (admin("queue.remove", queue="q", runs=[[5, 6], [1, 2]]), c.RemoveMessages),
     (admin("queue.info", queue="q"), c.DescribeQueue),
     (admin("queue.list"), c.ListQueues),
-    (admin("group.seek", queue="q", group="g", start="sequence", start_sequence=5), c.SeekGroup),
-    (admin("group.delete", queue="q", group="g"), c.DeleteGroup),
+    (admin("group.seek", queue="q", group="g", start="sequence:5"), Ask),
+    (admin("group.delete", queue="q", group="g"), Ask),
     (admin("dlq.list", queue="q"), Admin),
     (admin("queue.peek", queue="q", limit=5), Admin),
 ]
@@ -685,8 +685,8 @@ def test_admin_verbs_become_commands_or_requests(data: bytes, kind: type) -> Non
     assert type(request) is kind
     if isinstance(request, c.RemoveMessages):
         assert request.runs == [(1, 2), (5, 6)]
-    if isinstance(request, c.SeekGroup):
-        assert (request.start, request.start_sequence) == (c.StartAt.SEQUENCE, 5)
+    if isinstance(request, Ask):
+        assert (request.queue, request.arguments["group"], "queue" in request.arguments) == ("q", "g", False)
 
 
 def test_admin_results_are_json() -> None:
@@ -722,9 +722,8 @@ def test_admin_results_are_json() -> None:
         (admin("queue.change", queue="q"), "INVALID_PAYLOAD"),
         (admin("queue.remove", queue="q", runs=[[2, 1]]), "INVALID_PAYLOAD"),
         (admin("queue.remove", queue="q", runs=[5]), "INVALID_PAYLOAD"),
-        (admin("group.seek", queue="q", group="g", start="yesterday"), "INVALID_OPTIONS"),
-        (admin("group.seek", queue="q", group="g", start_sequence=-1), "INVALID_PAYLOAD"),
-        (admin("group.delete", queue="q"), "INVALID_PAYLOAD"),
+        (admin("group.seek", group="g", start="latest"), "INVALID_PAYLOAD"),
+        (admin("group.delete", queue="bad name", group="g"), "INVALID_QUEUE"),
     ],
 )
 def test_bad_admin_requests_are_refused(data: bytes, code: str) -> None:

@@ -1,0 +1,58 @@
+"""How the time of a run is shared: whoever ends its cases early leaves its time to those behind it."""
+
+import threading
+from collections.abc import Iterable
+
+from tests.proof.contract import Method, Size
+
+
+class Lane:
+    """Methods that run `width` at a time until `deadline`. `take` and `done` may be called from any thread."""
+
+    def __init__(self, sizes: dict[str, Size], width: int, deadline: float) -> None:
+        self.width = width
+        self._waiting = {name: size.seconds for name, size in sizes.items()}
+        self._ends: dict[str, float] = {}
+        self._deadline = deadline
+        self._lock = threading.Lock()
+
+    @property
+    def order(self) -> list[str]:
+        """The short ones first: what they leave over is then of use to the long ones."""
+        return sorted(self._waiting, key=self._waiting.__getitem__)
+
+    def take(self, name: str, now: float) -> float:
+        """The seconds that the method may run from now on: its part of what the running ones do not need."""
+        with self._lock:
+            left = max(0.0, self._deadline - now)
+            taken = sum(max(0.0, end - now) for end in self._ends.values())
+            free = max(0.0, self.width * left - taken)
+            part = self._waiting[name] / (sum(self._waiting.values()) or 1.0)
+            seconds = min(left, free * part)
+            del self._waiting[name]
+            self._ends[name] = now + seconds
+            return seconds
+
+    def done(self, name: str) -> None:
+        with self._lock:
+            del self._ends[name]
+
+
+def lanes(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, begin: float, seconds: float) -> list[Lane]:
+    """The lanes of the methods that may run beside others: `jobs` at a time, and one more of those that mostly wait."""
+    together = [method for method in methods if not method.alone]
+    waiting = [method.name for method in together if method.waits and jobs > 1]
+    busy = [method.name for method in together if method.name not in waiting]
+    deadline = begin + seconds - sum(alone(methods, sizes, jobs, seconds).values())
+    made = [(busy, jobs), (waiting, 1)]
+    return [Lane({name: sizes[name] for name in names}, width, deadline) for names, width in made if names]
+
+
+def alone(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, seconds: float) -> dict[str, float]:
+    """What each of those gets that nothing may run beside: all it wants, if the run is long enough for everything."""
+    methods = list(methods)
+    names = [method.name for method in methods if method.alone]
+    wanted = sum(sizes[name].seconds for name in names)
+    others = sum(sizes[method.name].seconds for method in methods if not method.alone) / jobs
+    scale = min(1.0, seconds / (wanted + others or 1.0))
+    return {name: sizes[name].seconds * scale for name in names}

@@ -1,0 +1,211 @@
+"""Every example of docs/howto/spark, run for real: one broker, one session, and once as the program that it is."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.crash.ledger import BrokerProcess
+from tests.docs.pages import DOCS, REPOSITORY, blocks, links
+from tests.spark.world import drained, endpoint, needs_spark, running_broker
+from vibemq.cli.demo_spark import tidy
+
+
+def spark_run(test: Callable[..., None]) -> Callable[..., None]:
+    marked: Callable[..., None] = pytest.mark.slow(pytest.mark.spark(needs_spark(test)))
+    return marked
+
+
+CURSORS_ONLY = "fan-out-with-ack"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+ENOUGH_S = 120
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running_broker(tmp_path_factory.mktemp("examples")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def mq(broker: BrokerProcess) -> Iterator[vibemq.sync.Client]:
+    with vibemq.sync.connect(broker.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with tidy.folder() as folder:
+        session = tidy.session("examples", "local[2]", folder, spark__sql__shuffle__partitions="1")
+        yield session
+        tidy.end(session)
+
+
+@pytest.fixture
+def to(broker: BrokerProcess, tmp_path: Path) -> list[str]:
+    """Arguments of a streaming example that ends when everything is processed."""
+    return ["--endpoint", endpoint(broker), "--checkpoint", str(tmp_path / "checkpoint")]
+
+
+EXAMPLES = REPOSITORY / "vibemq" / "spark" / "examples"
+PAGES = sorted((DOCS / "howto" / "spark").glob("*.md"))
+
+
+def example_of(page: Path) -> Path | None:
+    """The program that the page is about: the first it links to."""
+    return next(((page.parent / link).resolve() for link in links(page) if "/spark/examples/" in link), None)
+
+
+def lines_of(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def test_every_example_has_a_page() -> None:
+    programs = {path for path in EXAMPLES.glob("*.py") if path.name not in ("__init__.py", "common.py")}
+    assert {example_of(page) for page in PAGES} - {None} == programs
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if example_of(page)], ids=lambda page: page.name)
+def test_pages_show_the_lines_of_their_example(page: Path) -> None:
+    """Each fragment stands in the example as it is, but for its indentation; but those about reading by time."""
+    example = example_of(page)
+    assert example is not None
+    program = lines_of(example.read_text())
+    shown = [block for block in blocks(page) if block.words == ("python", "fragment")]
+    assert shown
+    for block in shown:
+        lines = lines_of(block.text)
+        places = range(len(program) - len(lines) + 1)
+        assert any(program[at : at + len(lines)] == lines for at in places) or "Timestamp" in block.text, block.place
+
+
+def finish(query: Any) -> None:
+    assert query.awaitTermination(ENOUGH_S), "the query did not end"
+
+
+def readings(first: int, count: int) -> list[dict[str, Any]]:
+    """One a minute for each of two sensors."""
+    return [
+        {"sensor": sensor, "celsius": float(minute % 7 + offset), "at": (BEGIN + timedelta(minutes=minute)).isoformat()}
+        for minute in range(first, first + count)
+        for offset, sensor in enumerate(("s1", "s2"))
+    ]
+
+
+def averages(sent: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int, float, float]]:
+    windows: dict[tuple[str, datetime], list[float]] = {}
+    for reading in sent:
+        at = datetime.fromisoformat(reading["at"])
+        windows.setdefault((reading["sensor"], at - timedelta(minutes=at.minute % 10)), []).append(reading["celsius"])
+    return {key: (len(found), sum(found) / len(found), max(found)) for key, found in windows.items()}
+
+
+@spark_run
+def test_windows(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
+    from vibemq.spark.examples import windows
+
+    mq.create_queue("readings", mode=CURSORS_ONLY)
+    args = windows.options([*to, "--once"])
+    sent, got = [], []
+    for first in (0, 60):
+        new = readings(first, 60)
+        sent += new
+        mq.publish_many("readings", new)
+        finish(windows.start(spark, args))
+        got += drained(mq, "readings.10min")
+    found = {
+        (row["sensor"], datetime.fromisoformat(row["begin"])): (row["readings"], row["mean"], row["most"])
+        for row in got
+    }
+    assert len(found) == len(got), "a window came twice"
+    # The last reading is of minute 119: windows that end by minute 109 are over, the younger ones wait.
+    over = {key: value for key, value in averages(sent).items() if key[1] < BEGIN + timedelta(minutes=100)}
+    assert found == over
+
+
+@spark_run
+def test_rejects_and_what_becomes_of_them(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
+    from vibemq.spark.examples import dead_letters, rejects
+
+    mq.create_queue("incoming", mode=CURSORS_ONLY)
+    good = [{"order": n, "amount": f"{n}.50"} for n in range(1, 91)]
+    bad = [{"order": 91, "amount": "-1"}, {"order": 92}, {"amount": "3.00"}, "no order at all"]
+    mq.publish_many("incoming", [*good[:40], *bad, *good[40:]])
+    finish(rejects.start(spark, rejects.options([*to, "--once", "--source", "incoming", "--sink", "checked"])))
+    assert Counter((row["order"], row["cents"]) for row in drained(mq, "checked")) == Counter(
+        (n, n * 100 + 50) for n in range(1, 91)
+    )
+
+    args = ["--endpoint", to[1], "--queue", "incoming"]
+    letters = dead_letters.load(spark, dead_letters.options(args))
+    found = {(row["detail"], row["letters"], row["origin_group"]) for row in dead_letters.by_reason(letters).collect()}
+    assert found == {
+        ("no order number", 2, "checker"),
+        ("the amount is not positive", 1, "checker"),
+        ("no amount", 1, "checker"),
+    }
+    mq.create_queue("repair")
+    dead_letters.run(spark, dead_letters.options([*args, "--redrive", "no %", "--to", "repair"]))
+    assert len(drained_texts(mq, "repair")) == 3
+    left = dead_letters.load(spark, dead_letters.options(args)).collect()
+    assert [row["detail"] for row in left] == ["the amount is not positive"]
+
+
+def drained_texts(mq: vibemq.sync.Client, queue: str) -> list[bytes]:
+    found = []
+    for message in mq.fetch(queue, max=1000, timeout=1):
+        found.append(bytes(message.payload))
+        message.ack()
+    return found
+
+
+@spark_run
+def test_route_is_exactly_once(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
+    from vibemq.spark.examples import route
+
+    mq.create_queue("routed", mode=CURSORS_ONLY)
+    args = route.options([*to, "--once", "--source", "routed", "--prefix", "to."])
+    countries = ("FR", "DE", None)
+    orders = [{"order": n, "country": countries[n % 3]} for n in range(300)]
+    for part in (orders[:200], orders[200:], []):
+        mq.publish_many("routed", part)
+        finish(route.start(spark, args))
+    for country, queue in zip(countries, ("to.fr", "to.de", "to.nowhere"), strict=True):
+        expected = Counter(order["order"] for order in orders if order["country"] == country)
+        assert Counter(order["order"] for order in drained(mq, queue)) == expected
+
+
+@spark_run
+def test_backfill_as_a_program(spark: Any, mq: vibemq.sync.Client, to: list[str], tmp_path: Path) -> None:
+    """Two runs: the second takes up what has come since."""
+    from vibemq.spark.examples import backfill
+
+    mq.create_queue("history", mode=CURSORS_ONLY)
+    into = str(tmp_path / "history.parquet")
+    arguments = [*to, "--source", "history", "--into", into, "--batch", "400"]
+    mq.publish_many("history", [{"n": n} for n in range(1000)])
+    with tidy.folder() as folder:
+        configured = [f"--conf {key}='{value}'" for key, value in tidy.settings(folder).items()]
+        submit = " ".join(["--master local[2]", *configured, "pyspark-shell"])
+        subprocess.run(
+            [sys.executable, "-m", "vibemq.spark.examples.backfill", *arguments],
+            env=tidy.environment(folder) | {"PYSPARK_SUBMIT_ARGS": submit},
+            check=True,
+            timeout=ENOUGH_S,
+        )
+    assert sorted(row["seq"] for row in spark.read.parquet(into).collect()) == list(range(1, 1001))
+    mq.publish_many("history", [{"n": n} for n in range(1000, 1100)])
+    finish(backfill.start(spark, backfill.options(arguments)))
+    rows = spark.read.parquet(into).collect()
+    assert sorted(json.loads(row["body"])["n"] for row in rows) == list(range(1100))
+    info = mq.queue_info("history")
+    assert info is not None
+    [group] = [group for group in info.groups if group.name == "backfill"]
+    assert group.head == 1101, "the last batch was not acknowledged"

@@ -1,0 +1,356 @@
+"""The source and the sink inside a real Spark, one local session for all."""
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark and pyarrow: pip install 'vibemq[spark]'")
+pytest.importorskip("pyarrow", reason="needs pyspark and pyarrow: pip install 'vibemq[spark]'")
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
+
+import vibemq.sync
+from tests.crash.ledger import BrokerProcess
+from tests.integration.conditions import running
+from vibemq.cli.demo_spark import tidy
+from vibemq.spark import LagListener, lag, register
+from vibemq.spark.client import Client
+from vibemq.spark.errors import Refused
+from vibemq.spark.options import parse
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.skipif(
+        not (os.environ.get("JAVA_HOME") or shutil.which("java")),
+        reason="needs a JDK 17 or later: java is not on PATH and JAVA_HOME is not set",
+    ),
+    # Spark's own: of pandas' version, and of sockets to its JVM.
+    pytest.mark.filterwarnings("default"),
+]
+CEILING_S = 60.0
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running(BrokerProcess(tmp_path_factory.mktemp("broker") / "data")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with tidy.folder() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = tidy.session("vibemq-tests", "local[2]", folder, spark__log__level="OFF")
+        yield session
+        tidy.end(session)
+
+
+@pytest.fixture
+def mq(broker: BrokerProcess) -> Iterator[Any]:
+    with vibemq.sync.connect(broker.url) as client:
+        yield client
+
+
+class World:
+    """Words for the tests: queues with numbers in their bodies, and Spark's readers and writers of them."""
+
+    def __init__(self, broker: BrokerProcess, spark: SparkSession, mq: Any, folder: Path) -> None:
+        self.broker = broker
+        self.spark = spark
+        self.mq = mq
+        self.folder = folder
+
+    def queue(self, *numbers: int, **options: Any) -> str:
+        name = f"spark-{next(_numbers)}"
+        self.mq.create_queue(name, **{"retention": "log", **options})
+        self.publish(name, *numbers)
+        return name
+
+    def publish(self, queue: str, *numbers: int) -> None:
+        if numbers:
+            self.mq.publish_many(queue, [f"{number}".encode() for number in numbers])
+
+    def options(self, **more: object) -> dict[str, str]:
+        base = {"endpoint": f"127.0.0.1:{self.broker.port}"}
+        return base | {key: str(value) for key, value in more.items()}
+
+    def read(self, **more: object) -> Any:
+        return self.spark.read.format("vibemq").options(**self.options(**more)).load()
+
+    def stream(self, **more: object) -> Any:
+        return self.spark.readStream.format("vibemq").options(**self.options(**{"group": "etl", **more})).load()
+
+    def write(self, frame: Any, **more: object) -> None:
+        frame.write.format("vibemq").options(**self.options(**more)).mode("append").save()
+
+    def into(self, frame: Any, queue: str, checkpoint: str, **more: object) -> Any:
+        """A stream into another queue, not yet started."""
+        target = self.options(queue=queue, checkpointLocation=self.folder / checkpoint, **more)
+        return frame.writeStream.format("vibemq").options(**target)
+
+    def drain(self, frame: Any, queue: str, checkpoint: str, **more: object) -> list[int]:
+        """Run with AvailableNow; the rows of each batch."""
+        query = self.into(frame, queue, checkpoint, **more).trigger(availableNow=True).start()
+        assert query.awaitTermination(CEILING_S)
+        return [report.numInputRows for report in query.recentProgress if report.numInputRows]
+
+    def numbers(self, queue: str, **more: object) -> list[int]:
+        return [int(row.body) for row in self.read(queue=queue, columns="body", **more).collect()]
+
+    def committed(self, queue: str) -> int:
+        """The cursor of the group etl; 0 while there is none."""
+        try:
+            return int(Client(parse(self.options())).call("group.offsets", queue, {"group": "etl"})["committed"])
+        except Refused:
+            return 0
+
+    def forget_batch(self, checkpoint: str, number: int) -> None:
+        """As if the driver had died between the sink's commit and its own note of it (with a cursor that stays)."""
+        commits = self.folder / checkpoint / "commits"
+        for file in (commits / f"{number}", commits / f".{number}.crc"):
+            file.unlink()
+
+
+@pytest.fixture
+def world(broker: BrokerProcess, spark: SparkSession, mq: Any, tmp_path: Path) -> World:
+    register(spark)
+    return World(broker, spark, mq, tmp_path)
+
+
+def until(holds: Callable[[], bool], query: Any) -> None:
+    deadline = time.monotonic() + CEILING_S
+    while not holds():
+        assert query.exception() is None
+        assert time.monotonic() < deadline, (query.status, query.lastProgress)
+        time.sleep(0.05)
+
+
+def failure_of(query: Any) -> str:
+    with pytest.raises(PySparkException) as caught:
+        query.awaitTermination(CEILING_S)
+    return str(caught.value)
+
+
+# -- batch ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_written_and_read(world: World) -> None:
+    queue = world.queue()
+    rows = [(f"{n}", f"m-{n}", f"k-{n % 3}", {"x": b"y"} if n % 2 else None) for n in range(1000)]
+    world.write(
+        world.spark.createDataFrame(rows, "body STRING, message_id STRING, key STRING, headers MAP<STRING, BINARY>"),
+        queue=queue,
+    )
+    frame = world.read(queue=queue, minPartitions=3)
+    assert frame.count() == 1000
+    assert frame.where("key = 'k-1' and seq > 0").count() == 333
+    row = frame.where("message_id = 'm-7'").first()
+    assert (bytes(row.body), row.key, row.headers["x"], row.attempts) == (b"7", "k-1", b"y", 1)
+    pruned = world.spark.read.format("vibemq").schema("seq BIGINT, key STRING").options(**world.options(queue=queue))
+    assert pruned.load().agg({"seq": "max"}).collect()[0][0] == 1000
+    assert world.read(queue=world.queue()).count() == 0, "no partitions at all"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"queue": "q", "grop": "x"}, "unknown option 'grop'; did you mean 'group'?"),
+        ({"queue": "q", "maxMessagesPerTrigger": "1"}, "belongs to a streaming read; this is a batch read"),
+        ({"queue": "nowhere"}, "queue 'nowhere' does not exist"),
+        ({"queue": "q", "endpoint": "127.0.0.1:1", "retryTimeout": "0"}, "cannot reach the broker at 127.0.0.1:1"),
+    ],
+)
+def test_a_read_that_cannot_be(world: World, options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        world.read(**options).collect()
+    assert sentence in str(caught.value)
+
+
+def test_a_write_that_cannot_be(world: World) -> None:
+    queue = world.queue()
+    two = world.spark.createDataFrame([("m-1", "x" * 1_100_000)], "message_id STRING, body STRING")
+    for frame, mode, sentence in (
+        (two.withColumnRenamed("body", "value"), "append", "needs a column 'body'"),
+        (two.withColumn("colour", col("body")), "append", "nothing can be done with column 'colour'"),
+        (two, "overwrite", "a queue cannot be overwritten"),
+        (two, "append", "row 0 of this task, message_id 'm-1': it has 1,100,0"),
+    ):
+        with pytest.raises(PySparkException) as caught:
+            frame.write.format("vibemq").options(**world.options(queue=queue)).mode(mode).save()
+        assert sentence in str(caught.value)
+    assert world.numbers(queue) == []
+
+
+def test_dead_letters_are_read_and_redriven(world: World) -> None:
+    queue = world.queue(*range(6))
+    world.drain(world.stream(queue=queue, ackOn="never").select("body"), world.queue(), "c")
+    bad = world.spark.createDataFrame([(2, "odd"), (4, "odd"), (6, "odder")], "seq BIGINT, reason STRING")
+    with pytest.raises(PySparkException, match="action=reject needs the option group"):
+        world.write(bad, queue=queue, action="reject")
+    world.write(bad, queue=queue, action="reject", group="etl")
+    letters = world.read(queue=queue, deadLetters="true")
+    found = [(row.origin_seq, row.detail) for row in letters.orderBy("seq").collect()]
+    assert found == [(2, "odd"), (4, "odd"), (6, "odder")]
+    world.write(letters.where("detail = 'odd'"), queue=queue, action="redrive")
+    assert [row.detail for row in world.read(queue=queue, deadLetters="true").collect()] == ["odder"]
+    assert sorted(world.numbers(queue)[6:]) == [1, 3]
+
+
+# -- streams --------------------------------------------------------------------------------------------------------
+
+
+def test_available_now_acknowledges_all_of_it(world: World) -> None:
+    source, target = world.queue(*range(1000)), world.queue()
+    batches = world.drain(world.stream(queue=source, maxMessagesPerTrigger=400).select("body"), target, "c")
+    assert batches == [400, 400, 200]
+    assert sorted(world.numbers(target)) == list(range(1000))
+    assert world.committed(source) == 1001
+
+
+def test_byte_limits_and_several_queues(world: World) -> None:
+    one, two, target = world.queue(*range(100)), world.queue(*range(100, 200)), world.queue()
+    frame = world.stream(queues=f"{one},{two}", maxBytesPerTrigger="6k").select("body")
+    assert len(world.drain(frame, target, "c")) >= 2
+    assert sorted(world.numbers(target)) == list(range(200))
+
+
+def test_a_running_query_its_lag_and_a_lost_checkpoint(world: World) -> None:
+    source, target = world.queue(*range(50)), world.queue()
+    listener = LagListener()
+    world.spark.streams.addListener(listener)
+    try:
+        query = world.into(world.stream(queue=source).select("body"), target, "c").queryName("copy").start()
+        until(lambda: world.committed(source) == 51, query)  # Idle, and yet acknowledged.
+        until(lambda: "copy" in listener.lags, query)
+        assert 'vibemq_spark_lag_messages{query="copy",queue="' in listener.prometheus()
+        found = lag(query.lastProgress)
+        assert found is not None
+        assert found.messages in (0, 50)
+        query.stop()
+        assert query.exception() is None
+    finally:
+        world.spark.streams.removeListener(listener)
+    world.publish(source, *range(50, 80))
+    shutil.rmtree(world.folder / "c")
+    world.drain(world.stream(queue=source).select("body"), target, "c")
+    assert sorted(world.numbers(target)) == list(range(80)), "nothing lost, nothing twice"
+
+
+def test_a_replayed_batch_is_published_once(world: World) -> None:
+    source, target = world.queue(*range(100)), world.queue()
+    frame = world.stream(queue=source, ackOn="never").select("body")
+    for _ in range(2):
+        assert world.drain(frame, target, "c", exactlyOnce="true") == [100]
+        world.forget_batch("c", 0)
+    assert sorted(world.numbers(target)) == list(range(100))
+
+
+def test_the_older_query_of_a_group_fails(world: World) -> None:
+    source, target = world.queue(1), world.queue()
+    frame = world.stream(queue=source).select("body")
+    older = world.into(frame, target, "older").start()
+    until(lambda: world.committed(source) == 2, older)
+    newer = world.into(frame, target, "newer").start()
+    said = failure_of(older)
+    assert "is another query's now" in said
+    assert "give this one a group of its own" in said
+    world.publish(source, 2)
+    until(lambda: world.committed(source) == 3, newer)
+    newer.stop()
+    assert sorted(world.numbers(target)) == [1, 2]
+
+
+def test_rows_are_sorted_into_good_and_bad(world: World) -> None:
+    source, target = world.queue(*range(40)), world.queue()
+
+    def sort(frame: Any, batch_id: int) -> None:
+        frame.persist()
+        bad = col("body").cast("string").cast("int") % 10 == 3
+        world.write(frame.where(~bad).select("body"), queue=target, exactlyOnce="true")
+        world.write(
+            frame.where(bad).selectExpr("seq", "'ends in 3' AS reason"), queue=source, action="reject", group="etl"
+        )
+        frame.unpersist()
+
+    for _ in range(2):
+        writer = world.stream(queue=source, ackOn="never", maxMessagesPerTrigger=15).writeStream.foreachBatch(sort)
+        query = writer.option("checkpointLocation", str(world.folder / "c")).trigger(availableNow=True).start()
+        assert query.awaitTermination(CEILING_S)
+        world.forget_batch("c", 2)
+    assert sorted(world.numbers(target)) == [n for n in range(40) if n % 10 != 3]
+    letters = world.read(queue=source, deadLetters="true").orderBy("seq").collect()
+    assert [(row.seq, row.detail) for row in letters] == [(n, "ends in 3") for n in (4, 14, 24, 34)]
+
+
+def test_a_second_write_of_a_batch_is_not_taken_for_a_replay(world: World) -> None:
+    source, target = world.queue(*range(4)), world.queue()
+
+    def twice(frame: Any, batch_id: int) -> None:
+        rows = frame.select("body")
+        world.write(rows, queue=target, exactlyOnce="true")
+        world.write(rows, queue=target, exactlyOnce="true")
+
+    writer = world.stream(queue=source).writeStream.foreachBatch(twice)
+    query = writer.option("checkpointLocation", str(world.folder / "c")).trigger(availableNow=True).start()
+    said = failure_of(query)
+    assert "has been written to this queue already in this run" in said
+    assert "need a txnAppId" in said
+    assert sorted(world.numbers(target)) == list(range(4)), "the first write counts, the second is refused"
+
+
+def test_queues_that_are_not_what_they_were(world: World) -> None:
+    source, target = world.queue(*range(10)), world.queue()
+    frame = world.stream(queue=source).select("body")
+    world.drain(frame, target, "c")
+    world.publish(source, 10, 11)
+    world.mq.purge_queue(source)
+    world.publish(source, 12)
+    assert "messages are gone before they were read" in failure_of(world.into(frame, target, "c").start())
+    careless = world.stream(queue=source, failOnDataLoss="false").select("body")
+    world.drain(careless, target, "c")
+    assert sorted(world.numbers(target)) == [*range(10), 12]
+    world.mq.delete_queue(source)
+    assert f"queue '{source}' does not exist" in failure_of(world.into(frame, target, "c").start())
+    world.mq.create_queue(source, retention="log")
+    world.publish(source, 20)
+    assert "was deleted and made anew" in failure_of(world.into(frame, target, "c").start())
+
+
+def test_a_stream_needs_a_group(world: World) -> None:
+    frame = world.spark.readStream.format("vibemq").options(**world.options(queue=world.queue())).load()
+    assert "needs the option group" in failure_of(world.into(frame.select("body"), world.queue(), "c").start())
+
+
+def test_the_code_can_be_shipped(world: World) -> None:
+    from pyspark import cloudpickle
+
+    source, target = world.queue(*range(20)), world.queue()
+    register(world.spark, ship=True)
+    try:
+        world.drain(world.stream(queue=source).select("body"), target, "c", exactlyOnce="true")
+        assert sorted(world.numbers(target)) == list(range(20))
+    finally:
+        for name in cloudpickle.list_registry_pickle_by_value():  # type: ignore[no-untyped-call]
+            cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+        register(world.spark)
+
+
+def test_the_checkpoint_is_what_the_reference_says(world: World) -> None:
+    source = world.queue(1, 2)
+    world.drain(world.stream(queue=source).select("body"), world.queue(), "c")
+    written = (world.folder / "c" / "offsets" / "0").read_text().splitlines()[-1]
+    offset = json.loads(written)
+    assert offset == {"q": {source: {"i": offset["q"][source]["i"], "s": 3}}, "v": 1}

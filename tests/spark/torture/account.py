@@ -1,0 +1,100 @@
+"""What was published, what arrived, and whether that is the same."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.spark.torture.driver import SINKS
+
+EXACT = ("once", "files")
+DRIVERS_A_MINUTE, EXECUTORS_A_MINUTE, BROKERS_A_MINUTE = 3.0, 0.8, 1.0
+"""Goals, of kills."""
+
+
+@dataclass
+class Account:
+    published: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in SINKS})
+    """What the broker has confirmed, by number."""
+    arrived: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {name: [] for name in SINKS})
+    """(place in its queue, number) of everything in a sink."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Messages that wait in a source queue at the end."""
+    kills: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+    """On what the kills were."""
+    drivers: int = 0
+    failed_tasks: int = 0
+    gone: int = 0
+    """Queries that ended because they asked for what had been acknowledged (OFFSET_GONE)."""
+    gaps: int = 0
+    """Queries that ended because something was missing."""
+    other: list[str] = field(default_factory=list)
+    """Why else drivers ended by themselves."""
+    too_slow: int = 0
+    """Drivers that ended because a Python process of Spark's had not started within its ten seconds."""
+    stalls: int = 0
+
+    def ended(self, why: str) -> None:
+        """A driver has ended by itself."""
+        if "OFFSET_GONE" in why:
+            self.gone += 1
+        elif "are gone" in why:
+            self.gaps += 1
+        elif "failed to connect back" in why:
+            self.too_slow += 1
+        else:
+            self.other.append(why)
+
+    def lost(self, name: str) -> int:
+        return len(self.published[name] - {number for _, number in self.arrived[name]})
+
+    def duplicates(self, name: str) -> int:
+        """Told by the place in the queue: what its publisher has sent twice counts for two."""
+        return len(self.arrived[name]) - len({place for place, _ in self.arrived[name]})
+
+    def copies(self, name: str) -> int:
+        return max(Counter(place for place, _ in self.arrived[name]).values(), default=0)
+
+    def stored_twice(self, name: str) -> int:
+        places = dict(self.arrived[name])
+        return len(places) - len(set(places.values()))
+
+    def problems(self) -> list[str]:
+        found = []
+        for name in SINKS:
+            if lost := self.lost(name):
+                found.append(f"sink {name}: {lost:,} messages lost")
+            if name in EXACT and (twice := self.duplicates(name)):
+                found.append(f"sink {name}: {twice:,} duplicates")
+            if self.left.get(name):
+                found.append(f"queue work.{name} keeps {self.left[name]:,} messages that were acknowledged")
+            if not self.published[name]:
+                found.append(f"nothing was published for sink {name}")
+        if self.gone:
+            found.append(f"Spark asked for what was acknowledged, {self.gone} times")
+        if self.gaps:
+            found.append(f"messages were missing for {self.gaps} queries")
+        if self.stalls:
+            found.append(f"{self.stalls} drivers made no progress")
+        return found + [f"a driver ended by itself: {why}" for why in self.other]
+
+    def table(self) -> str:
+        head = f"{'sink':<6} {'published':>10} {'arrived':>9} {'lost':>5} {'duplicates':>11} {'most copies':>12}"
+        rows = [
+            f"{name:<6} {len(self.published[name]):>10,} {len(self.arrived[name]):>9,} {self.lost(name):>5,}"
+            f" {self.duplicates(name):>11,} {self.copies(name):>12,}"
+            for name in SINKS
+        ]
+        return "\n".join([head, *rows])
+
+    def summary(self, minutes: float) -> str:
+        goals = {"driver": DRIVERS_A_MINUTE, "executor": EXECUTORS_A_MINUTE, "broker": BROKERS_A_MINUTE}
+        kills = ", ".join(f"{self.kills[what]} {what}s (goal {rate * minutes:.0f})" for what, rate in goals.items())
+        seen = ", ".join(f"{what} {count}" for what, count in sorted(self.seen.items()))
+        return (
+            f"kill -9: {kills}; each on {seen}\n"
+            f"{self.drivers} drivers started, {self.failed_tasks} tasks failed on purpose\n"
+            f"asked for what was acknowledged: {self.gone}; gaps: {self.gaps}; stored twice by publishers:"
+            f" {sum(map(self.stored_twice, SINKS))}\n"
+            f"drivers that ended by themselves: {len(self.other)}; too slow for Spark: {self.too_slow};"
+            f" without progress: {self.stalls}"
+        )

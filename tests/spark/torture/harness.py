@@ -1,0 +1,226 @@
+"""Publishes, starts drivers, and kills: the driver, executors, the broker, each when something has been seen.
+
+What is seen is a write (of results into a queue, of a Parquet file) or an acknowledgement, so a kill strikes a batch at
+one of its steps; which one, and how many of them pass by before, is drawn from the seed.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from tests.spark.torture.account import Account
+from tests.spark.torture.driver import ON_PURPOSE, SINKS
+from vibemq.cli.child import BrokerProcess
+from vibemq.cli.demo_spark.driver_process import DriverProcess
+from vibemq.client import Client, connect
+from vibemq.client.address import ClientSettings
+from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.errors import VibeMQError
+
+LOCAL, CLUSTER = "local[2,12]", "local-cluster[2,1,512]"
+EXECUTORS = 2
+EVENTS_MOST = 2
+CHUNK = 50
+PUBLISH_INTERVAL_S = 0.25
+BACKLOG_MOST = 4_000
+POLL_S = 0.02
+STALL_S = 180.0
+DRAIN_S = 600.0
+DRAIN_DRIVERS = 3
+
+
+class Stalled(Exception):
+    """Nothing has been seen for a long time."""
+
+
+class Harness:
+    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._say = say
+        self._broker = BrokerProcess(folder / "data")
+        self._spark = folder / "spark"
+        self._driver: DriverProcess | None = None
+        self._began = time.monotonic()
+        self.account = Account()
+
+    async def run(self, minutes: float) -> None:
+        self._spark.mkdir()
+        await self._broker.start()
+        try:
+            async with self._client("torture") as mq:
+                for name in SINKS:
+                    await mq.create_queue(f"work.{name}", durability="strong", mode="fan-out-with-ack")
+                await mq.create_queue("out.plain", durability="strong")
+                await mq.create_queue("out.once", durability="strong")
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._publish, mq)
+                    while time.monotonic() < self._began + minutes * 60:
+                        await self._life()
+                    tasks.cancel_scope.cancel()
+                await self._drain(mq)
+                await self._count(mq)
+        finally:
+            with anyio.CancelScope(shield=True):
+                if self._driver is not None:
+                    await self._driver.stop()
+                await self._broker.stop()
+
+    def _client(self, name: str) -> Client:
+        policy = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
+        return connect(
+            ClientSettings(host="127.0.0.1", port=self._broker.port, name=name, reconnect=policy, command_timeout=60.0)
+        )
+
+    # -- the producer -------------------------------------------------------------------------------------------------
+
+    async def _publish(self, mq: Client) -> None:
+        number = 0
+        while True:
+            for name in SINKS:
+                numbers = range(number, number + CHUNK)
+                report = await mq.publish_many(
+                    f"work.{name}", [b"%d" % one for one in numbers], dedup=True, return_refused=True
+                )
+                self.account.published[name] |= {one for i, one in enumerate(numbers) if i not in report.refused}
+            number += CHUNK
+            await anyio.sleep(PUBLISH_INTERVAL_S)
+            while await self._backlog(mq) > BACKLOG_MOST:
+                await anyio.sleep(PUBLISH_INTERVAL_S)
+
+    async def _backlog(self, mq: Client) -> int:
+        try:
+            infos = [await mq.admin("queue.info", queue=f"work.{name}") for name in SINKS]
+        except VibeMQError:
+            return 0  # The broker is away.
+        return max(int(info["ready"]) for info in infos)
+
+    # -- one driver's life --------------------------------------------------------------------------------------------
+
+    async def _life(self) -> None:
+        """Start a driver, kill some of what it needs, and then itself."""
+        account = self.account
+        behind = account.kills["executor"] < 0.3 * account.kills["driver"]
+        targets = ["executor", "executor"] if behind else []
+        if account.kills["broker"] < 0.4 * (account.kills["driver"] + 1):
+            targets.insert(self._random.randrange(len(targets) + 1), "broker")
+        driver = await self._start(CLUSTER if behind else LOCAL)
+        try:
+            for what in (*targets, "driver"):
+                await self._strike(driver, what)
+        except Stalled as stalled:
+            account.stalls += 1
+            self._say(f"{stalled}; {driver.last_words()[-1500:]}")
+            await driver.kill()
+        except ChildProcessError:
+            await self._ended(driver)
+
+    async def _ended(self, driver: DriverProcess) -> None:
+        why = await driver.failure()
+        self._say(f"the driver has ended by itself: {why[:300]}")
+        self.account.ended(why)
+        await driver.kill()
+
+    async def _start(self, master: str) -> DriverProcess:
+        endpoint = f"127.0.0.1:{self._broker.port}"
+        driver = DriverProcess(self._spark, "tests.spark.torture.driver", endpoint, str(self._spark), master)
+        self._driver = driver
+        self.account.drivers += 1
+        seconds = await driver.start()
+        self._say(f"driver {driver.pid} on {master} runs after {seconds:.1f} s")
+        return driver
+
+    async def _strike(self, driver: DriverProcess, what: str) -> None:
+        kind, name = self._random.choice([(kind, name) for kind in ("ack", "write") for name in SINKS])
+        await self._see(driver, kind, name, self._random.randint(1, EVENTS_MOST))
+        if what == "driver":
+            await driver.kill()
+        elif what == "broker":
+            await self._broker.kill()
+            await self._broker.start()
+        else:
+            pid = self._random.choice(driver.executors())
+            os.kill(pid, signal.SIGKILL)
+        self.account.kills[what] += 1
+        self.account.seen[f"{kind} {name}"] += 1
+        kills = self.account.kills
+        self._say(
+            f"kill -9 {what} on {kind} of {name}: {kills['driver']} drivers, {kills['executor']} executors,"
+            f" {kills['broker']} brokers so far"
+        )
+
+    async def _see(self, driver: DriverProcess, kind: str, name: str, times: int) -> None:
+        """Wait until the sink or the cursor has moved so often.
+
+        Raises:
+            Stalled: it does not move.
+            ChildProcessError: the driver has ended by itself.
+        """
+        async with self._client("watcher") as mq:
+            last, deadline = await self._stand(mq, kind, name), time.monotonic() + STALL_S
+            while times:
+                await anyio.sleep(POLL_S)
+                now = await self._stand(mq, kind, name)
+                if now is not None and now != last:
+                    times, last, deadline = times - (last is not None), now, time.monotonic() + STALL_S
+                if not driver.alive:
+                    raise ChildProcessError
+                if time.monotonic() > deadline:
+                    raise Stalled(f"no {kind} of {name} within {STALL_S:.0f} s")
+
+    async def _stand(self, mq: Client, kind: str, name: str) -> int | None:
+        """A number that grows with every acknowledgement, or write; None while the broker is away."""
+        if kind == "write" and name == "files":
+            return sum(1 for _ in (self._spark / "files").glob("*.parquet"))
+        try:
+            info = await mq.admin("queue.info", queue=f"work.{name}" if kind == "ack" else f"out.{name}")
+        except VibeMQError:
+            return None
+        if kind == "write":
+            return int(info["next_sequence"])
+        return max((int(group["head"]) for group in info["groups"]), default=0)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def _drain(self, mq: Client) -> None:
+        """Drivers until nothing is left."""
+        deadline = time.monotonic() + DRAIN_S
+        for _ in range(DRAIN_DRIVERS):
+            driver = await self._start(LOCAL)
+            while driver.alive and await self._waiting(mq) and time.monotonic() < deadline:
+                await anyio.sleep(0.2)
+            if driver.alive:
+                await driver.stop()
+                return
+            await self._ended(driver)
+        self.account.stalls += 1
+        self._say(f"{DRAIN_DRIVERS} drivers have not drained the queues")
+
+    async def _waiting(self, mq: Client) -> int:
+        infos = [await mq.admin("queue.info", queue=f"work.{name}") for name in SINKS]
+        return sum(info["next_sequence"] - max(group["head"] for group in info["groups"]) for info in infos)
+
+    async def _count(self, mq: Client) -> None:
+        account = self.account
+        for name in SINKS:
+            info = await mq.admin("queue.info", queue=f"work.{name}")
+            account.left[name] = info["ready"] + info["in_flight"]
+        for name in ("plain", "once"):
+            while messages := await mq.fetch(f"out.{name}", max=2000, timeout=1.0):
+                account.arrived[name] += [_pair(bytes(message.payload).decode()) for message in messages]
+                for message in messages:
+                    message.ack()
+        files = self._spark / "files.txt"
+        account.arrived["files"] = [_pair(line) for line in files.read_text().splitlines()] if files.exists() else []
+        log = self._spark.with_suffix(".log").read_text(errors="replace").splitlines()
+        account.failed_tasks = sum("Lost task" in line and ON_PURPOSE in line for line in log)
+
+
+def _pair(body: str) -> tuple[int, int]:
+    place, number = body.split()
+    return int(place), int(number)

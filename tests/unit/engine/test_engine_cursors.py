@@ -1,0 +1,434 @@
+"""Cursors: groups that are read by ranges and acknowledged up to a sequence."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.simulation.engine_driver import Driver
+from vibemq.engine import cursors
+from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, OffsetGone, WrongIncarnation
+from vibemq.model.commands import (
+    CommitCursor,
+    DeleteGroup,
+    DeleteQueue,
+    JoinCursor,
+    PurgeQueue,
+    Quarantine,
+    RejectAt,
+    RemoveMessages,
+    SeekGroup,
+    StartAt,
+)
+from vibemq.model.effects import CursorInfo, Rejected
+from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
+from vibemq.model.records import CursorChanged, Settled
+from vibemq.model.runs import Run
+from vibemq.storage.liveness import is_alive
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    return driver
+
+
+def join(driver: Driver, group: str = "etl", **options: Any) -> Any:
+    return driver.ask(JoinCursor(1, None, "q", group, **options))
+
+
+def commit(driver: Driver, sequence: int, epoch: int = 1, group: str = "etl", **more: Any) -> Any:
+    return driver.ask(CommitCursor(1, None, "q", group, epoch, sequence, **more))
+
+
+def reject(driver: Driver, *sequences: int, group: str = "etl", **more: Any) -> Any:
+    return driver.ask(RejectAt(1, None, "q", group, [(sequence, "bad row") for sequence in sequences], **more))
+
+
+def cursor(driver: Driver, group: str = "etl") -> CursorInfo:
+    return driver.engine.readers.cursor("q", group)
+
+
+def wanted(driver: Driver, start: int = 1, end: int = 1 << 40, group: str | None = "etl") -> list[Run]:
+    return driver.engine.readers.span("q", group, start, end, None).wanted
+
+
+def alive(driver: Driver, sequence: int) -> bool:
+    """Whether the store has to keep the message."""
+    return is_alive(driver.disk.queues[driver.info().queue_id], sequence)
+
+
+def test_a_new_cursor_begins_with_the_oldest_message_there_is(driver: Driver) -> None:
+    driver.publish(5)
+    info = join(driver, owner="job-1")
+    assert (info.committed, info.head, info.tail, info.epoch, info.joins) == (1, 1, 6, 1, 1)
+    assert (info.backlog_messages, info.owner) == (5, "job-1")
+    driver.check()
+
+
+def test_latest_and_sequence_count_only_for_a_new_group(driver: Driver) -> None:
+    driver.publish(5)
+    assert join(driver, "some", start=StartAt.SEQUENCE, start_sequence=4).committed == 4
+    assert join(driver, "now", start=StartAt.NOW).committed == 6
+    assert join(driver, "now", start=StartAt.BEGINNING).committed == 6
+    driver.check()
+
+
+def test_nothing_is_handed_out_and_nothing_is_in_flight(driver: Driver) -> None:
+    join(driver)
+    driver.publish(3)
+    assert driver.take() == {}
+    assert driver.info().in_flight == 0
+    assert wanted(driver) == [(1, 3)]
+
+
+def test_a_cursor_takes_no_subscribers_and_subscribers_no_cursor(driver: Driver) -> None:
+    join(driver)
+    assert isinstance(driver.subscribe(2, group="etl"), InvalidOptions)
+    driver.subscribe(2, group="people")
+    assert isinstance(join(driver, "people"), InvalidOptions)
+    assert isinstance(commit(driver, 1, group="nobody"), GroupNotFound)
+
+
+def test_a_commit_settles_everything_below(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver)
+    assert commit(driver, 4).committed == 4
+    assert wanted(driver, 4) == [(4, 5)]
+    assert not alive(driver, 3)
+    assert alive(driver, 4)
+    assert driver.info().counters["settled"] == 3
+    driver.check()
+
+
+def test_a_commit_never_goes_back_and_never_beyond_the_tail(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver)
+    commit(driver, 4)
+    assert commit(driver, 2).committed == 4
+    assert commit(driver, 99).committed == 6
+    driver.publish(1)
+    assert wanted(driver, 6) == [(6, 6)]
+
+
+def test_a_range_below_what_was_released_is_refused(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver)
+    commit(driver, 4)
+    with pytest.raises(OffsetGone, match="below 4"):
+        wanted(driver, 3)
+
+
+def test_a_new_owner_fences_the_old_one(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver, owner="first")
+    assert join(driver, owner="second").epoch == 2
+    refused = commit(driver, 3, epoch=1)
+    assert isinstance(refused, GroupFenced)
+    assert "second" in str(refused)
+    assert isinstance(reject(driver, 3, epoch=1), GroupFenced)
+    assert commit(driver, 3, epoch=2).committed == 3
+
+
+def test_another_incarnation_is_refused(driver: Driver) -> None:
+    driver.publish(1)
+    old = join(driver).incarnation
+    driver.ask(DeleteQueue(9, None, "q"))
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    assert isinstance(join(driver, incarnation=old), WrongIncarnation)
+    new = join(driver).incarnation
+    assert isinstance(commit(driver, 1, incarnation=old), WrongIncarnation)
+    assert commit(driver, 1, incarnation=new).committed == 1
+
+
+def test_joins_without_progress_are_counted(driver: Driver) -> None:
+    driver.publish(2)
+    assert [join(driver).joins for _ in range(3)] == [1, 2, 3]
+    commit(driver, 2, epoch=3)
+    assert join(driver).joins == 1
+
+
+def test_a_hold_keeps_what_was_acknowledged(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver, hold_ms=1000)
+    assert commit(driver, 4).head == 1
+    assert wanted(driver, 1) == [(1, 5)]
+    assert cursor(driver).backlog_messages == 2
+    assert driver.info().in_flight == 0
+    driver.check()
+    driver.advance(1001)
+    assert cursor(driver).head == 4
+    assert not alive(driver, 3)
+    driver.check()
+
+
+def test_a_hold_survives_a_restart(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver, hold_ms=1000)
+    commit(driver, 4)
+    driver.restart()
+    info = cursor(driver)
+    assert (info.committed, info.head, info.epoch, info.hold_ms) == (4, 1, 1, 1000)
+    driver.check()
+    driver.advance(1001)
+    assert cursor(driver).head == 4
+    driver.check()
+
+
+def test_a_cursor_survives_a_restart(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver, owner="job", max_lag_ms=7)
+    commit(driver, 3)
+    reject(driver, 4)
+    before = cursor(driver)
+    driver.restart()
+    assert cursor(driver) == before
+    assert wanted(driver, 3) == [(3, 3), (5, 5)]
+    assert driver.info().dead == 1
+    driver.check()
+
+
+def test_each_cursor_holds_its_messages_back(driver: Driver) -> None:
+    driver.publish(4)
+    join(driver, "a")
+    join(driver, "b")
+    commit(driver, 5, group="a")
+    assert alive(driver, 1)
+    commit(driver, 3, group="b")
+    assert not alive(driver, 1)
+    assert alive(driver, 3)
+    driver.ask(DeleteGroup(9, None, "q", "b"))
+    assert not alive(driver, 3)
+
+
+def test_a_message_is_rejected_once(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver)
+    assert reject(driver, 2, 4, 4) == Rejected(2, 1)
+    assert reject(driver, 2, 4) == Rejected(0, 2)
+    commit(driver, 6)
+    assert reject(driver, 5) == Rejected(0, 1)
+    assert sorted(entry.facts.sequence for entry in driver.dead.entries.values()) == [2, 4]
+    assert {entry.facts.error for entry in driver.dead.entries.values()} == {"bad row"}
+    driver.check()
+
+
+def test_what_was_rejected_is_still_part_of_a_batch_that_is_read_again(driver: Driver) -> None:
+    driver.publish(3)
+    join(driver)
+    reject(driver, 2)
+    span = driver.engine.readers.span("q", "etl", 1, 4, None)
+    assert span.wanted == [(1, 1), (3, 3)]
+    assert span.allowed == [(1, 3)]
+    assert alive(driver, 2)
+
+
+def test_without_a_dead_letter_queue_a_reject_drops(driver: Driver) -> None:
+    driver.create("plain", dead_letter=False, mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.publish(2, "plain")
+    driver.ask(JoinCursor(1, None, "plain", "etl"))
+    assert driver.ask(RejectAt(1, None, "plain", "etl", [(1, "bad")])) == Rejected(1, 0)
+    assert driver.info("plain").counters["dropped"] == 1
+    driver.check()
+
+
+def test_quarantined_runs_are_left_out_and_dead_lettered(driver: Driver) -> None:
+    driver.publish(6)
+    join(driver)
+    assert driver.ask(Quarantine(1, None, "q", "etl", [(2, 3), (3, 99)])) == Rejected(5, 1)
+    span = driver.engine.readers.span("q", "etl", 1, 7, None)
+    assert (span.allowed, span.quarantined) == ([(1, 1)], [(2, 6)])
+    driver.restart()
+    assert driver.engine.readers.span("q", "etl", 1, 7, None).quarantined == [(2, 6)]
+    commit(driver, 7)
+    assert cursor(driver).quarantined == []
+    driver.check()
+
+
+def test_what_was_purged_or_expired_before_it_was_read_is_lost_and_said_so(driver: Driver) -> None:
+    driver.publish(2)
+    driver.publish(1, expires_at=driver.now + 50)
+    driver.publish(3)
+    join(driver)
+    commit(driver, 2)
+    driver.advance(60)
+    assert cursor(driver).lost == [(3, 3)]
+    driver.ask(RemoveMessages(9, None, "q", [(5, 5)]))
+    driver.restart()
+    assert cursor(driver).lost == [(3, 3), (5, 5)]
+    reach, lost = driver.engine.readers.reach("q", "etl", 2, 0, 0, None)
+    assert (reach.end, reach.messages, lost) == (7, 3, [(3, 3), (5, 5)])
+    commit(driver, 4)
+    assert cursor(driver).lost == [(5, 5)]
+    driver.ask(PurgeQueue(9, None, "q"))
+    assert cursor(driver).lost == [(4, 6)]
+    driver.check()
+
+
+def test_overflow_and_log_limits_lose_too() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, overflow=Overflow.DROP_OLDEST, max_messages=3)
+    join(driver)
+    driver.publish(5)
+    assert cursor(driver).lost == [(1, 2)]
+    driver.check()
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG, retain_messages=2)
+    join(driver)
+    for _ in range(5):
+        driver.publish(1)
+    assert cursor(driver).lost == [(1, 3)]
+    driver.check()
+
+
+@pytest.mark.parametrize("limits", [{"max_lag_bytes": 25}, {"max_lag_ms": 500}])
+def test_a_group_that_lags_too_far_expires_and_holds_nothing_back(driver: Driver, limits: dict[str, int]) -> None:
+    join(driver, **limits)
+    driver.publish(3)
+    driver.advance(3000)
+    assert cursor(driver).expired
+    for refused in (commit(driver, 2), join(driver), reject(driver, 1)):
+        assert isinstance(refused, GroupExpired)
+    with pytest.raises(GroupExpired, match="group seek q etl"):
+        wanted(driver)
+    driver.publish(2)
+    driver.advance(2000)
+    assert not any(alive(driver, sequence) for sequence in range(1, 6))
+    driver.restart()
+    assert cursor(driver).expired
+    driver.ask(SeekGroup(1, None, "q", "etl", StartAt.NOW))
+    driver.publish(1)
+    assert not cursor(driver).expired
+    assert wanted(driver, 6) == [(6, 6)]
+    driver.check()
+
+
+def test_a_seek_moves_the_cursor_and_fences_its_owner(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver, "keeper")
+    join(driver)
+    commit(driver, 5)
+    driver.ask(SeekGroup(9, None, "q", "etl", StartAt.SEQUENCE, 2))
+    assert (cursor(driver).committed, cursor(driver).epoch) == (2, 2)
+    assert wanted(driver, 2) == [(2, 5)]
+    assert isinstance(commit(driver, 3, epoch=1), GroupFenced)
+    driver.restart()
+    assert (cursor(driver).committed, cursor(driver).epoch) == (2, 2)
+    driver.check()
+
+
+def test_a_seek_forgets_what_was_held(driver: Driver) -> None:
+    driver.publish(5)
+    join(driver, hold_ms=1000)
+    commit(driver, 5)
+    driver.ask(SeekGroup(9, None, "q", "etl", StartAt.SEQUENCE, 3))
+    assert wanted(driver, 3) == [(3, 5)]
+    driver.check()
+    driver.advance(2000)
+    assert wanted(driver, 3) == [(3, 5)]
+    driver.check()
+
+
+def test_messages_are_read_once_they_are_as_safe_as_promised(driver: Driver) -> None:
+    join(driver)
+    driver.hold = True
+    driver.publish(3)
+    assert driver.engine.readers.tail("q") == 1
+    assert wanted(driver) == []
+    driver.keep()
+    assert driver.engine.readers.tail("q") == 4
+
+
+def test_what_could_not_be_stored_is_no_loss_and_no_message(driver: Driver) -> None:
+    join(driver)
+    driver.publish(2)
+    driver.hold = True
+    driver.publish(3)
+    driver.refuse()
+    driver.hold = False
+    assert driver.engine.readers.tail("q") == 3
+    driver.publish(1)
+    assert driver.engine.readers.tail("q") == 7
+    assert (wanted(driver), cursor(driver).lost) == ([(1, 2), (6, 6)], [])
+    driver.check()
+
+
+def test_a_reader_is_bounded_by_messages_and_by_bytes(driver: Driver) -> None:
+    driver.publish(10, size=100)
+    join(driver)
+    readers = driver.engine.readers
+    reach, _ = readers.reach("q", "etl", 3, 4, 0, None)
+    assert (reach.end, reach.messages, reach.tail) == (7, 4, 11)
+    reach, _ = readers.reach("q", "etl", 3, 0, 350, None)
+    assert (reach.end, reach.messages, reach.size) == (6, 3, 300)
+    reach, _ = readers.reach("q", "etl", 3, 0, 1, None)
+    assert reach.end == 4, "one message at least"
+    reach, _ = readers.reach("q", "etl", 11, 0, 0, None)
+    assert (reach.end, reach.messages) == (11, 0)
+
+
+def test_cuts_balance_bytes_not_messages(driver: Driver) -> None:
+    driver.publish(300, size=10)
+    driver.publish(1, size=200_000)
+    driver.publish(300, size=10)
+    join(driver)
+    readers = driver.engine.readers
+    points = readers.cuts("q", "etl", 1, 602, 4, None)
+    assert points[0] == 1
+    assert points[-1] == 602
+    assert points == sorted(set(points))
+    sizes = [readers.size_between("q", first, end) for first, end in pairwise(points)]
+    assert sum(sizes) == readers.size_between("q", 1, 602)
+    assert readers.cuts("q", "etl", 5, 6, 8, None) == [5, 6]
+
+
+@pytest.mark.parametrize("durability", [Durability.WEAK, Durability.ASYNC])
+def test_after_a_restart_no_number_is_given_twice(durability: Durability, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursors, "LEAP", 1000)
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, durability=durability)
+    join(driver)
+    driver.publish(5)
+    driver.hold = True
+    driver.publish(4)
+    # A power cut takes 6 to 9, which a reader may have seen; its position is 10 now.
+    driver.hold = False
+    driver.restart()
+    assert driver.engine.readers.tail("q") == 6
+    reach, _ = driver.engine.readers.reach("q", "etl", 10, 100, 0, None)
+    assert reach.end == 10, "it waits where it was"
+    first = driver.publish(2).first_sequence
+    assert first == 6 + 1000
+    reach, lost = driver.engine.readers.reach("q", "etl", 10, 100, 0, None)
+    assert (reach.end, reach.messages, lost) == (first + 2, 2, [])
+    driver.check()
+    driver.restart()
+    assert wanted(driver) == [(1, 5), (first, first + 1)]
+    driver.check()
+
+
+def test_a_strong_queue_goes_on_counting(driver: Driver) -> None:
+    join(driver)
+    driver.publish(5)
+    driver.restart()
+    assert driver.publish(1).first_sequence == 6
+
+
+def test_commits_cost_one_settlement_each(driver: Driver) -> None:
+    driver.publish(1000)
+    join(driver)
+    driver.records.clear()
+    commit(driver, 1001)
+    assert [type(record) for record in driver.records] == [Settled, CursorChanged]
+    assert driver.records[0].runs == [(1, 1000)]
+
+
+def test_a_deleted_group_ends_and_the_queue_waits_again(driver: Driver) -> None:
+    driver.publish(2)
+    join(driver)
+    driver.ask(DeleteGroup(9, None, "q", "etl"))
+    with pytest.raises(GroupNotFound):
+        cursor(driver)
+    driver.publish(1)
+    driver.check()

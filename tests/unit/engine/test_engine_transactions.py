@@ -1,0 +1,205 @@
+"""Stages, decisions and moves."""
+
+from typing import Any
+
+import pytest
+
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine.transactions import REMEMBERED_MS, STAGE_TTL_MS, stage_name
+from vibemq.errors import InvalidOptions, QueueNotFound, StageNotFound, StorageFull
+from vibemq.model.commands import DecideTransaction, DeleteQueue, DropStages, MoveStaged, Publish, Stage
+from vibemq.model.effects import Counted, Decided
+from vibemq.model.records import MessageExtra, QueueDeleted, TransactionsForgotten
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.create()
+    return driver
+
+
+def stage(
+    driver: Driver, name: str = "u1", chunk: int = 0, *, app: str = "job", version: int = 0, queue: str = "q"
+) -> Any:
+    return driver.ask(Stage(1, None, queue, app, version, name, chunk, rows_of(1, 50)))
+
+
+def decide(driver: Driver, *stages: str, app: str = "job", version: int = 0) -> Any:
+    return driver.ask(DecideTransaction(1, None, app, version, list(stages)))
+
+
+def move(driver: Driver, name: str, sequence: int = 1, count: int = 3, queue: str = "q", **extra: Any) -> Any:
+    extras = {index: MessageExtra(**extra) for index in range(count)} if extra else None
+    return driver.ask(MoveStaged(1, None, name, sequence, queue, rows_of(count), extras))
+
+
+def test_what_is_staged_is_seen_by_nobody(driver: Driver) -> None:
+    driver.subscribe(2)
+    assert stage(driver).count == 1
+    assert driver.take() == {}
+    assert [info.name for info in driver.engine.queue_infos()] == ["q"]
+    assert isinstance(driver.ask(Publish(1, None, stage_name("job", 0, "u1"), rows_of(1))), Exception)
+    driver.check()
+
+
+def test_committed_bundles_move_into_their_queue(driver: Driver) -> None:
+    driver.subscribe(2)
+    stage(driver)
+    stage(driver, chunk=1)
+    name = stage_name("job", 0, "u1")
+    assert decide(driver, "u1") == Decided(False, [name], 0, "")
+    assert driver.engine.readers.bundles(name)[1] == [(1, 2)]
+    assert move(driver, name, 1) == Counted(3)
+    assert move(driver, name, 2) == Counted(3)
+    assert driver.take() == {2: [1, 2, 3, 4, 5, 6]}
+    driver.ask(DropStages(1, None, [name]))
+    assert driver.engine.readers.unfinished_stages() == []
+    assert len(driver.records_of(QueueDeleted)) == 1
+    driver.check()
+
+
+def test_a_bundle_moves_once(driver: Driver) -> None:
+    stage(driver)
+    decide(driver, "u1")
+    name = stage_name("job", 0, "u1")
+    assert move(driver, name) == Counted(3)
+    assert move(driver, name) == Counted(0)
+    assert driver.info().ready == 3
+
+
+def test_the_same_chunk_again_is_kept_once(driver: Driver) -> None:
+    stage(driver)
+    stage(driver)
+    assert driver.engine.readers.bundles(stage_name("job", 0, "u1"))[1] == [(1, 1)]
+
+
+def test_a_version_is_committed_once(driver: Driver) -> None:
+    stage(driver, version=3)
+    assert not decide(driver, "u1", version=3).duplicate
+    assert decide(driver, "u1", version=3).duplicate
+    assert decide(driver, "other", version=2).duplicate
+    stage(driver, "late", version=3)
+    assert stage_name("job", 3, "late") not in driver.engine.readers._state.stages
+    assert driver.engine.readers.last_version("job") == 3
+
+
+def test_losers_go_with_the_decision(driver: Driver) -> None:
+    for name in ("won", "lost"):
+        stage(driver, name, version=1)
+    stage(driver, "older", version=0)
+    stage(driver, "newer", version=2)
+    stage(driver, "foreign", app="another", version=1)
+    decide(driver, "won", version=1)
+    left = sorted(driver.engine.readers._state.stages)
+    assert left == sorted(
+        [stage_name("job", 1, "won"), stage_name("job", 2, "newer"), stage_name("another", 1, "foreign")]
+    )
+
+
+def test_nothing_is_committed_when_a_stage_is_missing(driver: Driver) -> None:
+    stage(driver)
+    refused = decide(driver, "u1", "u2")
+    assert isinstance(refused, StageNotFound)
+    assert "1 of 2" in str(refused)
+    assert "'u2'" in str(refused)
+    assert not decide(driver, "u1").duplicate
+
+
+def test_a_decision_survives_a_crash_and_is_finished_later(driver: Driver) -> None:
+    stage(driver)
+    stage(driver, "u2")
+    decide(driver, "u1", "u2")
+    first, second = stage_name("job", 0, "u1"), stage_name("job", 0, "u2")
+    move(driver, first)
+    driver.restart()
+    assert driver.engine.readers.unfinished_stages() == [first, second]
+    assert driver.engine.readers.bundles(first)[1] == []
+    assert driver.engine.readers.bundles(second)[1] == [(1, 1)]
+    assert decide(driver, "u1", "u2").stages == [first, second]
+    move(driver, second)
+    assert driver.info().ready == 6
+    driver.check()
+
+
+def test_what_was_not_decided_is_not_there_after_a_crash(driver: Driver) -> None:
+    stage(driver)
+    driver.hold = True
+    decide(driver, "u1")
+    driver.hold = False
+    driver.restart()
+    assert driver.engine.readers.unfinished_stages() == []
+    assert driver.engine.readers.last_version("job") is None
+
+
+def test_a_move_that_does_not_fit_did_not_happen(driver: Driver) -> None:
+    stage(driver)
+    decide(driver, "u1")
+    name = stage_name("job", 0, "u1")
+    driver.hold = True
+    token = MoveStaged(1, "move", name, 1, "q", rows_of(3))
+    driver.handle(token)
+    driver.refuse()
+    driver.hold = False
+    assert isinstance(driver.answer("move"), StorageFull)
+    assert driver.engine.readers.bundles(name)[1] == [(1, 1)]
+    assert driver.info().ready == 0
+    assert move(driver, name) == Counted(3)
+    driver.restart()
+    assert driver.info().ready == 3
+    assert driver.engine.readers.bundles(name)[1] == []
+    driver.check()
+
+
+def test_known_messages_are_not_committed_twice(driver: Driver) -> None:
+    driver.publish(1, dedup_id=b"a")
+    stage(driver)
+    decide(driver, "u1")
+    assert move(driver, stage_name("job", 0, "u1"), count=1, dedup_id=b"a") == Counted(0)
+    assert driver.info().ready == 1
+    driver.check()
+
+
+def test_messages_of_a_deleted_queue_are_gone_with_it(driver: Driver) -> None:
+    driver.create("other")
+    stage(driver, queue="other")
+    decide(driver, "u1")
+    driver.ask(DeleteQueue(9, None, "other"))
+    assert move(driver, stage_name("job", 0, "u1"), queue="other") == Counted(0)
+    assert driver.engine.readers.bundles(stage_name("job", 0, "u1"))[1] == []
+    driver.check()
+
+
+def test_stages_need_a_queue_and_a_name(driver: Driver) -> None:
+    assert isinstance(stage(driver, "a/b"), InvalidOptions)
+    assert isinstance(stage(driver, ""), InvalidOptions)
+    assert isinstance(stage(driver, app=""), InvalidOptions)
+    assert not isinstance(stage(driver, queue="made-for-it"), QueueNotFound)
+
+
+def test_aborted_stages_go_and_committed_ones_stay(driver: Driver) -> None:
+    stage(driver)
+    stage(driver, "u2")
+    decide(driver, "u1")
+    stage(driver, "u3", version=1)
+    driver.ask(DropStages(1, None, [stage_name("job", 0, "u1"), stage_name("job", 1, "u3")]))
+    assert sorted(driver.engine.readers._state.stages) == [stage_name("job", 0, "u1")]
+
+
+def test_old_stages_and_old_applications_are_forgotten(driver: Driver) -> None:
+    stage(driver)
+    driver.advance(STAGE_TTL_MS + 1)
+    driver.tick()
+    assert driver.engine.readers.old_stages() == [stage_name("job", 0, "u1")]
+    stage(driver, "now", app="early")
+    decide(driver, "now", app="early")
+    name = stage_name("early", 0, "now")
+    move(driver, name)
+    driver.ask(DropStages(1, None, [name]))
+    driver.advance(REMEMBERED_MS + 1)
+    stage(driver, "then", app="late")
+    decide(driver, "then", app="late")
+    assert driver.records_of(TransactionsForgotten)[0].apps == ["early"]
+    driver.restart()
+    assert driver.engine.readers.last_version("early") is None
+    assert driver.engine.readers.last_version("late") == 0

@@ -1,0 +1,110 @@
+"""Columns frames: golden bytes, and any rows."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.integration.cursor_peer import columns
+from vibemq.errors import LocalProtocolError
+from vibemq.model.effects import Fetched
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.stored import Slice
+from vibemq.protocols.native.columns import COLUMNS_EXCESS, columns_frame
+from vibemq.protocols.native.frames import HEADER_SIZE
+
+ALL = frozenset({"sequence", "published_at", "message_id", "body", "priority", "headers"})
+
+
+def body_of(fetched: Fetched, body_bytes_max: int = 1 << 20) -> bytes:
+    frame = columns_frame("r1", "q", fetched, body_bytes_max=body_bytes_max)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - HEADER_SIZE
+    assert frame[4] == 0
+    return frame[HEADER_SIZE:]
+
+
+def test_the_layout_byte_for_byte() -> None:
+    rows = Rows.of([pack_row("ab", b"xyz", [("k", "v")]), pack_row("c", b"")])
+    fetched = Fetched(frozenset({"sequence", "body", "message_id"}), 7, 9, [Slice(7, 5, rows)], [], "i")
+    body = body_of(fetched)
+    meta = (
+        b'{"count":2,"first":7,"next":9,"gaps":[],"incarnation":"i","buffers":{"sequence":[0,16],'
+        b'"message_id":[[16,12],[32,3]],"body":[[40,12],[56,3]]}}'
+    )
+    start = b"\x01\x48\0\x02r1\0\x01q" + struct.pack(">I", len(meta)) + meta
+    start += bytes(-len(start) % 8)
+    buffers = (
+        struct.pack("<2q", 7, 8)
+        + struct.pack("<3i", 0, 2, 3) + bytes(4)
+        + b"abc" + bytes(5)
+        + struct.pack("<3i", 0, 3, 3) + bytes(4)
+        + b"xyz" + bytes(5)
+    )  # fmt: skip
+    assert body == start + buffers
+
+
+def test_nothing_at_all() -> None:
+    decoded = columns(body_of(Fetched(ALL, 1, 5, [], [(1, 4, "absent")], "i")))
+    assert decoded.meta["gaps"] == [[1, 4, "absent"]]
+    assert all(values == [] for values in decoded.values.values())
+
+
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+messages = st.tuples(texts, st.binary(max_size=20), st.lists(st.tuples(texts, texts), max_size=3))
+
+
+@given(st.lists(st.lists(messages, min_size=1, max_size=5), max_size=4), st.integers(1, 1 << 40))
+def test_any_rows_come_back_as_columns(parts: list[list[tuple[str, bytes, list[tuple[str, str]]]]], first: int) -> None:
+    slices = []
+    at = first
+    for index, part in enumerate(parts):
+        slices.append(Slice(at, 1000 + index, Rows.of([pack_row(*message) for message in part])))
+        at += len(part) + 3
+    decoded = columns(body_of(Fetched(ALL, first, at, slices, [], "i", {first: 3})))
+    every = [message for part in parts for message in part]
+    assert decoded.values["message_id"] == [message_id.encode() for message_id, _, _ in every]
+    assert decoded.values["body"] == [payload for _, payload, _ in every]
+    assert decoded.values["headers"] == [
+        {key.encode(): value.encode() for key, value in headers} for _, _, headers in every
+    ]
+    assert decoded.values["published_at"] == [1000 + index for index, part in enumerate(parts) for _ in part]
+    assert decoded.sequences == [part.first_sequence + n for part in slices for n in range(part.rows.count)]
+    assert decoded.values["priority"] == [3 if index == 0 else 1 for index in range(len(every))]
+
+
+@pytest.mark.parametrize("headers", [(), (("k", "v"),)])
+def test_rows_of_one_shape_take_the_short_way_to_the_same_columns(headers: tuple[tuple[str, str], ...]) -> None:
+    alike = [pack_row(f"m{n}", bytes([n]) * 50, headers) for n in range(9)]
+    mixed = [*alike, pack_row("odd one", b"", [("a", "b"), ("a", "c")])]
+    short = columns(body_of(Fetched(ALL, 1, 10, [Slice(1, 5, Rows.of(alike))], [], "i")))
+    long = columns(body_of(Fetched(ALL, 1, 11, [Slice(1, 5, Rows.of(mixed))], [], "i")))
+    assert {name: values[:9] for name, values in long.values.items()} == short.values
+    assert long.values["headers"][9] == {b"a": b"c"}
+
+
+def test_what_is_no_text_is_told_as_text() -> None:
+    rows = Rows.of([pack_row(b"\xff", b"1", ()), pack_row("é", b"2")])
+    decoded = columns(body_of(Fetched(ALL, 1, 3, [Slice(1, 5, rows)], [], "i")))
+    assert decoded.values["message_id"] == ["\ufffd".encode(), "é".encode()]
+
+
+def test_the_largest_message_fits_and_a_larger_one_is_refused() -> None:
+    rows = Rows.of([pack_row("m", bytes(1 << 20))])
+    fetched = Fetched(ALL, 1, 2, [Slice(1, 5, rows)], [], "i")
+    assert len(body_of(fetched)) <= (1 << 20) + COLUMNS_EXCESS
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        body_of(fetched, body_bytes_max=1 << 19)
+
+
+def test_rows_that_weigh_more_as_columns_are_left_for_the_next_fetch() -> None:
+    small = [Slice(1, 5, Rows.of([pack_row("m", b"")] * 4000)), Slice(4010, 6, Rows.of([pack_row("n", b"")] * 4000))]
+    gaps = [(4001, 4009, "absent"), (8010, 8010, "lost")]
+    fetched = Fetched(ALL, 1, 8011, small, gaps, "i")
+    got = columns(body_of(fetched, body_bytes_max=100_000))
+    assert 2000 < got.meta["count"] < 8000
+    assert got.meta["next"] == got.sequences[-1] + 1
+    assert all(first < got.meta["next"] for first, _, _ in got.meta["gaps"])
+    letters = Fetched(ALL, 1, 8001, small, [], "i", {}, [[number, "x" * 100] for number in range(1, 8001)])
+    got = columns(body_of(letters, body_bytes_max=100_000))
+    assert len(got.meta["facts"]) == got.meta["count"] == got.meta["next"] - 1

@@ -1,0 +1,45 @@
+"""A real broker for the tests that need one."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.crash.ledger import BrokerProcess
+from tests.integration.conditions import running
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running(BrokerProcess(tmp_path_factory.mktemp("broker") / "data")) as process:
+        yield process
+
+
+@pytest.fixture
+def mq(broker: BrokerProcess) -> Iterator[Any]:
+    import vibemq.sync
+
+    with vibemq.sync.connect(broker.url) as client:
+        yield client
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def queue(mq: Any) -> str:
+    """A queue that only cursors read, with a name of its own."""
+    name = f"orders-{next(_numbers)}"
+    mq.create_queue(name, retention="log")
+    return name
+
+
+@pytest.fixture
+def publish(mq: Any) -> Callable[..., None]:
+    """publish(queue, first, end): bodies "first" to "end - 1"."""
+
+    def send(queue: str, first: int, end: int, size: int = 0) -> None:
+        mq.publish_many(queue, [f"{number}".encode().ljust(size) for number in range(first, end)])
+
+    return send

@@ -1,0 +1,64 @@
+"""Spark's part, played by hand: who calls what when, with copies where Spark makes copies."""
+
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql.types import StructType
+
+from tests.crash.ledger import BrokerProcess
+from vibemq.spark.client import Client
+from vibemq.spark.options import parse
+from vibemq.spark.source import DefaultSource
+
+
+def copied(value: Any) -> Any:
+    return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
+def options_of(broker: BrokerProcess, **more: object) -> dict[str, str]:
+    base = {"endpoint": f"127.0.0.1:{broker.port}", "retryTimeout": "30s"}
+    return base | {key: str(value) for key, value in more.items()}
+
+
+class Query:
+    """One run of a streaming query: a planner's reader for tasks, a long-lived one for offsets."""
+
+    def __init__(self, broker: BrokerProcess, **more: object) -> None:
+        defaults: dict[str, object] = {"group": "etl", "pollTimeout": "0", "columns": "seq,body"}
+        source = copied(DefaultSource(options_of(broker, **{**defaults, **more})))
+        self._schema: StructType = source.schema()
+        self.live = source.streamReader(self._schema)
+        self._task_reader = copied(source.streamReader(self._schema))
+
+    def latest(self, start: dict[str, Any], limit: Any = None) -> dict[str, Any]:
+        """With the limit that the reader asks for, unless Spark has another."""
+        found: dict[str, Any] = self.live.latestOffset(start, limit or self.live.getDefaultReadLimit())
+        return found
+
+    def rows(self, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+        return [row for task in self.live.partitions(start, end) for row in self.task(task)]
+
+    def task(self, partition: Any) -> list[dict[str, Any]]:
+        """In an executor: other copies of everything."""
+        reader = copied(self._task_reader)
+        return [row for batch in reader.read(copied(partition)) for row in batch.to_pylist()]
+
+    def numbers(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+        return [int(row["body"]) for row in self.rows(start, end)]
+
+    def batch(self, start: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """One micro-batch that succeeds: (its end, the numbers in its bodies)."""
+        end = self.latest(start)
+        return end, self.numbers(start, end)
+
+
+def read(broker: BrokerProcess, **more: object) -> list[dict[str, Any]]:
+    """A batch read, planned in one process, read in others."""
+    source = copied(DefaultSource(options_of(broker, **more)))
+    reader = source.reader(source.schema())
+    tasks = copied(reader)
+    return [row for task in reader.partitions() for batch in tasks.read(copied(task)) for row in batch.to_pylist()]
+
+
+def facts(broker: BrokerProcess, queue: str, group: str = "etl") -> dict[str, Any]:
+    return Client(parse(options_of(broker))).call("group.offsets", queue, {"group": group})

@@ -1,0 +1,158 @@
+"""Messages, queues and groups that are gone: what fails, and what goes on with `failOnDataLoss=false`."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.crash.ledger import BrokerProcess
+from tests.unit.spark.hand import Query, facts, options_of
+from vibemq.spark.client import Client
+from vibemq.spark.errors import DataLoss, Refused
+from vibemq.spark.options import parse
+
+pytestmark = pytest.mark.slow
+Publish = Callable[..., None]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_loss_before_reading_fails_or_is_told(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publish(queue, 0, 10)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    mq.purge_queue(queue)
+    publish(queue, 10, 12)
+    with pytest.raises(DataLoss, match=r"messages are gone before they were read .*failOnDataLoss=false"):
+        query.latest(start)
+    careless = Query(broker, queue=queue, failOnDataLoss="false")
+    assert careless.batch(start)[1] == [10, 11]
+    assert "messages are gone before they were read" in capfd.readouterr().err
+
+
+def test_loss_between_planning_and_reading_fails_or_is_told(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publish(queue, 0, 10)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    end = query.latest(start)
+    tasks = query.live.partitions(start, end)
+    mq.purge_queue(queue)
+    with pytest.raises(DataLoss, match=r"10 messages are gone before they were read \(sequences 1-10\)"):
+        query.task(tasks[0])
+    careless = Query(broker, queue=queue, failOnDataLoss="false")
+    assert careless.numbers(start, end) == []
+    assert "10 messages are gone before they were read" in capfd.readouterr().err
+
+
+def test_a_checkpoint_that_is_too_old(broker: BrokerProcess, mq: Any, publish: Publish, queue: str) -> None:
+    name = f"{queue}.settled"
+    mq.create_queue(name, mode="fan_out_with_ack")
+    keeper = Query(broker, queue=name)
+    start = keeper.live.initialOffset()
+    publish(name, 0, 10)
+    end, _ = keeper.batch(start)
+    assert keeper.latest(end) == end
+    publish(name, 10, 12)
+    with pytest.raises(DataLoss, match="has been acknowledged already by group 'etl'"):
+        Query(broker, queue=name).batch(start)
+    careless = Query(broker, queue=name, failOnDataLoss="false")
+    offset, seen = start, []
+    while (until := careless.latest(offset)) != offset:
+        seen += careless.numbers(offset, until)
+        offset = until
+    assert seen == [10, 11]
+
+
+def test_a_task_that_comes_too_late(broker: BrokerProcess, mq: Any, publish: Publish, queue: str) -> None:
+    name = f"{queue}.settled"
+    mq.create_queue(name, mode="fan_out_with_ack")
+    query = Query(broker, queue=name)
+    start = query.live.initialOffset()
+    publish(name, 0, 10)
+    (task,) = query.live.partitions(start, query.latest(start))
+    now = facts(broker, name)
+    done = {"group": "etl", "epoch": now["epoch"], "sequence": 7}
+    Client(parse(options_of(broker))).call("group.commit", name, done)
+    with pytest.raises(DataLoss, match="has been acknowledged already by group 'etl'"):
+        query.task(task)
+    careless = Query(broker, queue=name, failOnDataLoss="false")
+    assert [int(row["body"]) for row in careless.task(task)] == [6, 7, 8, 9]
+
+
+def test_a_hold_keeps_what_was_acknowledged(broker: BrokerProcess, mq: Any, publish: Publish, queue: str) -> None:
+    name = f"{queue}.held"
+    mq.create_queue(name, mode="fan_out_with_ack")
+    first = Query(broker, queue=name, hold="10m")
+    start = first.live.initialOffset()
+    publish(name, 0, 10)
+    end, _ = first.batch(start)
+    assert first.latest(end) == end
+    assert Query(broker, queue=name).batch(start)[1] == list(range(10)), "a checkpoint that was rolled back by hand"
+
+
+def test_a_group_that_lags_too_far_expires(broker: BrokerProcess, mq: Any, publish: Publish, queue: str) -> None:
+    name = f"{queue}.lag"
+    mq.create_queue(name, mode="fan_out_with_ack")
+    start = Query(broker, queue=name, maxLagBytes="1k").live.initialOffset()
+    publish(name, 0, 3000, size=1000)
+
+    def expired() -> bool:
+        try:
+            Query(broker, queue=name).batch(start)
+        except Refused as error:
+            assert "has expired: it lagged more than its limit" in str(error)  # noqa: PT017
+            return True
+        return False
+
+    until(expired)
+
+
+def test_a_queue_made_anew(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 10)
+    query = Query(broker, queue=queue)
+    offset, _ = query.batch(query.live.initialOffset())
+    query.latest(offset)
+    mq.delete_queue(queue)
+    mq.create_queue(queue, retention="log")
+    publish(queue, 20, 23)
+    with pytest.raises(DataLoss, match="was deleted and made anew"):
+        query.latest(offset)
+    with pytest.raises(DataLoss, match="was deleted and made anew"):
+        Query(broker, queue=queue).latest(offset)
+    joined = Query(broker, queue=queue)
+    joined.live.initialOffset()
+    with pytest.raises(DataLoss, match="was deleted and made anew"):
+        joined.latest(offset)
+    careless = Query(broker, queue=queue, failOnDataLoss="false")
+    entered, numbers = careless.batch(offset)
+    assert numbers == []
+    assert careless.batch(entered)[1] == [20, 21, 22]
+
+
+def test_a_deleted_queue(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 10)
+    mq.create_queue(f"{queue}.b", retention="log")
+    named, pattern = Query(broker, queue=queue), Query(broker, queuePattern=f"{queue}*", group="other")
+    careless = Query(broker, queuePattern=f"{queue}*", group="third", failOnDataLoss="false")
+    offset, _ = named.batch(named.live.initialOffset())
+    of_pattern, _ = pattern.batch(pattern.live.initialOffset())
+    of_careless, _ = careless.batch(careless.live.initialOffset())
+    mq.delete_queue(queue)
+    publish(f"{queue}.b", 5, 7)
+    with pytest.raises(Refused, match=r"does not exist \(any more\)"):
+        named.latest(offset)
+    with pytest.raises((DataLoss, Refused), match=r"was deleted|does not exist \(any more\)"):
+        pattern.latest(of_pattern)
+    assert careless.batch(of_careless)[1] == [5, 6]

@@ -1,0 +1,233 @@
+"""`vibemq-admin group`: groups of a queue, above all the cursors of Spark jobs and other readers by range."""
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.flags import (
+    DEFAULT_TIMEOUT,
+    DEFAULT_URL,
+    DryRun,
+    Json,
+    Queue,
+    Timeout,
+    Url,
+    Yes,
+    duration_option,
+    size_option,
+)
+from vibemq.cli.online import ask
+from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
+
+app = typer.Typer(help="Groups of a queue: who has read how far.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+Start = Annotated[str, typer.Argument(metavar="START", help="earliest, latest, sequence:N or time:MS (ms since 1970).")]
+Hold = Annotated[int | None, duration_option("--hold", "Keep messages for so long after they are acknowledged.")]
+MaxLag = Annotated[
+    int | None, duration_option("--max-lag", "Give up on the group when it is so far behind; 0 = never.")
+]
+MaxLagSize = Annotated[
+    int | None, size_option("--max-lag-size", "Give up on the group when so much waits for it; 0 = never.")
+]
+_RUN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+
+
+@app.command("ls")
+def list_groups(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """List the groups of a queue with what waits for each."""
+    groups = ask(url, timeout, "group.list", queue=queue)["groups"]
+    columns = ("group", "kind", "acknowledged below", "waiting", "in flight", "consumers", "epoch", "owner")
+    Output(json=json).emit_many(groups, table(columns, [_row(group) for group in groups]))
+
+
+def _row(group: dict[str, Any]) -> tuple[object, ...]:
+    kind = "cursor" if group["cursor"] else "consumers"
+    if group.get("expired"):
+        kind = "cursor, EXPIRED"
+    counts = (group[name] for name in ("committed", "backlog_messages", "in_flight", "consumers", "epoch"))
+    return (group["group"] or "(default)", kind, *counts, group.get("owner", ""))
+
+
+@app.command()
+def show(
+    queue: Queue, group: Group, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False
+) -> None:
+    """Everything about one cursor: positions, backlog, limits, what it has lost."""
+    found = ask(url, timeout, "group.offsets", queue=queue, group=group)
+    out = Output(json=json)
+    if json:
+        out.emit(found, "")
+    else:
+        out.console.print(facts(_facts_of(found), title=f"group {group} of queue {queue}"))
+
+
+def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
+    return [
+        ("state", "EXPIRED: seek it" if found["expired"] else "reading"),
+        ("owner", found["owner"] or "-"),
+        ("epoch", found["epoch"]),
+        ("acknowledged below", found["committed"]),
+        ("kept from", found["head"]),
+        ("readable below", found["tail"]),
+        ("backlog", f"{found['backlog_messages']} messages, {bytes_text(found['backlog_bytes'])}"),
+        ("oldest", instant_text(found["oldest_at"])),
+        ("joins without progress", found["joins"]),
+        ("hold after ack", _limit(found["hold_ms"], "ms")),
+        ("most lag", f"{_limit(found['max_lag_ms'], 'ms')}, {_limit(found['max_lag_bytes'], 'bytes')}"),
+        ("lost before it was read", _runs_text(found["lost"])),
+        ("quarantined", _runs_text(found["quarantined"])),
+    ]
+
+
+def _limit(value: int, unit: str) -> str:
+    return f"{value} {unit}" if value else f"no limit of {unit}"
+
+
+def _runs_text(runs: list[list[int]]) -> str:
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs[:20])
+    return shown + (f" and {len(runs) - 20} more" if len(runs) > 20 else "") or "none"
+
+
+@app.command()
+def create(
+    queue: Queue,
+    group: Group,
+    start: Annotated[str, typer.Option("--start", help="earliest, latest, sequence:N or time:MS.")] = "earliest",
+    hold: Hold = None,
+    max_lag: MaxLag = None,
+    max_lag_size: MaxLagSize = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Create a cursor before its first reader comes, so that nothing published meanwhile is missed.
+
+    Example: vibemq-admin group create orders etl --start latest --hold 15m
+    """
+    known = {entry["group"] for entry in ask(url, timeout, "group.list", queue=queue)["groups"]}
+    if group in known:
+        raise Usage(f"queue {queue!r} has a group {group!r} already; `group set` changes it, `group seek` moves it")
+    limits = _limits(hold, max_lag, max_lag_size)
+    found = ask(url, timeout, "group.join", queue=queue, group=group, start=start, owner="vibemq-admin", **limits)
+    Output(json=json).emit(found, f"group {group} of queue {queue}: reads from {found['committed']}")
+
+
+@app.command("set")
+def configure(
+    queue: Queue,
+    group: Group,
+    hold: Hold = None,
+    max_lag: MaxLag = None,
+    max_lag_size: MaxLagSize = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Change how long a cursor holds messages and how far it may lag; its reader goes on.
+
+    Example: vibemq-admin group set orders etl --hold 15m --max-lag 7d
+    """
+    limits = _limits(hold, max_lag, max_lag_size)
+    if not limits:
+        raise Usage("nothing to change; name at least one option, such as --hold 15m")
+    found = ask(url, timeout, "group.set", queue=queue, group=group, **limits)
+    Output(json=json).emit(found, f"group {group} of queue {queue}: changed")
+
+
+def _limits(hold: int | None, max_lag: int | None, max_lag_size: int | None) -> dict[str, int]:
+    given = {"hold_ms": hold, "max_lag_ms": max_lag, "max_lag_bytes": max_lag_size}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@app.command()
+def seek(
+    queue: Queue,
+    group: Group,
+    start: Start,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Move a group. Whoever reads with it now is stopped; what it skips counts as read.
+
+    Example: vibemq-admin group seek orders etl earliest
+    """
+    out = Output(json=json)
+    before = _named(ask(url, timeout, "group.list", queue=queue)["groups"], queue, group)
+    if dry_run:
+        out.emit({"dry_run": True, **before}, f"group {group} of queue {queue} would move from {before['committed']}")
+        return
+    out.confirm(f"Move group {group} of queue {queue} from {before['committed']} to {start}?", yes=yes)
+    found = ask(url, timeout, "group.seek", queue=queue, group=group, start=start)
+    to = found.get("committed", found.get("head"))
+    out.emit(found, f"group {group} of queue {queue}: moved from {before['committed']} to {to}")
+
+
+def _named(groups: list[dict[str, Any]], queue: str, group: str) -> dict[str, Any]:
+    for entry in groups:
+        if entry["group"] == group:
+            return entry
+    raise NotFound(f"queue {queue!r} has no group {group!r}; `vibemq-admin group ls {queue}` lists those it has")
+
+
+@app.command()
+def quarantine(
+    queue: Queue,
+    group: Group,
+    runs: Annotated[list[str], typer.Argument(metavar="SEQUENCES", help="17 or 20-25, as often as needed.")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Take messages out of a cursor's way, into the DLQ: for a job whose batch always crashes. Checkpoints stay good.
+
+    Example: vibemq-admin group quarantine orders etl 1041-1043
+    """
+    out = Output(json=json)
+    wanted = [_run(text) for text in runs]
+    count = sum(last - first + 1 for first, last in wanted)
+    if dry_run:
+        out.emit({"dry_run": True, "runs": wanted}, f"up to {count} messages would be quarantined")
+        return
+    out.confirm(f"Quarantine up to {count} messages of queue {queue} for group {group}?", yes=yes)
+    found = ask(url, timeout, "group.quarantine", queue=queue, group=group, runs=wanted)
+    out.emit(found, f"{found['quarantined']} messages of queue {queue} are quarantined for group {group}")
+
+
+def _run(text: str) -> tuple[int, int]:
+    match = _RUN.fullmatch(text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last:
+        raise Usage(f"{text!r} is no run of sequences; write 17 or 20-25")
+    return first, last
+
+
+@app.command("rm")
+def remove(
+    queue: Queue,
+    group: Group,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Delete a group: it holds nothing back any more, and its position is forgotten."""
+    out = Output(json=json)
+    before = _named(ask(url, timeout, "group.list", queue=queue)["groups"], queue, group)
+    waiting = before["backlog_messages"]
+    if not dry_run:
+        out.confirm(f"Delete group {group} of queue {queue}, for which {waiting:,} messages wait?", yes=yes)
+        ask(url, timeout, "group.delete", queue=queue, group=group)
+    verb = "would be deleted" if dry_run else "deleted"
+    out.emit(
+        {"queue": queue, "group": group, "deleted": not dry_run, "waiting": waiting, "dry_run": dry_run},
+        f"group {group} of queue {queue} {verb}; {waiting:,} messages waited for it",
+    )

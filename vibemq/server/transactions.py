@@ -1,0 +1,88 @@
+"""Commits, aborts, and the moves of committed stages into their queues (docs/spec/cursor.md, "Transactions")."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+
+from vibemq.errors import StorageDamaged, StorageFull
+from vibemq.model.bundle import unpack_bundle
+from vibemq.model.commands import DecideTransaction, DropStages, MoveStaged
+from vibemq.model.effects import Decided
+from vibemq.server.contracts import QueueEngine
+from vibemq.server.inner import InnerSession
+from vibemq.server.store import Store
+
+log = logging.getLogger("vibemq.transactions")
+
+READ_BYTES = 1 << 20
+
+
+class Transactions:
+    """What is decided is carried out: by the request that decided it, or by `resume` after a crash or a full disk."""
+
+    def __init__(self, engine: QueueEngine, store: Store, inner: InnerSession) -> None:
+        self._readers = engine.readers
+        self._store = store
+        self._inner = inner
+        self._moving = anyio.Lock()
+
+    async def commit(self, app: str, version: int, stages: Sequence[str], tag: str) -> dict[str, Any]:
+        """Raises StageNotFound (nothing was committed), or StorageFull when the decision or a move does not fit: what
+        was decided is then carried out as soon as there is room, and asking again waits for it."""
+        decided: Decided = await self._inner.ask(
+            lambda session, token: DecideTransaction(session, token, app, version, list(stages), tag)
+        )
+        await self._carry_out(decided.stages)
+        return {
+            "committed": True,
+            "duplicate": decided.duplicate,
+            "version": decided.version,
+            "tag": decided.tag,
+        }
+
+    async def drop(self, names: Sequence[str]) -> None:
+        if names:
+            await self._inner.ask(lambda session, token: DropStages(session, token, list(names)))
+
+    def last(self, app: str) -> int | None:
+        return self._readers.last_version(app)
+
+    async def tidy(self) -> None:
+        """Go on with what was decided, and drop what nobody committed. Called now and then."""
+        unfinished = self._readers.unfinished_stages()
+        if unfinished and not self._moving.locked():
+            try:
+                await self._carry_out(unfinished)
+            except StorageFull as error:
+                log.warning("committed messages wait for room on the disk: %s", error)
+            except StorageDamaged as error:
+                log.error("committed messages cannot be read: %s", error)
+        await self.drop(self._readers.old_stages())
+
+    async def _carry_out(self, stages: Sequence[str]) -> None:
+        async with self._moving:
+            for stage in stages:
+                await self._empty(stage)
+            await self.drop(stages)
+
+    async def _empty(self, stage: str) -> None:
+        while True:
+            queue_id, runs = self._readers.bundles(stage)
+            if not runs:
+                return
+            first, last = runs[0]
+            slices = await self._store.call(self._store.provider.read, queue_id, first, last, READ_BYTES)
+            if not slices:
+                raise StorageDamaged(f"bundles {first} to {last} of a committed stage are missing", path="the store")
+            moves = [
+                self._move(stage, part.first_sequence + i, row) for part in slices for i, row in enumerate(part.rows)
+            ]
+            # Asked in order, and a move that cannot be stored takes those behind it along, so the order stays.
+            await asyncio.gather(*moves)
+
+    async def _move(self, stage: str, sequence: int, row: bytes) -> None:
+        queue, rows, extras = unpack_bundle(row)
+        await self._inner.ask(lambda session, token: MoveStaged(session, token, stage, sequence, queue, rows, extras))

@@ -1,0 +1,36 @@
+"""Spark reads and writes queues: `format("vibemq")`. docs/reference/spark.md has the options, columns and errors.
+
+    from vibemq.spark import register
+
+    register(spark)
+    spark.readStream.format("vibemq").option("endpoint", …).option("queue", …).option("group", …).load()
+
+Needs pyspark 4.2 or later (4.0 and 4.1 with limits) and pyarrow. Of this project it imports only itself, so that
+executors need nothing else of it.
+"""
+
+import sys
+from typing import Any
+
+from vibemq.spark.listener import LagListener
+from vibemq.spark.reporting import Lag, lag
+from vibemq.spark.source import DefaultSource
+
+__all__ = ["DefaultSource", "Lag", "LagListener", "lag", "register"]
+
+
+def register(spark: Any, ship: bool = False) -> None:
+    """Make `format("vibemq")` known to a session. Once before each query, better than leaving it to auto-discovery.
+
+    Args:
+        spark: the SparkSession.
+        ship: send the code along with every plan, for executors (and the source's process of a driver under
+            `spark-submit --py-files`) where this package cannot be imported. They still need pyarrow.
+    """
+    if ship:
+        from pyspark import cloudpickle
+
+        for name, module in list(sys.modules.items()):
+            if name == __name__ or name.startswith(f"{__name__}."):
+                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    spark.dataSource.register(DefaultSource)

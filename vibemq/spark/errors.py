@@ -1,0 +1,102 @@
+"""What goes wrong, and what to do about it. These travel as text inside Spark's own exceptions.
+
+    SourceError
+    ├── OptionError        an option or a schema cannot be used
+    ├── Unreachable        no broker answered in time
+    ├── Refused            the broker said no; `code` says why
+    └── DataLoss           messages that should be read are gone
+
+This package imports nothing of ours, so that it can be shipped to executors that know only Spark: see `register`.
+"""
+
+FOR_NOW = frozenset(("BLOCKED", "STORAGE_FULL", "RATE_LIMITED", "SHUTTING_DOWN", "CONNECTION_LIMIT", "QUEUE_FULL"))
+"""Refusals that pass: the same request may succeed later."""
+
+
+class SourceError(Exception):
+    """Base of the family; `str(error)` is for a person."""
+
+
+class OptionError(SourceError):
+    """An option, a schema or a mode that cannot be used."""
+
+
+class Unreachable(SourceError):
+    """No broker answered, for as long as `retryTimeout` allows."""
+
+
+class ConnectionLost(SourceError):
+    """The connection ended or its peer fell silent; never leaves the client."""
+
+
+class Refused(SourceError):
+    """The broker's own sentence and code."""
+
+    def __init__(self, code: str, sentence: str, advice: str = "") -> None:
+        super().__init__(f"{advice} [{code}: {sentence}]" if advice else f"{sentence} [{code}]")
+        self.code = code
+        self.sentence = sentence
+
+    @property
+    def is_for_now(self) -> bool:
+        return self.code in FOR_NOW
+
+
+class DataLoss(SourceError):
+    """Messages that should be read are gone, and `failOnDataLoss` is true."""
+
+
+GO_ON = "Set failOnDataLoss=false to go on behind them."
+
+
+def quarantine_command(queue: str, group: str, first: int, last: int) -> str:
+    return f"vibemq-admin group quarantine {queue} {group} {first}-{last}"
+
+
+def seek_command(queue: str, group: str) -> str:
+    return f"vibemq-admin group seek {queue} {group} earliest"
+
+
+def explained(error: Refused, queue: str, group: str = "") -> SourceError:
+    """The refusal with what to do about it; the same error when its sentence is enough."""
+    if error.code in ("WRONG_INCARNATION", "OFFSET_GONE"):
+        return DataLoss(f"{_advice(error, queue, group)} [{error.code}: {error.sentence}]")
+    advice = _advice(error, queue, group)
+    return Refused(error.code, error.sentence, advice) if advice else error
+
+
+def _advice(error: Refused, queue: str, group: str) -> str:
+    match error.code:
+        case "QUEUE_NOT_FOUND":
+            return f"queue {queue!r} does not exist (any more): create it, or correct the option queue"
+        case "GROUP_FENCED":
+            return (
+                f"group {group!r} of queue {queue!r} is another query's now, or an operator has moved it."
+                " A group has one query: stop the other, or give this one a group of its own."
+            )
+        case "GROUP_EXPIRED":
+            return (
+                f"group {group!r} of queue {queue!r} has expired: it lagged more than its limit, and messages are gone."
+                f" Move it with `{seek_command(queue, group)}`, or use another group with a new checkpoint."
+            )
+        case "WRONG_INCARNATION":
+            return (
+                f"queue {queue!r} was deleted and made anew: the offsets mean other messages."
+                " Start with a new checkpoint, or set failOnDataLoss=false to go on with the new queue."
+            )
+        case "OFFSET_GONE":
+            return (
+                f"the range that is asked for has been acknowledged already by group {group!r} of queue {queue!r}:"
+                " the checkpoint is older than the cursor by more than the group's hold."
+                " Start with a new checkpoint (the query goes on at the cursor), or set failOnDataLoss=false."
+                if group
+                else f"queue {queue!r} no longer keeps the beginning of the range. {GO_ON}"
+            )
+        case "GROUP_NOT_FOUND":
+            return f"queue {queue!r} has no group {group!r}; it comes into being when a streaming query starts with it"
+        case "STAGE_NOT_FOUND":
+            return "the stages of this batch have expired (they are kept for 24 hours); run the batch again"
+        case "NOT_AUTHORIZED" | "AUTH_FAILED" | "AUTH_REQUIRED":
+            return "the broker does not let this user in: see username with passwordFile or passwordEnv, or tokenFile"
+        case _:
+            return ""

@@ -1,0 +1,58 @@
+"""What Spark asks first: the source's name, its columns, and who reads and writes."""
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from vibemq.spark.batch import BatchReader
+from vibemq.spark.errors import OptionError
+from vibemq.spark.options import BATCH, STREAM, WRITE, check_names, parse
+from vibemq.spark.schema import check_read, check_write, read_schema
+from vibemq.spark.sink import BatchWriter, StreamWriter
+from vibemq.spark.stream import StreamReader
+
+
+class DefaultSource(DataSource):
+    """`format("vibemq")`. Checks options and columns; opens nothing: it is made in many processes, and pickled."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        check_names(options)
+        self._options = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "vibemq"
+
+    def schema(self) -> StructType:
+        return read_schema(parse(self._options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        settings = parse(self._options, BATCH)
+        check_read(schema, settings)
+        return BatchReader(settings, schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        settings = parse(self._options, STREAM)
+        check_read(schema, settings)
+        return StreamReader(settings, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        _check_mode(overwrite)
+        settings = parse(self._options, WRITE)
+        check_write(schema, settings)
+        return BatchWriter(settings, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        _check_mode(overwrite)
+        settings = parse(self._options, WRITE)
+        check_write(schema, settings)
+        return StreamWriter(settings, schema)
+
+
+def _check_mode(overwrite: bool) -> None:
+    if overwrite:
+        raise OptionError(
+            'a queue cannot be overwritten, or rewritten by an output mode "complete" or "update";'
+            ' use mode("append"), outputMode("append")'
+        )
