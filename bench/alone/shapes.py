@@ -17,7 +17,7 @@ class ManyQueues(VibeMQ):
 
     def set_up(self, job: Job) -> None:
         async def create() -> None:
-            async with self._connect() as mq:
+            async with self.connect() as mq:
                 durability = DURABILITY[self.guarantee]
                 await _each(job, lambda queue: mq.create_queue(queue, durability=durability))
 
@@ -26,7 +26,7 @@ class ManyQueues(VibeMQ):
 
     def tear_down(self) -> None:
         async def delete() -> None:
-            async with self._connect() as mq:
+            async with self.connect() as mq:
                 await _each(self._job, mq.delete_queue)
 
         run(delete)
@@ -34,7 +34,7 @@ class ManyQueues(VibeMQ):
     def produce(self, job: Job, go: Go) -> Span:
         async def publish() -> Span:
             bodies, share = Bodies(job.size), job.messages // job.width
-            async with self._connect() as mq:
+            async with self.connect() as mq:
                 go()
                 began = now()
                 async with anyio.create_task_group() as tasks:
@@ -69,7 +69,7 @@ class ManyQueues(VibeMQ):
                 if not missing:
                     go()
 
-            async with self._connect() as mq:
+            async with self.connect() as mq:
                 began = now()
                 async with anyio.create_task_group() as tasks:
                     for queue in _names(job):

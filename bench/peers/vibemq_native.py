@@ -49,7 +49,7 @@ class VibeMQ(Peer):
 
     def set_up(self, job: Job) -> None:
         async def create() -> None:
-            async with self._connect() as mq:
+            async with self.connect() as mq:
                 mode = "FanOutWithAck" if job.subscribers > 1 else "RoundRobin"
                 await mq.create_queue(QUEUE, mode=mode, durability=DURABILITY[self.guarantee])
 
@@ -57,24 +57,24 @@ class VibeMQ(Peer):
 
     def tear_down(self) -> None:
         async def delete() -> None:
-            async with self._connect() as mq:
+            async with self.connect() as mq:
                 await mq.delete_queue(QUEUE)
 
         run(delete)
 
-    def _connect(self) -> Client:
+    def connect(self) -> Client:
         return vibemq.connect(f"vibemq://127.0.0.1:{self.port}")
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def produce(self, job: Job, go: Go) -> Span:
         async def publish() -> Span:
-            client = self._connect()
+            client = self.connect()
             if job.window:
                 client = vibemq.connect(client.settings, max_unconfirmed=job.window)
             async with client as mq:
                 go()
-                return await (_paced(mq, job) if job.rate else _pipelined(mq, job))
+                return await (paced(mq, job) if job.rate else _pipelined(mq, job))
 
         return run(publish)
 
@@ -82,7 +82,7 @@ class VibeMQ(Peer):
 
     def consume(self, job: Job, go: Go) -> Span:
         async def take() -> Span:
-            async with self._connect() as mq:
+            async with self.connect() as mq:
                 go()
                 return await _consumed(mq, job, None)
 
@@ -96,7 +96,7 @@ class VibeMQ(Peer):
             async def one(mq: Client, group: str) -> None:
                 spans.append(await _consumed(mq, job, group, ready))
 
-            async with self._connect() as mq, anyio.create_task_group() as tasks:
+            async with self.connect() as mq, anyio.create_task_group() as tasks:
                 for number in range(job.subscribers):
                     tasks.start_soon(one, mq, f"group-{number}")
             return _joined(spans)
@@ -127,7 +127,7 @@ async def _pipelined(mq: Client, job: Job) -> Span:
     return Span(began, now(), job.messages)
 
 
-async def _paced(mq: Client, job: Job) -> Span:
+async def paced(mq: Client, job: Job) -> Span:
     bodies, pacer = Bodies(job.size), Pacer(job.rate, job.messages)
     waiting: deque[tuple[float, Confirm]] = deque()
     latencies: list[float] = []
