@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bench.alone.suite import QUICK, Extent, Line, Suite
 from bench.common import svg
-from bench.common.lab import DATA_ROOT, Lab
-from bench.common.report import RESULTS, Journal, fsync_ms, si, table
+from bench.common.lab import Lab
+from bench.common.options import parsed
+from bench.common.report import Journal, fsync_ms, si, table
 
 
 def main() -> None:
@@ -31,14 +32,12 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.alone", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round of everything")
     parser.add_argument("--rounds", type=int, default=3, help="runs per figure, of which the median counts (3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one run, about (3)")
     parser.add_argument("--sizes", default="", help="of 128,1024,16384; all")
-    parser.add_argument("--data-root", type=Path, default=DATA_ROOT, help="where the broker's data goes (/var/tmp)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "alone.jsonl", help="JSON lines; plots beside it")
-    return parser.parse_args()
+    return parsed("alone", parser, whose="the broker's", beside="plots")
 
 
 def _plot(lines: Sequence[Line], output: Path) -> None:

@@ -28,15 +28,9 @@ def recovery(lab: Lab, messages: int, size: int) -> dict[str, Any]:
     job = Job(messages=messages, size=size)
     peer = lab.peer("vibemq", Guarantee.STRONG)
     peer.set_up(job)
-    producer = lab.worker("vibemq", "producer")
-    producer.prepare("vibemq", Guarantee.STRONG, peer.port, "produce", job)
-    producer.go()
-    producer.result()
+    lab.work(peer, "produce", job)
     seconds = lab.kill_and_restart(peer)
-    consumer = lab.worker("vibemq", "consumer")
-    consumer.prepare("vibemq", Guarantee.STRONG, peer.port, "consume", job)
-    consumer.go()
-    found = consumer.result()["messages"]
+    found = lab.work(peer, "consume", job)["messages"]
     if found != messages:
         raise LoadFailed(f"{found:,} messages after the recovery; {messages:,} had been confirmed")
     peer.tear_down()

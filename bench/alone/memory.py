@@ -21,10 +21,7 @@ def waiting_memory(messages: int, size: int, data_root: Path = DATA_ROOT) -> dic
         server = lab.server(peer)
         peer.set_up(job)
         before = memory_mib(server.pids)
-        producer = lab.worker("vibemq", "producer")
-        producer.prepare("vibemq", Guarantee.STRONG, peer.port, "produce", job)
-        producer.go()
-        filled = producer.result()
+        filled = lab.work(peer, "produce", job)
         most = 0.0
         broker: list[float] = []
         until = time.monotonic() + SETTLING_S

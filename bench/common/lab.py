@@ -89,6 +89,7 @@ class Lab:
             ServerFailed: it does not.
         """
         peer = peer_class(name)(guarantee)
+        peer.name = name
         server = self._servers.get(peer.instance())
         if server is None:
             server = self._start(peer)
@@ -127,6 +128,22 @@ class Lab:
             worker = self._workers[peer, role] = Worker(f"{peer} {role}", self.reaper)
         return worker
 
+    def work(self, peer: Peer, role: str, job: Job) -> dict[str, Any]:
+        """Have one load do its job, alone, and wait for its result.
+
+        Raises:
+            LoadFailed: it could not.
+        """
+        load = self._prepared(peer, role, job)
+        load.go()
+        return load.result()
+
+    def _prepared(self, peer: Peer, role: str, job: Job) -> Worker:
+        """A load that is connected. A peer's consumers of every kind share one process."""
+        worker = self.worker(peer.name, "producer" if role == "produce" else "consumer")
+        worker.prepare(peer, role, job)
+        return worker
+
     # -- measuring --------------------------------------------------------------------------------------------------
 
     def measure(self, name: str, cell: Cell, job: Job) -> dict[str, Any]:
@@ -144,28 +161,20 @@ class Lab:
                 "mode": str(cell.mode),
                 "size": cell.size,
                 "messages": job.messages,
-                **self._run(name, peer, cell, job),
+                **self._run(peer, cell, job),
             }
         finally:
             peer.tear_down()
 
-    def _run(self, name: str, peer: Peer, cell: Cell, job: Job) -> dict[str, Any]:
-        port = peer.port
+    def _run(self, peer: Peer, cell: Cell, job: Job) -> dict[str, Any]:
         if cell.mode is Mode.DRAIN:
-            filler = self.worker(name, "producer")
-            filler.prepare(name, cell.guarantee, port, "produce", job)
-            filler.go()
-            filler.result()
+            self.work(peer, "produce", job)
         loads: list[Worker] = []
         if cell.mode is not Mode.PUBLISH:
             role = "consume_fan_out" if cell.mode is Mode.FAN_OUT else "consume"
-            consumer = self.worker(name, "consumer")
-            consumer.prepare(name, cell.guarantee, port, role, job)
-            loads.append(consumer)
+            loads.append(self._prepared(peer, role, job))
         if cell.mode is not Mode.DRAIN:
-            producer = self.worker(name, "producer")
-            producer.prepare(name, cell.guarantee, port, "produce", job)
-            loads.append(producer)
+            loads.append(self._prepared(peer, "produce", job))
         return self._observed(self.server(peer), loads)
 
     def _observed(self, server: Server, loads: list[Worker]) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Peer(ABC):
     def __init__(self, guarantee: Guarantee, port: int = 0) -> None:
         self.guarantee = guarantee
         self.port = port
+        self.name = ""
+        """What `PLACES` calls it; like the port, the laboratory says so."""
 
     # -- server ---------------------------------------------------------------------------------------------------
 

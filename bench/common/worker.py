@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.common.load import Job, Span, quantiles_ms, without_warm_up
-from bench.common.peer import Guarantee, peer_class
+from bench.common.peer import Guarantee, Peer, peer_class
 from bench.common.reaper import REPOSITORY, Reaper
 
 RESULT_TIMEOUT_S = 300.0
@@ -45,9 +45,9 @@ class Worker:
         )
         reaper.begun(self._process.pid)
 
-    def prepare(self, peer: str, guarantee: Guarantee, port: int, role: str, job: Job) -> None:
+    def prepare(self, peer: Peer, role: str, job: Job) -> None:
         """Give an order and wait until the load is connected."""
-        order = {"peer": peer, "guarantee": guarantee, "port": port, "role": role, "job": asdict(job)}
+        order = {"peer": peer.name, "guarantee": peer.guarantee, "port": peer.port, "role": role, "job": asdict(job)}
         self._write(json.dumps(order))
         self._read("ready")
 

@@ -3,13 +3,14 @@
 import argparse
 import time
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from statistics import median
 
-from bench.common.lab import DATA_ROOT, Cell, Lab, Mode
+from bench.common.lab import Cell, Lab, Mode
 from bench.common.load import Job
+from bench.common.options import parsed
 from bench.common.peer import Guarantee
-from bench.common.report import RESULTS, Journal, si, table
+from bench.common.report import Journal, si, table
 from bench.growth.backlog import Backlog
 from bench.growth.pauses import pauses
 
@@ -23,14 +24,18 @@ WIDTH_SIZE = 128
 
 def main() -> None:
     options = _options()
-    sizes = tuple(10**power for power in range(4, options.power + 1))
+    sections = {
+        "backlog": partial(_backlog, sizes=tuple(10**power for power in range(4, options.power + 1))),
+        "queues": partial(_widths, what="queues", mode=Mode.E2E),
+        "connections": partial(_widths, what="connections", mode=Mode.PUBLISH),
+    }
     began = time.monotonic()
     rows: list[list[str]] = []
     with Journal(options.output) as journal:
-        for section, measure in (("backlog", _backlog), ("queues", _queues), ("connections", _connections)):
+        for section, measure in sections.items():
             if options.only in section:
                 with Lab(options.data_root) as lab:
-                    rows += measure(lab, journal, options.rounds, sizes)
+                    rows += measure(lab, journal, options.rounds)
         if options.only in "pauses":
             with Lab(options.data_root) as lab:
                 found = pauses(lab, options.seconds)
@@ -43,14 +48,12 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--power", type=int, default=7, help="largest backlog, as a power of ten (7)")
     parser.add_argument("--rounds", type=int, default=3, help="runs per figure, of which the median counts (3)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of publishing beside checkpoints (60)")
     parser.add_argument("--only", default="", help="sections whose name holds this: backlog queues connections pauses")
-    parser.add_argument("--data-root", type=Path, default=DATA_ROOT, help="where the broker's data goes (/var/tmp)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "growth.jsonl", help="JSON lines")
-    return parser.parse_args()
+    return parsed("growth", parser, whose="the broker's")
 
 
 def _backlog(lab: Lab, journal: Journal, rounds: int, sizes: tuple[int, ...]) -> list[list[str]]:
@@ -61,14 +64,6 @@ def _backlog(lab: Lab, journal: Journal, rounds: int, sizes: tuple[int, ...]) ->
         costs.append((f"{held.waiting:,} waiting, processor time a message", held.cpu_us))
         starts.append([f"{held.waiting:,} waiting, start after kill -9", f"{held.start_s:.2f} s", "", "", ""])
     return _growth(costs) + starts
-
-
-def _queues(lab: Lab, journal: Journal, rounds: int, sizes: tuple[int, ...]) -> list[list[str]]:
-    return _widths(lab, journal, rounds, "queues", Mode.E2E)
-
-
-def _connections(lab: Lab, journal: Journal, rounds: int, sizes: tuple[int, ...]) -> list[list[str]]:
-    return _widths(lab, journal, rounds, "connections", Mode.PUBLISH)
 
 
 def _widths(lab: Lab, journal: Journal, rounds: int, what: str, mode: Mode) -> list[list[str]]:

@@ -64,10 +64,7 @@ class Backlog:
         return self._lab.kill_and_restart(peer)
 
     def _work(self, peer: Peer, role: str, messages: int) -> None:
-        worker = self._lab.worker("vibemq", role)
-        worker.prepare("vibemq", Guarantee.STRONG, peer.port, role, Job(messages=messages, size=SIZE))
-        worker.go()
-        worker.result()
+        self._lab.work(peer, role, Job(messages=messages, size=SIZE))
 
     def _settle(self, peer: Peer) -> None:
         time.sleep(CHECKPOINT_S)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.alone.memory import waiting_memory
-from bench.common.lab import DATA_ROOT, Lab
-from bench.common.report import RESULTS, Journal, si, table
+from bench.common.lab import Lab
+from bench.common.options import parsed
+from bench.common.report import Journal, si, table
 from bench.peers.acceptance import PEERS, ROWS, RSS_ANON_MIB_MAX, US, Row, Verdict, cells, judge
 from bench.peers.interleaved import Interleaver, Results, Scale
 from bench.peers.plots import ratios_plot
@@ -42,16 +43,14 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two short rounds: a look, no verdict")
     parser.add_argument("--rounds", type=int, default=5, help="pairs per cell (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one run, about (3)")
     parser.add_argument("--window", type=int, default=0, help="unconfirmed messages for everybody; 0 = each one's best")
     parser.add_argument("--rows", default="", help="only rows whose title contains this; rss for the memory row")
     parser.add_argument("--peers", default="", help=f"of {','.join(PEERS)}; all")
-    parser.add_argument("--data-root", type=Path, default=DATA_ROOT, help="where the servers' data goes (/var/tmp)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "peers.jsonl", help="JSON lines; a plot beside it")
-    return parser.parse_args()
+    return parsed("peers", parser, whose="the servers'", beside="a plot")
 
 
 def _say(line: str) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import vibemq.sync
 from bench.common.accounting import cpu_seconds
-from bench.common.lab import DATA_ROOT, Lab
+from bench.common.lab import Lab
+from bench.common.options import parsed
 from bench.common.peer import Guarantee
-from bench.common.report import RESULTS, Journal, si, table
+from bench.common.report import Journal, si, table
 from bench.common.servers import Plan, Server, free_port
 from bench.peers.vibemq_native import serve_command
 from bench.spark.pairs import SINK, SIZE, SOURCE, Pair, Pairs
@@ -46,16 +47,14 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000, help="messages to be read (500000)")
     parser.add_argument("--written", type=int, default=200_000, help="rows to be written (200000)")
     parser.add_argument("--rounds", type=int, default=5, help="pairs per comparison, after one to warm up (5)")
     parser.add_argument("--messages", type=int, default=60, help="of the latency (60)")
     parser.add_argument("--idle", type=float, default=10.0, help="seconds of doing nothing (10)")
     parser.add_argument("--only", default="", help="comparisons whose name holds this; 'waiting' is one")
-    parser.add_argument("--data-root", type=Path, default=DATA_ROOT, help="where the broker's data goes (/var/tmp)")
-    parser.add_argument("--output", type=Path, default=RESULTS / "spark.jsonl", help="JSON lines")
-    return parser.parse_args()
+    return parsed("spark", parser, whose="the broker's")
 
 
 def _session(folder: Path) -> Any:

@@ -1,46 +1,94 @@
-"""A broker of our own: `vibemq serve` in a child process, which can be killed and started again on its port."""
+"""Child processes that can be killed and started again; among them a broker of our own: `vibemq serve` on its port."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 import anyio
 import orjson
 from anyio import to_thread
 
 from vibemq.cli.exits import CommandFailed
+from vibemq.client import Client, ReconnectPolicy, connect
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+RECONNECT = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
+"""Soon: a broker that was killed is back within a second or so."""
+COMMAND_TIMEOUT_S = 60.0
+"""A small machine under load may take long; this is no test of speed."""
 
 
-class BrokerProcess:
-    """One broker on one data directory. Its log goes into a file beside the directory."""
+class Child:
+    """One process after the other over the same folder. Their log goes into a file beside the folder."""
+
+    stop_timeout_s: ClassVar[float] = 30.0
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder.with_name(folder.name + ".log")
+        self._started: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._started is not None and self._started.poll() is None
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        """The latest, which may have ended."""
+        assert self._started is not None, "not started"
+        return self._started
+
+    def _spawn(self, command: Sequence[str], environment: dict[str, str], stdin: int | None = None) -> None:
+        with self._log.open("ab") as log:
+            # A session of its own: Ctrl-C at the terminal is ours to handle, and what the child starts is found by it.
+            self._started = subprocess.Popen(  # noqa: S603  # our own interpreter, no shell
+                command, stdin=stdin, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+            )
+
+    def _reap(self) -> None:
+        """Wait for its end, and kill what has not ended in time."""
+        process = self._process
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(self.stop_timeout_s)
+        self._kill_rest()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _kill_rest(self) -> None:
+        self._process.kill()  # Nothing happens if it has ended.
+
+    def _log_text(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+
+class BrokerProcess(Child):
+    """One broker on one data directory."""
 
     def __init__(self, data_dir: Path, *, storage: str = "lmdb") -> None:
+        super().__init__(data_dir)
         self.data_dir = data_dir
         self.port = 0
         self._storage = storage
-        self._log = data_dir.with_name(data_dir.name + ".log")
         self._config = data_dir.with_name(data_dir.name + ".toml")
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"vibemq://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not started"
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+    def client(self, name: str) -> Client:
+        """One that waits for the broker to come back when it is killed."""
+        return connect(self.url, name=name, reconnect=RECONNECT, command_timeout=COMMAND_TIMEOUT_S)
 
     async def start(self) -> float:
         """Start, wait until it is ready, and return the seconds that took. The port of an earlier start is kept.
@@ -49,11 +97,12 @@ class BrokerProcess:
             CommandFailed: it ended or took too long; with the last line of its log.
         """
         began = time.monotonic()
-        process = self._process = self._spawn()
-        assert process.stdout is not None
+        self._serve()
+        stdout = self._process.stdout
+        assert stdout is not None
         try:
             with anyio.fail_after(START_TIMEOUT_S):
-                ready = await to_thread.run_sync(self._read_until_ready, process.stdout, abandon_on_cancel=True)
+                ready = await to_thread.run_sync(self._read_until_ready, stdout, abandon_on_cancel=True)
         except TimeoutError:
             raise CommandFailed(
                 f"the broker was not ready within {START_TIMEOUT_S:.0f} s; {self._last_words()}"
@@ -63,7 +112,7 @@ class BrokerProcess:
         return time.monotonic() - began
 
     async def kill(self) -> None:
-        """kill -9, and wait until the system has taken it away."""
+        """kill -9 for the broker alone, not for its children, and wait until the system has taken it away."""
         os.kill(self.pid, signal.SIGKILL)
         await to_thread.run_sync(self._reap)
 
@@ -72,21 +121,17 @@ class BrokerProcess:
         if not self.alive:
             return
         os.kill(self.pid, signal.SIGTERM)
-        with anyio.move_on_after(STOP_TIMEOUT_S + 5, shield=True):
+        with anyio.move_on_after(self.stop_timeout_s + 5, shield=True):
             await to_thread.run_sync(self._reap)
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _serve(self) -> None:
         command = [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(self.data_dir)]
         command += ["--port", str(self.port), "--http-port", "0", "--storage", self._storage, "--log-level", "warning"]
         # Settings of this machine's real broker (its file, its variables) are none of this one's business.
         self._config.touch()
         command += ["--config", str(self._config)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("VIBEMQ_")}
-        with self._log.open("ab") as log:
-            # A session of its own: Ctrl-C at the terminal is ours to handle, the broker is stopped in order.
-            return subprocess.Popen(  # noqa: S603  # our own interpreter, no shell
-                command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
-            )
+        self._spawn(command, environment)
 
     def _read_until_ready(self, lines: IO[bytes]) -> bool:
         for line in lines:
@@ -97,17 +142,6 @@ class BrokerProcess:
                 self.port = event["port"]
         return False
 
-    def _reap(self) -> None:
-        assert self._process is not None, "not started"
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
     def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        last = next((line for line in reversed(lines) if line.strip()), "it logged nothing")
-        return f"its last words: {last.strip()[:500]}"
+        last = self._log_text().strip().rpartition("\n")[2].strip()
+        return f"its last words: {last[:500] or 'it logged nothing'}"

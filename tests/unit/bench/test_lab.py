@@ -52,22 +52,16 @@ def test_what_was_confirmed_outlives_a_kill(lab: Lab) -> None:
     peer = lab.peer("vibemq", Guarantee.STRONG)
     job = Job(messages=MESSAGES, size=128)
     peer.set_up(job)
-    for role, verb in (("producer", "produce"), ("consumer", "consume")):
-        worker = lab.worker("vibemq", role)
-        worker.prepare("vibemq", Guarantee.STRONG, peer.port, verb, job)
-        worker.go()
-        assert worker.result()["messages"] == MESSAGES
-        if role == "producer":
-            lab.kill_and_restart(peer)
+    assert lab.work(peer, "produce", job)["messages"] == MESSAGES
+    lab.kill_and_restart(peer)
+    assert lab.work(peer, "consume", job)["messages"] == MESSAGES
     peer.tear_down()
 
 
 def test_a_load_that_fails_says_why_and_is_replaced(lab: Lab) -> None:
     peer = lab.peer("vibemq", Guarantee.STRONG)
     with pytest.raises(LoadFailed, match="no_such_role"):
-        lab.worker("vibemq", "producer").prepare(
-            "vibemq", Guarantee.STRONG, peer.port, "no_such_role", Job(messages=1, size=128)
-        )
+        lab.worker("vibemq", "producer").prepare(peer, "no_such_role", Job(messages=1, size=128))
     assert lab.worker("vibemq", "producer").alive
 
 

@@ -1,16 +1,21 @@
 """The demo's ledger and its figures, without a broker."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
+import typer
 
-from vibemq.cli.demo import flights, report
+from vibemq.cli.demo import audit, flights, report
 from vibemq.cli.demo.delays import Delays
 from vibemq.cli.demo.job import Result
 from vibemq.cli.demo.ledger import NO_DEPARTURE, Ledger
+from vibemq.cli.demo.stage import stage
 from vibemq.cli.exits import CommandFailed
+from vibemq.cli.output import Output
 
 
 class FakeMessage:
@@ -107,6 +112,33 @@ def test_loss_is_found() -> None:
     short.confirm(0, 3)
     found = report.findings(short, result, direct, cancelled=1)
     assert found[0] == "3 flights were confirmed and never delivered"
+
+
+def test_dead_letters_are_counted_by_reason_over_all_pages() -> None:
+    class Pages:
+        async def admin(self, _: str, **arguments: Any) -> Any:
+            first = [{"reason": "REJECTED", "error": NO_DEPARTURE}] * 2
+            last = [{"reason": "EXPIRED", "error": ""}, *first]
+            return {"letters": last} if arguments["after"] else {"letters": first, "next": 2}
+
+    assert anyio.run(audit.dead_by_reason, Pages(), "flights") == {"rejected: no departure": 4, "expired: ": 1}
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_folder_of_a_demo_is_gone_afterwards_unless_it_is_kept(
+    keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with stage(Output(json=True), keep=keep) as (folder, _):
+        (folder / "data").touch()
+    assert folder.exists() is keep
+
+
+def test_problems_of_a_demo_are_its_exit_code() -> None:
+    with pytest.raises(typer.Exit) as ended, stage(Output(json=True), keep=False) as (folder, problems):
+        problems.append("1 flight is lost")
+    assert ended.value.exit_code == 1
+    assert not folder.exists()
 
 
 def test_without_the_package_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

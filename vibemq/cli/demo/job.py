@@ -14,14 +14,12 @@ import anyio
 
 from vibemq.cli.admin import dead_letters
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.demo import flights
+from vibemq.cli.demo import audit, flights
 from vibemq.cli.demo.ledger import Ledger
 from vibemq.cli.demo.view import View
 from vibemq.cli.exits import CommandFailed
 from vibemq.cli.progress import Tracker
-from vibemq.client import Client, connect
-from vibemq.client.address import ClientSettings
-from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.client import Client
 
 QUEUE = "flights"
 CANCELLED_QUEUE = "flights.cancelled"
@@ -77,7 +75,7 @@ class Job:
     async def flow(self, view: View) -> None:
         """Publish and consume everything, the kill included."""
         began = time.monotonic()
-        async with connect(self._settings("publisher")) as mq:
+        async with self.broker.client("demo-publisher") as mq:
             await mq.create_queue(QUEUE, durability="strong", max_attempts=5)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._show, view)
@@ -96,37 +94,23 @@ class Job:
 
     async def close_books(self) -> None:
         """What the broker says it has: the other half of the ledger."""
-        async with connect(self._settings("auditor")) as mq:
+        async with self.broker.client("demo-auditor") as mq:
             info = await _info(mq, QUEUE)
-            self.result.left_in_queue = info["ready"] + info["in_flight"] + info["delayed"]
+            self.result.left_in_queue = audit.left_in(info)
             self.result.published_twice = max(0, info["next_sequence"] - 1 - self.ledger.published)
-            async for page in dead_letters.letters(mq, {"queue": QUEUE}):
-                for letter in page:
-                    reason = f"{letter['reason']}: {letter['error']}".lower()
-                    self.result.dead_by_reason[reason] = self.result.dead_by_reason.get(reason, 0) + 1
+            self.result.dead_by_reason = await audit.dead_by_reason(mq, QUEUE)
 
     async def replay(self, progress: Tracker) -> None:
         """The dead ones go into a queue of their own."""
-        async with connect(self._settings("replayer")) as mq:
+        async with self.broker.client("demo-replayer") as mq:
             await mq.create_queue(CANCELLED_QUEUE, durability="strong")
             plan = await dead_letters.chosen(mq, {"queue": QUEUE}, None)
             self.result.replayed = await dead_letters.Replay(mq, plan, to=CANCELLED_QUEUE).run(progress)
             self.result.cancelled_ready = (await _info(mq, CANCELLED_QUEUE))["ready"]
             self.result.dead_after_replay = (await _info(mq, QUEUE))["dead"]
 
-    def _settings(self, name: str) -> ClientSettings:
-        policy = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
-        return ClientSettings(
-            host="127.0.0.1",
-            port=self.broker.port,
-            name=f"demo-{name}",
-            reconnect=policy,
-            # A small machine under load may take long; this is no test of speed.
-            command_timeout=60.0,
-        )
-
     async def _publish_all(self) -> None:
-        async with connect(self._settings("publisher")) as mq, anyio.create_task_group() as tasks:
+        async with self.broker.client("demo-publisher") as mq, anyio.create_task_group() as tasks:
             for _ in range(PUBLISHERS):
                 tasks.start_soon(self._publish, mq)
 
@@ -141,7 +125,7 @@ class Job:
 
     async def _consume(self, number: int) -> None:
         async with (
-            connect(self._settings(f"consumer-{number}")) as mq,
+            self.broker.client(f"demo-consumer-{number}") as mq,
             mq.subscribe(QUEUE, prefetch=PREFETCH) as subscription,
         ):
             async for batch in subscription.batches():
@@ -181,9 +165,9 @@ class Job:
             await anyio.sleep(0.05)
 
     async def _settled(self) -> None:
-        async with connect(self._settings("auditor")) as mq:
+        async with self.broker.client("demo-auditor") as mq:
             with anyio.move_on_after(SETTLE_TIMEOUT_S):
-                while (info := await _info(mq, QUEUE))["ready"] + info["in_flight"] + info["delayed"]:
+                while audit.left_in(await _info(mq, QUEUE)):
                     await anyio.sleep(0.05)
 
 

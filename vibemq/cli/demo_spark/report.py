@@ -45,7 +45,7 @@ def books(account: Account) -> RenderableType:
     rows: list[tuple[str, object]] = [
         ("published and confirmed", result.published),
         ("processed: counted into the hour of their carrier", account.counted),
-        *[(f"processed: dead letters, {reason}", account.rejected) for reason in sorted(books.reasons)],
+        *[(f"processed: dead letters, {reason}", account.rejected) for reason in sorted(books.dead_by_reason)],
         ("left in the queue", books.left),
         ("lost", account.lost),
         ("stored twice", books.stored_twice),

@@ -1,0 +1,29 @@
+"""Where a demo plays: a folder that is gone afterwards, and an exit code that tells whether all went well."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from vibemq.cli.exits import ExitCode
+from vibemq.cli.output import Output
+
+
+@contextmanager
+def stage(out: Output, *, keep: bool) -> Iterator[tuple[Path, list[str]]]:
+    """A new folder, and a list for the problems that are found: with any in it, the exit code is 1 in the end."""
+    # A short name: sockets of Spark have to fit into 108 characters.
+    folder = Path(tempfile.mkdtemp(prefix="vmq-demo-"))
+    problems: list[str] = []
+    try:
+        yield folder, problems
+    finally:
+        if keep:
+            out.note(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    if problems:
+        raise typer.Exit(ExitCode.FAILED)
