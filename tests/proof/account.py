@@ -12,7 +12,7 @@ And it is a prefix: when an event is visible, so is every event that was done be
 All instants are CLOCK_MONOTONIC nanoseconds, which every process of the machine shares.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -92,7 +92,7 @@ class Account:
         self.queues: dict[str, Event] = {}
         self._numbers: dict[str, int] = {}
         self._flushes: list[tuple[int, int]] = []
-        self._frozen: dict[bool, Marks] = {}
+        self._frozen: dict[bool, list[Life]] = {}
 
     def new_id(self, queue: str, size: int) -> str:
         number = self._numbers[queue] = self._numbers.get(queue, 0) + 1
@@ -131,10 +131,23 @@ class Account:
 
     def freeze(self) -> None:
         """No event is added any more: prepare for many verdicts."""
-        self._frozen = {power_cut: self._marks(power_cut) for power_cut in (False, True)}
+        self._frozen = {power_cut: self._lives(power_cut) for power_cut in (False, True)}
 
-    def marks(self, *, power_cut: bool) -> "Marks":
-        return self._frozen[power_cut] if self._frozen else self._marks(power_cut)
+    def lives(self, *, power_cut: bool) -> "list[Life]":
+        """Those of all messages, in the order of their publishing."""
+        return self._frozen[power_cut] if self._frozen else self._lives(power_cut)
+
+    def _lives(self, power_cut: bool) -> "list[Life]":
+        marks = self._marks(power_cut)
+        return [
+            Life(
+                message,
+                [event.issued_at for event in message.events],
+                [marks.safe_at(message, event) for event in message.events],
+                list(_places(message.events)),
+            )
+            for message in self.messages.values()
+        ]
 
     def rebase(self, contents: Contents, now: int) -> None:
         """After a crash and a sound verdict: what the store has is what happened, and it is safe from here on.
@@ -184,6 +197,19 @@ class Marks:
             return event.done_at
         index = bisect_left(self.sent, event.done_at)
         return self.earliest[index] if index < len(self.earliest) else FOREVER
+
+
+@dataclass(slots=True)
+class Life:
+    """A message, and what a verdict asks of it again and again."""
+
+    message: Message
+    issued_at: list[int]
+    """Of every event."""
+    safe_at: list[int]
+    """From when on the event could not be undone any more."""
+    places: list[Place | None]
+    """Where the message is after none, one, two ... of its events; None = nowhere."""
 
 
 @dataclass(slots=True)
@@ -238,7 +264,7 @@ class _Judge:
     ) -> None:
         self._account = account
         self._contents = contents
-        self._marks = account.marks(power_cut=power_cut)
+        self._lives = account.lives(power_cut=power_cut)
         self._cut_at = cut_at
         self._noticed_at = noticed_at
         self._weak_limit_ms = weak_limit_ms
@@ -250,30 +276,33 @@ class _Judge:
         for name, event in self._account.queues.items():
             if event.done_at <= self._cut_at and name not in self._contents.queues:
                 self._out.lost.append(f"queue {name} is gone")
-        for message in self._account.messages.values():
-            if message.issued_at <= self._cut_at:
-                self._look_at(message)
+        for life in self._lives:
+            if life.message.issued_at <= self._cut_at:
+                self._look_at(life)
         for message_id in self._contents.copies.keys() - self._visible.keys():
             self._out.resurrected.append(f"{message_id} was never published")
         self._ask_for_a_prefix()
         return self._out
 
-    def _look_at(self, message: Message) -> None:
-        events = [event for event in message.events if event.issued_at <= self._cut_at]
+    def _look_at(self, life: Life) -> None:
+        message = life.message
+        # Of one client, so one after another.
+        issued = bisect_right(life.issued_at, self._cut_at)
         if message.confirmed_at <= self._cut_at:
             self._out.confirmed += 1
         copies = self._contents.copies.get(message.id, [])
-        self._visible[message.id] = (0, len(events))
+        self._visible[message.id] = (0, issued)
         if len(copies) > 1:
             self._out.resurrected.append(f"{message.id} is there {len(copies)} times: {copies}")
             return
-        shown = _states_of(events, copies[0].place if copies else None)
+        place = copies[0].place if copies else None
+        shown = [count for count in range(issued + 1) if life.places[count] == place]
         if not shown:
-            self._out.resurrected.append(f"{message.id} is in {copies[0].place}, where it never was")
+            self._out.resurrected.append(f"{message.id} is in {place}, where it never was")
             return
         self._visible[message.id] = (shown[0], shown[-1])
         self._check_copy(message, copies)
-        self._check_safe(message, events, shown, bool(copies))
+        self._check_safe(life, issued, shown, bool(copies))
 
     def _check_copy(self, message: Message, copies: list[Found]) -> None:
         for found in copies:
@@ -284,13 +313,12 @@ class _Judge:
             if message.sequence and not found.place.replays and found.sequence != message.sequence:
                 self._out.resurrected.append(f"{message.id} was {message.sequence} and is {found.sequence}")
 
-    def _check_safe(self, message: Message, events: list[Event], shown: list[int], present: bool) -> None:
-        safe = 0
-        for index, event in enumerate(events):
-            if self._marks.safe_at(message, event) <= self._cut_at:
-                safe = index + 1
+    def _check_safe(self, life: Life, issued: int, shown: list[int], present: bool) -> None:
+        message = life.message
+        safe = max((index for index in range(issued) if life.safe_at[index] <= self._cut_at), default=-1) + 1
         if shown[-1] < safe:
-            what = f"{message.id} shows {shown} of {[event.kind for event in events]}, of which {safe} were safe"
+            kinds = [event.kind for event in message.events[:issued]]
+            what = f"{message.id} shows {shown} of {kinds}, of which {safe} were safe"
             (self._out.resurrected if present else self._out.lost).append(what)
         elif not shown[-1] and message.confirmed_at <= self._cut_at:
             self._note_expected_loss(message)

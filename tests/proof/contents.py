@@ -35,6 +35,11 @@ def open_store(data_dir: Path, provider: str, **settings: Any) -> tuple[IStorage
     return store, store.open()
 
 
+def abandon(store: IStorageProvider) -> None:
+    """Let go without another write, as a crash does, where the provider can; SQLite has nothing left to write."""
+    getattr(store, "abandon", store.close)()
+
+
 def stored(store: IStorageProvider, state: StoredState) -> Contents:
     """What the open store has. Raises StorageDamaged."""
     contents = Contents()

@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from random import Random
 
+from tests.proof.contents import abandon
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import (
     DeadFacts,
@@ -74,11 +75,6 @@ find_storage = cache(partial(find, "storage"))
 def new_store(folder: Path, provider: str) -> IStorageProvider:
     store: IStorageProvider = find_storage(provider).create(folder, LMDB if provider == "lmdb" else SQLITE)
     return store
-
-
-def abandon(store: IStorageProvider) -> None:
-    """Let go without another write, as a crash does, where the provider can; SQLite has nothing left to write."""
-    getattr(store, "abandon", store.close)()
 
 
 def _queue_with_letters() -> list[Record]:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,7 +21,7 @@ import anyio
 from tests.crash.ledger import BrokerProcess
 from tests.proof import shim
 from tests.proof.account import Account, Contents, Verdict, judge
-from tests.proof.contents import drained, open_store, stored
+from tests.proof.contents import abandon, drained, open_store, stored
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.forked import ChildDied, in_fork
 from tests.proof.load import Load, Plan
@@ -36,10 +37,11 @@ SETTINGS = {
     "sqlite": "wal_bytes = 131072\nballast_bytes = 0\n",
 }
 MIXES = ((34, 33, 33), (5, 0, 95), (5, 45, 50))
-SHAPES = ((5, 300), (120, 1_700), (50, 1_000))
+SHAPES = ((5, 300), (60, 1_200), (25, 700), (120, 800))
 """(batches of each publisher, images): a short recording is mostly the birth of a store, a long one its work."""
 REAL_BROKER_EVERY = 200
 """Images after which one is also recovered by a real broker and walked by `vibemq-admin check`."""
+IMAGES_AT_ONCE = 10
 LOAD_TIMEOUT_S = 120
 
 
@@ -140,23 +142,28 @@ def _replay(
     result: Result,
     tally: Tally,
 ) -> None:
-    """Spread the images over all calls of the recording, each at an instant and in a manner of its own."""
+    cases: list[Case] = []
+    for case in _cases(recording, images):
+        if time.monotonic() > deadline:
+            break
+        cases.append(case)
+        if len(cases) == IMAGES_AT_ONCE:
+            _look_into(cases, place, warm, result, tally)
+            cases.clear()
+    _look_into(cases, place, warm, result, tally)
+
+
+def _cases(recording: Recording, images: int) -> Iterator["Case"]:
+    """Images spread over all calls of the recording, each at an instant and in a manner of its own."""
     rng = Random(recording.seed)
     disk = Disk(recording.root)
     moments = 2 * len(recording.notes)
     made = 0
     for index, instant in enumerate(timeline(recording.notes, disk, recording.until)):
-        if time.monotonic() > deadline:
-            return
         while made < images * (index + 1) // moments:
             made += 1
             manner = MANNERS[made % len(MANNERS)]
-            tally.manners[manner.name] = tally.manners.get(manner.name, 0) + 1
-            image = disk.image(rng, manner)
-            with_broker = result.cases % REAL_BROKER_EVERY == 0
-            tally.brokers += with_broker
-            case = Case(recording, index, instant, manner.name, image)
-            _note(result, case, _complaints(case, place, warm if with_broker else None, result, tally))
+            yield Case(recording, index, instant, manner.name, disk.image(rng, manner))
 
 
 @dataclass(slots=True)
@@ -175,36 +182,67 @@ class Case:
         )
 
 
-def _note(result: Result, case: Case, complaints: list[str]) -> None:
-    result.cases += 1
-    result.findings += [Finding(f"{case}: {what}", str(case)) for what in complaints]
+def _look_into(cases: list[Case], place: Path, warm: WarmBrokers, result: Result, tally: Tally) -> None:
+    folders = [place / f"image-{number}" for number in range(len(cases))]
+    for case, folder in zip(cases, folders, strict=True):
+        _write(case, folder)
+    for case, folder, outcome in zip(cases, folders, _outcomes(cases, folders), strict=True):
+        complaints = _counted(case, outcome, result, tally)
+        tally.manners[case.manner] = tally.manners.get(case.manner, 0) + 1
+        if result.cases % REAL_BROKER_EVERY == 0:
+            tally.brokers += 1
+            _write(case, folder)
+            complaints += _ask_a_broker(case, folder / "data", warm)
+            shutil.rmtree(folder)
+        result.cases += 1
+        result.findings += [Finding(f"{case}: {what}", str(case)) for what in complaints]
 
 
-def _complaints(case: Case, place: Path, warm: WarmBrokers | None, result: Result, tally: Tally) -> list[str]:
-    folder = place / "image"
+def _outcomes(cases: list[Case], folders: list[Path]) -> list[Verdict | str]:
+    """A verdict for each image, or why it does not open. One child for all: a fork is not cheap."""
+    try:
+        return in_fork(lambda: [_opened(case, folder) for case, folder in zip(cases, folders, strict=True)])
+    except ChildDied:
+        return [_opened_alone(case, folder) for case, folder in zip(cases, folders, strict=True)]
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _opened_alone(case: Case, folder: Path) -> Verdict | str:
+    shutil.rmtree(folder)
     _write(case, folder)
     try:
-        complaints = [] if warm is None else _ask_a_broker(case, place, warm)
-        verdict = in_fork(lambda: _open(case, folder / "data"))
-    except (ChildDied, RuntimeError) as error:
+        return in_fork(lambda: _opened(case, folder))
+    except ChildDied as error:
+        return str(error)
+
+
+def _opened(case: Case, folder: Path) -> Verdict | str:
+    try:
+        return _open(case, folder / "data")
+    except Exception as error:  # whatever it is, it is the finding
+        return f"{type(error).__name__}: {error}"
+
+
+def _counted(case: Case, outcome: Verdict | str, result: Result, tally: Tally) -> list[str]:
+    """What is wrong with it."""
+    if isinstance(outcome, str):
         result.lost += _promised(case)
-        return [f"it does not open: {error}"]
-    finally:
-        shutil.rmtree(folder)
-    result.confirmed += verdict.confirmed
-    result.lost += len(verdict.lost)
-    result.resurrected += len(verdict.resurrected)
-    result.worst_weak_ms = max(result.worst_weak_ms or 0.0, verdict.worst_weak_ms)
-    tally.weak_lost += verdict.weak_lost
-    tally.async_lost += verdict.async_lost
-    return complaints if verdict.sound else [*complaints, verdict.sentence()]
+        return [f"it does not open: {outcome}"]
+    result.confirmed += outcome.confirmed
+    result.lost += len(outcome.lost)
+    result.resurrected += len(outcome.resurrected)
+    result.worst_weak_ms = max(result.worst_weak_ms or 0.0, outcome.worst_weak_ms)
+    tally.weak_lost += outcome.weak_lost
+    tally.async_lost += outcome.async_lost
+    return [] if outcome.sound else [outcome.sentence()]
 
 
 def _promised(case: Case) -> int:
     """What a store that cannot be opened has lost."""
-    account = case.recording.account
-    marks = account.marks(power_cut=True)
-    return sum(marks.safe_at(m, m.events[0]) <= case.instant for m in account.messages.values())
+    lives = case.recording.account.lives(power_cut=True)
+    return sum(life.safe_at[0] <= case.instant for life in lives if life.safe_at)
 
 
 def _write(case: Case, folder: Path) -> None:
@@ -224,11 +262,8 @@ def _verdict(case: Case, contents: Contents) -> Verdict:
     return judge(account, contents, power_cut=not kept_all, cut_at=case.instant, weak_limit_ms=limit_ms)
 
 
-def _ask_a_broker(case: Case, place: Path, warm: WarmBrokers) -> list[str]:
-    """Recover a copy of the image with a real broker, then walk it as an operator would."""
-    copy = place / "copy"
-    shutil.copytree(place / "image", copy)
-    data_dir = copy / "data"
+def _ask_a_broker(case: Case, data_dir: Path, warm: WarmBrokers) -> list[str]:
+    """Recover the image with a real broker, then walk it as an operator would."""
     broker = warm.start(data_dir, "--storage", case.recording.provider)
     try:
         if not broker.wait_ready():
@@ -242,7 +277,6 @@ def _ask_a_broker(case: Case, place: Path, warm: WarmBrokers) -> list[str]:
     finally:
         broker.kill()
         broker.forget()
-        shutil.rmtree(copy)
 
 
 def _check(data_dir: Path, warm: WarmBrokers) -> list[str]:
@@ -263,6 +297,7 @@ def _open(case: Case, data_dir: Path) -> Verdict:
     engine = Engine(EngineSettings(auto_create=False), jitter=lambda: 0.5, new_id=lambda: "f" * 32)
     engine.restore(state, int(time.time() * 1000))
     verdict.lost += [f"the restored engine: {line}" for line in engine.violations()]
+    abandon(store)
     return verdict
 
 

@@ -17,7 +17,7 @@ A damaged block is never merged or rewritten: it stays as it is for `check` to r
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -70,6 +70,16 @@ def clip(parts: Iterable[Slice], runs: Sequence[Run]) -> list[Slice]:
                 rows = part.rows.slice(start - first, stop - first + 1)
                 clipped.append(Slice(start, part.published_at, rows))
     return clipped
+
+
+def between(parts: Sequence[Slice], first: int, last: int) -> list[Slice]:
+    """What of the slices (ascending) lies in [first, last], found without a look at those before it."""
+    found: list[Slice] = []
+    for at in range(bisect_left(parts, first, key=last_of), len(parts)):
+        if parts[at].first_sequence > last:
+            break
+        found.append(parts[at])
+    return clip(found, [(first, last)])
 
 
 def limit(parts: Iterable[Slice], max_bytes: int) -> Iterator[Slice]:
@@ -178,7 +188,7 @@ def stored_parts(kv: KV, queue_id: int, first: int, last: int, name: str) -> Ite
     """All stored rows of [first, last], ascending. Nothing may be written while it runs."""
     first, last = max(first, 0), min(last, SEQUENCE_MAX)
     for info in block_infos(kv, queue_id, first, last):
-        yield from clip(load_block(kv, queue_id, info, name), [(first, last)])
+        yield from between(load_block(kv, queue_id, info, name), first, last)
 
 
 def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[Slice]:

@@ -23,8 +23,9 @@ from pathlib import Path
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
 from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
+from vibemq.storage.at_hand import BlocksAtHand
 from vibemq.storage.ballast import Ballast
-from vibemq.storage.blocks import limit, merge_blocks, store_blocks, stored_parts
+from vibemq.storage.blocks import limit, merge_blocks, store_blocks
 from vibemq.storage.dirty import Dirty
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kv import load_state, write_dirty
@@ -81,6 +82,7 @@ class SqliteStorage:
         self._state = StoredState()
         self._dirty = Dirty()
         self._rows = VolatileRows()
+        self._blocks = BlocksAtHand()
         self._written_lsn = 0
         """Of the last batch that is in the log. The state is ahead of it while a batch is being committed, which `sync`
         in another thread must not take for written."""
@@ -332,7 +334,7 @@ class SqliteStorage:
                 return []
             if is_transient(self._state, queue_id):
                 return self._rows.read(queue_id, first, last, max_bytes)
-            parts = stored_parts(self._kv, queue_id, first, last, queue.name)
+            parts = self._blocks.parts(self._kv, queue_id, first, last, queue.name)
             return list(limit(all_alive(queue, parts, first, last, self._where), max_bytes))
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
