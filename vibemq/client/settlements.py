@@ -21,17 +21,17 @@ class SettleRuns(NamedTuple):
 class SettlementBuffer:
     """What was settled since the last `take`."""
 
-    __slots__ = ("_acks", "_runs")
+    __slots__ = ("_acks", "_runs", "count")
 
     def __init__(self) -> None:
+        self.count = 0
+        """Messages in here."""
         self._acks: list[Run] = []
         """Apart, because they are nearly all there is, and looking the verb up costs more than noting the ack."""
         self._runs: dict[tuple[Settlement, int, str], list[Run]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._acks or self._runs)
-
     def add(self, verb: Settlement, first: int, last: int, delay_ms: int = BACKOFF, reason: str = "") -> None:
+        self.count += last - first + 1
         if verb is Settlement.ACK:
             runs = self._acks
         else:
@@ -46,6 +46,7 @@ class SettlementBuffer:
         taken += [SettleRuns(*key, merged(runs)) for key, runs in self._runs.items()]
         self._acks = []
         self._runs.clear()
+        self.count = 0
         return taken
 
 

@@ -112,8 +112,6 @@ class Subscription(Generic[T]):
         self._held = RunSet()
         """Delivered and not settled, as far as the broker has been told."""
         self._settlements = SettlementBuffer()
-        self._unsent = 0
-        """Messages in `_settlements`."""
         self._ripe = max(1, options.prefetch // RIPE_SHARE)
         self._extensions: list[tuple[int, list[Run]]] = []
         self._extend_at = 0.0
@@ -320,7 +318,6 @@ class Subscription(Generic[T]):
         for timeout_ms, runs in self._extensions:
             yield protocol.extend(self.id, runs, timeout_ms)
         self._extensions.clear()
-        self._unsent = 0
         for settled in self._settlements.take():
             for first, last in settled.runs:
                 self._held.remove(first, last)
@@ -346,13 +343,12 @@ class Subscription(Generic[T]):
         if delivery.epoch != self._epoch:
             self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
-        fresh, before = not self._settlements, self._unsent
+        before = self._settlements.count
         for first, last in runs:
             self._settlements.add(verb, first, last, delay_ms, reason)
-            self._unsent += last - first + 1
-        if verb is not Settlement.ACK or before < self._ripe <= self._unsent:
+        if verb is not Settlement.ACK or before < self._ripe <= self._settlements.count:
             self._link.mark(self)
-        elif fresh:
+        elif not before:
             self._link.mark(self, linger=True)
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
@@ -380,7 +376,6 @@ class Subscription(Generic[T]):
         self._current = iter(())
         self._held = RunSet()
         self._settlements = SettlementBuffer()
-        self._unsent = 0
         self._extensions.clear()
 
 

@@ -13,29 +13,35 @@ from vibemq.spark.errors import FOR_NOW, Refused, SourceError, explained
 from vibemq.spark.options import Settings
 from vibemq.spark.rows import Row
 
+LENGTH_BYTES = 4
+"""What a frame has beside each row: its length."""
+SPARE_BYTES = 512
+"""What a chunk keeps free, because a row is weighed without its extras."""
+
 
 @dataclass
 class Chunk:
-    """Rows for one queue that travel together."""
+    """Rows for one queue that travel together, and the room for more of them."""
 
     queue: str
+    rows_left: int = 0
+    bytes_left: int = 0
     rows: list[bytes] = field(default_factory=list)
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
-    size: int = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row, size: int) -> None:
+        """`size` counts the row and its length."""
         if row.extra:
             self.extras[len(self.rows)] = row.extra
-            self.size += 128 + len(row.extra.get("dedup_id", ""))
+            size += 128 + len(row.extra.get("dedup_id", ""))
         self.rows.append(row.data)
-        self.size += len(row.data) + 4
+        self.rows_left -= 1
+        self.bytes_left -= size
 
     def only(self, indexes: list[int]) -> "Chunk":
-        """Some of the rows, to be sent again."""
-        some = Chunk(self.queue)
-        for index in indexes:
-            some.add(Row(self.queue, self.rows[index], self.extras.get(index)))
-        return some
+        """Some of the rows, to be sent again, without room for others."""
+        extras = {at: self.extras[index] for at, index in enumerate(indexes) if index in self.extras}
+        return Chunk(self.queue, rows=[self.rows[index] for index in indexes], extras=extras)
 
 
 @dataclass
@@ -52,38 +58,24 @@ class Window:
         self._settings = settings
         self._filling: dict[str, Chunk] = {}
         self._out: deque[tuple[Ticket, Chunk]] = deque()
-        self._chunk_bytes_max = min(settings.batch_bytes, row_bytes_max(settings))
+        self._chunk_bytes_max = min(settings.batch_bytes, row_bytes_max(settings)) - SPARE_BYTES
         self.totals = Totals()
 
     def add(self, row: Row) -> None:
         """Raises what `Client.answer` raises, and SourceError for a row that was refused for good."""
-        chunk = self._filling.get(row.queue)
-        if chunk is not None and (
-            len(chunk.rows) >= self._settings.batch_messages
-            or chunk.size + len(row.data) + 4 + 512 > self._chunk_bytes_max
-        ):
-            self._send(self._filling.pop(row.queue))
-            chunk = None
-        if chunk is None:
-            chunk = self._filling[row.queue] = Chunk(row.queue)
-        chunk.add(row)
+        size = len(row.data) + LENGTH_BYTES
+        self._chunk_for(row.queue, size).add(row, size)
 
     def add_rows(self, queue: str, rows: list[bytes]) -> None:
         """Many rows for one queue, without extras; otherwise as `add`."""
-        ends = list(accumulate((len(row) + 4 for row in rows), initial=0))
+        ends = list(accumulate((len(row) + LENGTH_BYTES for row in rows), initial=0))
         at = 0
         while at < len(rows):
-            chunk = self._filling.setdefault(queue, Chunk(queue))
-            room = self._chunk_bytes_max - 512 - chunk.size
-            fits = min(
-                self._settings.batch_messages - len(chunk.rows), bisect_right(ends, ends[at] + room, at) - 1 - at
-            )
-            if fits <= 0 and chunk.rows:
-                self._send(self._filling.pop(queue))
-                continue
-            stop = min(at + max(fits, 1), len(rows))
+            chunk = self._chunk_for(queue, ends[at + 1] - ends[at])
+            stop = min(at + chunk.rows_left, bisect_right(ends, ends[at] + chunk.bytes_left, at) - 1)
             chunk.rows += rows[at:stop]
-            chunk.size += ends[stop] - ends[at]
+            chunk.rows_left -= stop - at
+            chunk.bytes_left -= ends[stop] - ends[at]
             at = stop
 
     def finish(self) -> Totals:
@@ -93,6 +85,17 @@ class Window:
         while self._out:
             self._settle_oldest()
         return self.totals
+
+    def _chunk_for(self, queue: str, size: int) -> Chunk:
+        """A chunk with room for a row that takes `size` bytes; one too large for any has a chunk of its own."""
+        chunk = self._filling.get(queue)
+        if chunk is not None:
+            if chunk.rows_left and size <= chunk.bytes_left:
+                return chunk
+            self._send(self._filling.pop(queue))
+        chunk = Chunk(queue, self._settings.batch_messages, max(self._chunk_bytes_max, size))
+        self._filling[queue] = chunk
+        return chunk
 
     def _send(self, chunk: Chunk) -> None:
         while len(self._out) >= self._settings.max_in_flight:

@@ -38,7 +38,9 @@ class RowMaker:
         self._queue = queue
         self._dedup = dedup
         self._row_bytes_max = row_bytes_max
-        self._prefix = uuid4().hex.encode()
+        self._made_up = uuid4().hex.encode() + b"-%08x"
+        """An id for a row that has none, as a format of the row's number."""
+        self._made_up_bytes = len(self._made_up % 0)
         self._count = 0
 
     def rows(self, batch: "pa.RecordBatch") -> Iterator[Row]:
@@ -85,7 +87,7 @@ class RowMaker:
         bodies = _blobs(batch.column("body"))
         sizes = list(map(len, bodies))
         ids = self._ids(batch.column("message_id"), len(bodies)) if "message_id" in names else None
-        longest_id = max(map(len, ids), default=0) if ids is not None else len(self._prefix) + 9
+        longest_id = max(map(len, ids), default=0) if ids is not None else self._made_up_bytes
         if longest_id > ID_BYTES_MAX or max(sizes, default=0) + longest_id + _FRAMING_BYTES > self._row_bytes_max:
             return None
         heads = self._heads(ids, sizes)
@@ -97,20 +99,19 @@ class RowMaker:
         if ids is not None:
             pairs = zip(ids, sizes, strict=True)
             return (b"%b%b%b" % (len(i).to_bytes(2, "big"), i, size.to_bytes(4, "big")) for i, size in pairs)
-        start = (len(self._prefix) + 9).to_bytes(2, "big") + self._prefix + b"-"
-        numbers = range(self._count, self._count + len(sizes))
-        return (b"%b%08x%b" % (start, n, size.to_bytes(4, "big")) for n, size in zip(numbers, sizes, strict=True))
+        head = self._made_up_bytes.to_bytes(2, "big") + self._made_up + b"%b"
+        return (head % (number, size.to_bytes(4, "big")) for number, size in enumerate(sizes, self._count))
 
     def _ids(self, column: "pa.Array | None", count: int) -> list[bytes]:
-        first, prefix = self._count, self._prefix
+        first, made_up = self._count, self._made_up
         if column is None:
-            return [b"%b-%08x" % (prefix, number) for number in range(first, first + count)]
+            return [made_up % number for number in range(first, first + count)]
         given = _values(column)
         assert given is not None
         if self._dedup and not all(given):
             row = first + next(index for index, value in enumerate(given) if not value)
             raise SourceError(f"row {row} of this task has no message_id; dedup=true needs one for each row")
-        return [value.encode() if value else b"%b-%08x" % (prefix, first + index) for index, value in enumerate(given)]
+        return [value.encode() if value else made_up % number for number, value in enumerate(given, first)]
 
 
 def _values(column: "pa.Array | None") -> list[Any] | None:

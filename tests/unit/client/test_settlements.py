@@ -10,8 +10,9 @@ def test_acks_in_order_are_one_run() -> None:
     buffer = SettlementBuffer()
     for sequence in range(1, 1001):
         buffer.add(Settlement.ACK, sequence, sequence)
+    assert buffer.count == 1000
     assert [settled.runs for settled in buffer.take()] == [[(1, 1000)]]
-    assert not buffer
+    assert buffer.count == 0
 
 
 def test_acks_out_of_order_are_merged() -> None:

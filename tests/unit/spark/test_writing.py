@@ -136,7 +136,7 @@ def test_rows_in_bulk_are_cut_into_frames_like_single_ones() -> None:
             raise AssertionError
 
         def _send(self, chunk: Any) -> None:
-            sent.append((len(chunk.rows), chunk.size))
+            sent.append((len(chunk.rows), sum(len(row) + 4 for row in chunk.rows)))
 
     sent: list[tuple[int, int]] = []
     settings = parse({"endpoint": "h", "queue": "q", "batchMessages": "7", "batchBytes": "2000"})

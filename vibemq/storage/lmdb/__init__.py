@@ -1,9 +1,12 @@
 """The default provider: a journal in front of LMDB. Start reading at `provider.py`, then `journal.py`."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vibemq.storage.interface import IStorageProvider, Plugin, Problem
+
+if TYPE_CHECKING:
+    from vibemq.storage.lmdb.settings import LmdbSettings
 
 __all__ = ["PLUGIN"]
 
@@ -18,13 +21,13 @@ def __getattr__(name: str) -> Plugin:
     return Plugin(name="lmdb", settings=LmdbSettings, create=_create, repair=_repair)
 
 
-def _create(data_dir: Path, settings: Any) -> IStorageProvider:
+def _create(data_dir: Path, settings: "LmdbSettings") -> IStorageProvider:
     from vibemq.storage.lmdb.provider import LmdbProvider
 
     return LmdbProvider(data_dir, settings)
 
 
-def _repair(data_dir: Path, settings: Any) -> list[Problem]:
+def _repair(data_dir: Path, settings: "LmdbSettings") -> list[Problem]:
     from vibemq.storage.lmdb.repair import repair
 
     return repair(data_dir, settings)

@@ -20,6 +20,8 @@ VERSION = 2
 
 PROBE = "probe"
 PROBE_BYTES = 64 << 10
+REFUSALS = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite's module raises. SQLite quotes a damaged schema in its message, and the quotation may be no text."""
 _FULL = {sqlite3.SQLITE_FULL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
@@ -95,10 +97,6 @@ class SqliteKV:
         if isinstance(key, bytes) and isinstance(value, bytes):
             return key, value
         raise StorageDamaged(f"the row of key {key!r} holds no bytes", path=self.where, hint=HINT)
-
-
-REFUSALS = (sqlite3.Error, UnicodeDecodeError)
-"""What its module raises. SQLite quotes a damaged schema in its message, and the quotation may be no text."""
 
 
 def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageError:
