@@ -101,25 +101,21 @@ def pack(parts: Iterable[Slice], size_max: int = BLOCK_BYTES) -> Iterator[list[S
     block: list[Slice] = []
     room = size_max
     for part in parts:
-        while part.rows.count:
+        offsets, count, start = part.rows.offsets(), part.rows.count, 0
+        while start < count:
             # The room is negative behind a row that is bigger than a block.
-            fits = part.rows.size <= room
-            fitting = part.rows.count if fits else max(bisect_right(part.rows.offsets(), room) - 1, 0)
-            if not fitting and not block:
-                fitting = 1
-            if fitting:
-                block.append(Slice(part.first_sequence, part.published_at, part.rows.slice(0, fitting)))
+            stop = max(bisect_right(offsets, offsets[start] + room) - 1, start)
+            if stop == start and not block:
+                stop += 1
+            if stop > start:
+                block.append(Slice(part.first_sequence + start, part.published_at, part.rows.slice(start, stop)))
                 room -= block[-1].rows.size
-                part = _rest(part, fitting)
-            if part.rows.count:
+                start = stop
+            if start < count:
                 yield block
                 block, room = [], size_max
     if block:
         yield block
-
-
-def _rest(part: Slice, start: int) -> Slice:
-    return Slice(part.first_sequence + start, part.published_at, part.rows.slice(start, part.rows.count))
 
 
 # -- one block ----------------------------------------------------------------------------------------------------

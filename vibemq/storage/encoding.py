@@ -67,6 +67,7 @@ VERSION = 1
 
 _BATCH = struct.Struct("!BI")
 _RECORD = struct.Struct("!BI")
+_ADDED_TAG = 8
 _ADDED = struct.Struct("!IQQIIQ")
 _RUNS = struct.Struct("!III")
 _REMOVED = struct.Struct("!BI")
@@ -164,13 +165,15 @@ def decode_batch(data: bytes, where: str = "a batch") -> list[Record]:
             raise ValueError(f"layout {version}, known is {VERSION}")
         records: list[Record] = []
         offset = _BATCH.size
+        view = memoryview(data)
         for _ in range(count):
             tag, size = _RECORD.unpack_from(data, offset)
             offset += _RECORD.size
-            body = data[offset : offset + size]
+            body = view[offset : offset + size]
             if len(body) != size:
                 raise ValueError("a record is cut short")
-            records.append(_DECODERS[tag](body))
+            # Rows are megabytes: they are copied once, to where they stay.
+            records.append(_decode_added(body) if tag == _ADDED_TAG else _DECODERS[tag](bytes(body)))
             offset += size
         if offset != len(data):
             raise ValueError(f"{len(data) - offset} bytes after the last record")
@@ -194,7 +197,7 @@ def _encode_added(record: MessagesAdded, parts: list[bytes]) -> None:
         len(rows.data),
     )
     size = len(head) + len(rows.lengths) + len(rows.data) + len(extras)
-    parts += (_RECORD.pack(8, size) + head + rows.lengths, rows.data)
+    parts += (_RECORD.pack(_ADDED_TAG, size) + head + rows.lengths, rows.data)
     if extras:
         parts.append(extras)
 
@@ -214,11 +217,11 @@ def _encode_extras(extras: dict[int, MessageExtra]) -> bytes:
     )
 
 
-def _decode_added(body: bytes) -> MessagesAdded:
+def _decode_added(body: memoryview) -> MessagesAdded:
     queue_id, first, published_at, count, extra_count, data_size = _ADDED.unpack_from(body)
     data_at = _ADDED.size + 4 * count
-    lengths = body[_ADDED.size : data_at]
-    data = body[data_at : data_at + data_size]
+    lengths = bytes(body[_ADDED.size : data_at])
+    data = bytes(body[data_at : data_at + data_size])
     rows = Rows(count, lengths, data)
     if len(data) != data_size or sum(rows.row_lengths()) != data_size:
         raise ValueError("row lengths do not add up")
@@ -226,7 +229,7 @@ def _decode_added(body: bytes) -> MessagesAdded:
     return MessagesAdded(queue_id, first, published_at, rows, extras)
 
 
-def _decode_extras(body: bytes, offset: int, count: int, row_count: int) -> dict[int, MessageExtra] | None:
+def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) -> dict[int, MessageExtra] | None:
     if not count:
         if offset != len(body):
             raise ValueError("bytes after the rows")
@@ -240,7 +243,7 @@ def _decode_extras(body: bytes, offset: int, count: int, row_count: int) -> dict
     ends = list(accumulate(sizes, initial=offset))
     if ends[-1] != len(body) or max(indexes) >= row_count:
         raise ValueError("extras do not add up")
-    dedup_ids = [body[start:end] for start, end in pairwise(ends)]
+    dedup_ids = [bytes(body[start:end]) for start, end in pairwise(ends)]
     return dict(zip(indexes, map(MessageExtra, priorities, expires, delays, dedup_ids), strict=True))
 
 
@@ -420,7 +423,6 @@ _DECODERS: dict[int, Callable[[bytes], Record]] = {
     5: _plain_decoder(GroupRenamed, int, int, str, bool),
     6: _plain_decoder(GroupDeleted, int, int),
     7: _plain_decoder(GroupMoved, int, int, int, int),
-    8: _decode_added,
     9: lambda body: HandedOut(*_decode_runs(body)),
     10: _decode_returned,
     11: lambda body: Settled(*_decode_runs(body)),

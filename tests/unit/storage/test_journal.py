@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
-from vibemq.storage.lmdb.journal import Journal, Position
+from vibemq.storage.lmdb.journal import FREE_SEGMENTS_MAX, Journal, Position
 from vibemq.storage.lmdb.recovery import RecoveryReport
 from vibemq.storage.lmdb.segment import HEADER, pack_header, read_segment, segment_name, serial_of
 from vibemq.testing.sim_disk import SimDisk
@@ -69,7 +69,7 @@ def test_a_record_bigger_than_a_segment_gets_its_own() -> None:
     journal, report = opened(disk)
     assert list(bodies(report).values()) == sent
     journal.release(3)
-    journal.prepare_spare()
+    journal.give_back()
     assert journal.stats().bytes_on_disk % SEGMENT == 0
 
 
@@ -121,6 +121,32 @@ def test_released_segments_are_recycled_under_a_new_serial() -> None:
         journal.prepare_spare()
     assert len(seen) == 50
     assert len(disk.listdir("/j")) <= 4
+
+
+def test_segments_of_a_burst_are_given_back_one_at_a_time() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    for _ in range(FREE_SEGMENTS_MAX + 5):
+        journal.append([b"x" * 600])
+    journal.sync()
+    journal.release(journal.last_lsn)
+    assert journal.stats().spares == FREE_SEGMENTS_MAX + 4, "all but the active one"
+    for left in (3, 2, 1, 0, 0):
+        journal.give_back()
+        assert journal.stats().spares == FREE_SEGMENTS_MAX + left
+        assert len(disk.listdir("/j")) == FREE_SEGMENTS_MAX + left + 1
+
+
+def test_an_outsized_segment_is_given_back_first() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"x" * 3 * SEGMENT])
+    journal.append([b"x"])
+    journal.sync()
+    journal.release(journal.last_lsn)
+    assert max(disk.size(disk.open(f"/j/{name}")) for name in disk.listdir("/j")) > SEGMENT
+    journal.give_back()
+    assert max(disk.size(disk.open(f"/j/{name}")) for name in disk.listdir("/j")) == SEGMENT
 
 
 def test_reading_a_released_record_says_so() -> None:

@@ -22,6 +22,8 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.lmdb.backup import restore
+from vibemq.storage.lmdb.driver import portion
+from vibemq.storage.lmdb.journal import SealedSegment
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -294,3 +296,25 @@ def test_a_limit_reached_in_the_store_is_not_filled_up_from_the_journal(provider
     provider.append([messages(3, 5, size=10)])
     (part,) = provider.read(1, 1, 7, 200)
     assert (part.first_sequence, part.rows.count) == (1, 1)
+
+
+@pytest.mark.parametrize(("size", "taken"), [(0, 1), (10, 1), (11, 2), (30, 3), (31, 0)])
+def test_a_burst_is_applied_in_portions(size: int, taken: int) -> None:
+    sealed = [SealedSegment(serial, f"s{serial}", serial, serial, 10) for serial in (1, 2, 3)]
+    assert portion(sealed, size) == sealed[:taken]
+
+
+def test_a_burst_is_applied_without_waiting_for_the_next_round(tmp_path: Path) -> None:
+    settings = LmdbSettings(segment_bytes=65_536, checkpoint_lag_bytes=131_072, ballast_bytes=0)
+    provider = LmdbProvider(tmp_path / "data", settings)
+    provider.open()
+    provider.append(a_queue())
+    for first in range(1, 1001, 20):
+        provider.append([messages(first, 20, size=1_000)])
+    provider.maintain()
+    deadline = time.monotonic() + 60
+    # Each answer brings the next order; nobody calls `maintain` again.
+    while provider.stats().details["journal_bytes_unreleased"] >= 131_072:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    provider.close()

@@ -70,6 +70,7 @@ class Checkpoint:
         for segment in segments:
             for record in read_segment(disk, segment.path, above_lsn=self.state.lsn, last_lsn=segment.last_lsn):
                 yield segment.path, record
+                del record
 
     def apply_records(self, records: Iterable[tuple[str, JournalRecord]], *, up_to_lsn: int = 0) -> None:
         """Apply (where from, record) pairs in transactions of bounded size; then the store stands at `up_to_lsn`."""
@@ -89,6 +90,7 @@ class Checkpoint:
         for where, record in records:
             self._apply_one(where, record, dead, added)
             taken += len(record.body)
+            del record
             if taken >= self._transaction_bytes:
                 added = [fact for fact in added if self._is_alive(fact)]
                 taken = sum(fact.rows.size for fact in added)

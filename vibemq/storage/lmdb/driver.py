@@ -2,20 +2,23 @@
 
 `poll` is called about every second from one thread (the storage thread) and never waits for a checkpoint.
 `checkpoint_now`, `copy_store` and `stop` wait, and may be called from other threads; `turn` lets one in at a time.
-What the checkpointer has applied is told to `on_applied`, with the provider's lock held.
+What the checkpointer has applied is told to `on_applied`, with the provider's lock held. `on_answer`, from a thread of
+the link's own, says that a `poll` is worth it before the second is over: a burst is applied in portions.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from vibemq.errors import ErrorCode, StorageError, StorageFailed
 from vibemq.storage.lmdb.checkpoint import SegmentToApply
-from vibemq.storage.lmdb.journal import Journal
+from vibemq.storage.lmdb.journal import Journal, SealedSegment
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.link import CheckpointerLink, checkpointer_arguments
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -35,6 +38,7 @@ class CheckpointDriver:
         journal: Journal,
         lock: AbstractContextManager[Any],
         on_applied: Callable[[int], None],
+        on_answer: Callable[[], None],
         *,
         applied_lsn: int,
     ) -> None:
@@ -44,7 +48,8 @@ class CheckpointDriver:
         self._on_applied = on_applied
         self.turn = threading.RLock()
         """Whoever needs the provider's lock as well takes this one first."""
-        self._link = CheckpointerLink(checkpointer_arguments(layout.data_dir), monotonic=time.monotonic)
+        arguments = checkpointer_arguments(layout.data_dir)
+        self._link = CheckpointerLink(arguments, monotonic=time.monotonic, on_answer=on_answer)
         self._ordered_lsn = 0
         self._applied_lsn = applied_lsn
         self._last_order_at = time.monotonic()
@@ -73,7 +78,7 @@ class CheckpointDriver:
                 self._ordered_lsn = 0
             self._hear(self._link.answers())
             if not self._ordered_lsn and self._is_due():
-                self._order()
+                self._order(portion(self._lacking(), self._settings.checkpoint_lag_bytes))
         finally:
             self.turn.release()
 
@@ -139,11 +144,15 @@ class CheckpointDriver:
         with self._lock:
             self._journal.seal()
         self._journal.sync()
-        sealed = self._journal.sealed_segments()
-        return [SegmentToApply(s.path, s.first_lsn, s.last_lsn) for s in sealed if s.last_lsn > self._applied_lsn]
+        return [_to_apply(segment) for segment in self._lacking()]
 
-    def _order(self) -> None:
-        segments = self.hand_over()
+    def _lacking(self) -> list[SealedSegment]:
+        return [s for s in self._journal.sealed_segments() if s.last_lsn > self._applied_lsn]
+
+    def _order(self, oldest: Sequence[SealedSegment] = ()) -> None:
+        """Have these applied, or everything. On a full disk everything: it may be that less of it needs room then."""
+        segments = [] if self.disk_was_full else [_to_apply(segment) for segment in oldest]
+        segments = segments or self.hand_over()
         if not segments:
             return
         if self.disk_was_full and self._one_by_one:
@@ -185,3 +194,17 @@ class CheckpointDriver:
             if order and not self._ordered_lsn:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))
+
+
+def portion(sealed: Sequence[SealedSegment], size: int) -> list[SealedSegment]:
+    """Of a burst, the oldest segments with `size` bytes between them; none when all of them have less.
+
+    They are free again, and used again while they are in the page cache, before the whole burst is applied.
+    """
+    sizes = list(accumulate(segment.bytes_used for segment in sealed))
+    taken = bisect_left(sizes, size) + 1
+    return list(sealed[:taken]) if taken <= len(sealed) else []
+
+
+def _to_apply(segment: SealedSegment) -> SegmentToApply:
+    return SegmentToApply(segment.path, segment.first_lsn, segment.last_lsn)

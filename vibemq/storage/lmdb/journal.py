@@ -259,7 +259,7 @@ class Journal:
                     self._free.append(segment)
 
     def prepare_spare(self) -> None:
-        """Have one segment ready before `append` needs it, and delete free ones beyond a handful.
+        """Have one segment ready before `append` needs it.
 
         Raises:
             StorageFull: no room for a new segment; the journal works on.
@@ -268,20 +268,20 @@ class Journal:
         with self._create_lock:
             if not self._spares:
                 self._spares.append(self._new_segment(self._segment_bytes, urgent=False))
-            try:
-                self._delete_surplus()
-            except OSError as error:
-                raise self._fail("deleting a segment", error) from error
+
+    def give_back(self) -> None:
+        """Delete one of the free segments beyond a handful. Called once a second, it leaves those of a burst to the
+        next one for a while: to make a segment costs more than to fill it."""
+        self._check()
+        with self._create_lock:
+            self._delete(self._surplus(FREE_SEGMENTS_MAX)[:1])
 
     def trim(self) -> None:
         """Delete every released segment, as `compact` wants it."""
         with self._create_lock:
             self._spares, spares = deque(), self._spares
             self._free.extend(spares)
-            try:
-                self._delete_surplus(keep=0)
-            except OSError as error:
-                raise self._fail("deleting a segment", error) from error
+            self._delete(self._surplus(0))
 
     def stats(self) -> JournalStats:
         with self._lock:
@@ -424,15 +424,22 @@ class Journal:
         self._next_serial += 1
         return self._next_serial - 1
 
-    def _delete_surplus(self, keep: int = FREE_SEGMENTS_MAX) -> None:
+    def _surplus(self, keep: int) -> list[Segment]:
+        """Free segments beyond `keep`; those of another size, which no roll would take, come first."""
         with self._lock:
             odd = [s for s in self._free if s.size != self._segment_bytes]
             plain = [s for s in self._free if s.size == self._segment_bytes]
-            surplus = odd + plain[keep:]
-            self._free = deque(plain[:keep])
-        for segment in surplus:
-            self._disk.unlink(segment.path)
-            self._disk.close(segment.file)
+        return odd + plain[keep:]
+
+    def _delete(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            with self._lock:
+                self._free.remove(segment)
+            try:
+                self._disk.unlink(segment.path)
+                self._disk.close(segment.file)
+            except OSError as error:
+                raise self._fail("deleting a segment", error) from error
 
     def _close_files(self) -> None:
         for segment in [*self._live.values(), *self._spares, *self._free]:

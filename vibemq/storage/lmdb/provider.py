@@ -112,6 +112,7 @@ class LmdbProvider:
             self._journal,
             self._lock,
             self._on_applied,
+            self._on_answer,
             applied_lsn=self._applied_lsn,
         )
         self._replay(report)
@@ -237,6 +238,9 @@ class LmdbProvider:
             self._recent.forget(state, left.left)
         left.clear()
 
+    def _on_answer(self) -> None:
+        self._upkeep.wake()
+
     def _on_applied(self, lsn: int) -> None:
         """Called with the lock held when the store has everything up to `lsn`."""
         self._applied_lsn = lsn
@@ -290,6 +294,7 @@ class LmdbProvider:
         self._keep_ballast()
         try:
             self._journal.prepare_spare()
+            self._journal.give_back()
             self._spare_missing = False
         except StorageFull as error:
             if not self._spare_missing:

@@ -103,13 +103,14 @@ class SegmentReader:
     def records(self) -> Iterator[JournalRecord]:
         """The unbroken run of records from the first byte on, marks included."""
         offset = 0
-        last: JournalRecord | None = None
+        last_lsn: int | None = None
         while record := self.record_at(offset):
-            if last is not None and record.lsn != last.lsn + (record.type != MARK):
+            if last_lsn is not None and record.lsn != last_lsn + (record.type != MARK):
                 return
+            last_lsn, offset = record.lsn, record.end
             yield record
-            last = record
-            offset = record.end
+            # A record may have megabytes: not two of them at a time.
+            del record
 
     def islands(self, offset: int, above_lsn: int) -> Iterator[JournalRecord]:
         """Valid records after a broken one: every record of this epoch at or after `offset` with lsn > `above_lsn`."""
@@ -145,6 +146,7 @@ class SegmentReader:
     def _bytes(self, offset: int, size: int) -> bytes:
         start = offset - self._window_at
         if start < 0 or start + size > len(self._window):
+            self._window = b""
             self._window = self._disk.pread(self._file, max(size, min(WINDOW_BYTES, self.size)), offset)
             self._window_at = offset
             start = 0
@@ -167,6 +169,7 @@ def read_segment(disk: Disk, path: str, *, above_lsn: int, last_lsn: int) -> Ite
             end, found = record.end, record.lsn
             if record.lsn > above_lsn and record.type != MARK:
                 yield record
+            del record
         if found < last_lsn:
             raise StorageDamaged(
                 f"journal record {found + 1} is broken", path=path, offset=end, hint="run vibemq-admin check --repair"

@@ -8,7 +8,7 @@ class LmdbSettings(BaseModel):
 
     segment_bytes: int = Field(default=16 << 20, ge=64 << 10, le=1 << 30)
     """Size of a journal segment."""
-    buffer_bytes: int = Field(default=16 << 20, ge=0)
+    buffer_bytes: int = Field(default=8 << 20, ge=0)
     """Rows kept in memory until a checkpoint has them; older ones are read back from the journal."""
     checkpoint_lag_bytes: int = Field(default=64 << 20, ge=0)
     """Journal that is left alone: messages settled while still in it never reach the store. Bounds recovery time."""

@@ -1,4 +1,5 @@
-"""A thread that keeps a spare journal segment ready, so that `append` in the event loop never has to make one."""
+"""A thread that keeps a spare journal segment ready, so that `append` in the event loop never has to make one, and the
+checkpointer busy during a burst."""
 
 import logging
 import threading
