@@ -20,8 +20,6 @@ _FRAMING = 6
 """Bytes of a row that are neither id, payload nor headers."""
 _COLUMNS_FROM = 16
 """Rows from which on a comparison per column is quicker than reading each row."""
-_COLUMNS_MAX = 128
-"""Header bytes compared by columns; longer ones are quicker compared row by row."""
 
 
 class _Shape(NamedTuple):
@@ -55,15 +53,9 @@ def _all_shaped(rows: Rows, shape: _Shape) -> bool:
     """True proves every row sound; False proves nothing."""
     if rows.count == 1:
         return True
-    if rows.count >= _COLUMNS_FROM and len(shape.headers) <= _COLUMNS_MAX and rows.alike:
-        return _same_columns(rows, shape)
+    if rows.count >= _COLUMNS_FROM and rows.alike:
+        return rows.common_headers() == shape.headers
     return _same_framing(rows, shape)
-
-
-def _same_columns(rows: Rows, shape: _Shape) -> bool:
-    length = len(rows.data) // rows.count
-    id_end = 2 + shape.id_size
-    return rows.repeats((0, 1, *range(id_end, id_end + 4), *range(length - len(shape.headers), length)))
 
 
 def _same_framing(rows: Rows, shape: _Shape) -> bool:
