@@ -21,9 +21,11 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.blocks import BLOCK_BYTES
 from vibemq.storage.lmdb.backup import restore
 from vibemq.storage.lmdb.driver import portion
 from vibemq.storage.lmdb.journal import SealedSegment
+from vibemq.storage.lmdb.link import THRIFTY
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -318,3 +320,8 @@ def test_a_burst_is_applied_without_waiting_for_the_next_round(tmp_path: Path) -
         assert time.monotonic() < deadline
         time.sleep(0.01)
     provider.close()
+
+
+def test_the_checkpointer_takes_blocks_from_its_heap() -> None:
+    """Above the threshold glibc maps and unmaps memory for each copy, which made checkpoints five times as dear."""
+    assert int(THRIFTY["MALLOC_MMAP_THRESHOLD_"]) > 2 * BLOCK_BYTES
