@@ -1,27 +1,24 @@
-"""`vibemq`: the verbs, one file each."""
+"""`vibemq`: the verbs, one file each. Only the one that is asked for is imported: a broker needs neither the client nor
+what draws tables and bars, which would be a tenth of its memory."""
 
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from vibemq._version import __version__
-from vibemq.cli.bench import bench
-from vibemq.cli.demo.command import demo
 from vibemq.cli.entry import run_app
-from vibemq.cli.ping import ping
-from vibemq.cli.pub import pub
-from vibemq.cli.serve import serve
-from vibemq.cli.sub import sub
 
-app = typer.Typer(
-    name="vibemq",
-    help="A durable queue service in one small process. To operate one: vibemq-admin.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-for verb in (serve, pub, sub, ping, bench, demo):
-    app.command()(verb)
+_VERBS = {
+    "serve": "vibemq.cli.serve",
+    "pub": "vibemq.cli.pub",
+    "sub": "vibemq.cli.sub",
+    "ping": "vibemq.cli.ping",
+    "bench": "vibemq.cli.bench",
+    "demo": "vibemq.cli.demo.command",
+}
 
 
 def version_wanted(value: bool) -> None:
@@ -35,11 +32,19 @@ Version = Annotated[
 ]
 
 
-@app.callback()
 def common(version: Version = False) -> None:
     """A durable queue service in one small process. To operate one: vibemq-admin."""
 
 
+def application(words: Sequence[str]) -> typer.Typer:
+    """What can carry out this command line: with one verb if it names one, else with all, for help and hints."""
+    app = typer.Typer(name="vibemq", no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(common)
+    for verb in words[:1] if words and words[0] in _VERBS else _VERBS:
+        app.command()(getattr(import_module(_VERBS[verb]), verb))
+    return app
+
+
 def run() -> None:
     """Entry point of the script `vibemq`."""
-    sys.exit(run_app(app, "vibemq"))
+    sys.exit(run_app(application(sys.argv[1:]), "vibemq"))
