@@ -17,9 +17,7 @@ from tests.spark.torture.account import Account
 from tests.spark.torture.driver import ON_PURPOSE, SINKS
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.demo_spark.driver_process import DriverProcess
-from vibemq.client import Client, connect
-from vibemq.client.address import ClientSettings
-from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.client import Client
 from vibemq.errors import VibeMQError
 
 LOCAL, CLUSTER = "local[2,12]", "local-cluster[2,1,512]"
@@ -53,7 +51,7 @@ class Harness:
         self._spark.mkdir()
         await self._broker.start()
         try:
-            async with self._client("torture") as mq:
+            async with self._broker.client("torture") as mq:
                 for name in SINKS:
                     await mq.create_queue(f"work.{name}", durability="strong", mode="fan-out-with-ack")
                 await mq.create_queue("out.plain", durability="strong")
@@ -70,12 +68,6 @@ class Harness:
                 if self._driver is not None:
                     await self._driver.stop()
                 await self._broker.stop()
-
-    def _client(self, name: str) -> Client:
-        policy = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
-        return connect(
-            ClientSettings(host="127.0.0.1", port=self._broker.port, name=name, reconnect=policy, command_timeout=60.0)
-        )
 
     # -- the producer -------------------------------------------------------------------------------------------------
 
@@ -161,7 +153,7 @@ class Harness:
             Stalled: it does not move.
             ChildProcessError: the driver has ended by itself.
         """
-        async with self._client("watcher") as mq:
+        async with self._broker.client("watcher") as mq:
             last, deadline = await self._stand(mq, kind, name), time.monotonic() + STALL_S
             while times:
                 await anyio.sleep(POLL_S)
