@@ -155,7 +155,11 @@ class Connection(asyncio.Protocol):
         return self.number != 0 and self.transport.get_extra_info("sslcontext") is None
 
     def process(self) -> None:
-        """Take what the session has understood and have it decided."""
+        """Take what the session has understood, have it decided, and write what is due in this turn."""
+        self._take_requests()
+        self.wake()
+
+    def _take_requests(self) -> None:
         try:
             while not self._leaving and (requests := self.session.commands()):
                 self._handle(requests)
@@ -165,9 +169,6 @@ class Connection(asyncio.Protocol):
             self._leave(clean=False)
         except Exception:
             self._give_up("a request could not be handled")
-        else:
-            self._shell.ticker.watch(self)
-        self.wake()
 
     def _handle(self, requests: Sequence[Request]) -> None:
         batch: list[Command] = []
@@ -264,7 +265,7 @@ class Connection(asyncio.Protocol):
         try:
             self._write()
             self._mind_the_flow()
-            # An effect, or rows that the storage thread read, may have brought the session's deadline nearer.
+            # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
             self._shell.ticker.watch(self)
         except StorageError as error:
             self._shell.fatal(error)
@@ -289,7 +290,7 @@ class Connection(asyncio.Protocol):
         if room > 0:
             self.outbox.pump(room)
             # Encoding may have turned a row down; what the session wants done about it stands in its commands.
-            self.process()
+            self._take_requests()
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
