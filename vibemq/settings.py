@@ -15,6 +15,8 @@ from vibemq.errors import ConfigInvalid
 
 DEFAULT_FILE = Path("/etc/vibemq/vibemq.toml")
 SECRETS_DIR = Path("/run/secrets")
+KEY_DOTS_MAX = 1000
+"""More than any setting's name has, and than any line of text before its first = is likely to have."""
 
 NOT_SETTINGS = frozenset({"VIBEMQ_CONFIG", "VIBEMQ_URL", "VIBEMQ_TIMEOUT"})
 """Variables of our own that are no settings of a broker."""
@@ -82,12 +84,21 @@ def _toml_layers(config: Path | None, environ: Mapping[str, str], default: Path)
     if named is None and not path.exists():
         return []
     try:
-        return [(str(path), tomllib.loads(path.read_text(encoding="utf-8")))]
+        text = path.read_text(encoding="utf-8")
+        _refuse_endless_keys(text)
+        return [(str(path), tomllib.loads(text))]
     except OSError as error:
         raise ConfigInvalid(f"cannot read the settings file {path}: {error.strerror}; mend --config") from error
     except ValueError as error:
         # Not only tomllib's own kind: bytes that are no text, and numbers of more digits than Python reads.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from error
+
+
+def _refuse_endless_keys(text: str) -> None:
+    """Raises ValueError. The time that `tomllib` takes for a dotted key grows with the square of its parts."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > KEY_DOTS_MAX and line.partition("=")[0].count(".") > KEY_DOTS_MAX:
+            raise ValueError(f"a key of more than {KEY_DOTS_MAX} parts (at line {number})")
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Counts what Python executes: the same on every machine, however busy, for one version of Python."""
 
+import gc
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,18 +19,31 @@ def calls(work: Callable[[], object]) -> int:
             number += 1
 
     before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
+    with _no_collection():
+        sys.setprofile(note)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
     return number
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """What others have left behind may run code of its own when it is collected."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def instructions(work: Callable[[], object]) -> Counter[str]:
     """Bytecode instructions by function."""
     # From 3.12 on tracing misses the instructions of some frames, and there is something better.
-    executed = _monitored(work) if sys.version_info >= (3, 12) else _traced(work)
+    with _no_collection():
+        executed = _monitored(work) if sys.version_info >= (3, 12) else _traced(work)
     named: Counter[str] = Counter()
     for code, number in executed.items():
         named[f"{code.co_filename}:{code.co_qualname}"] += number

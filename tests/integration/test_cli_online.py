@@ -51,7 +51,7 @@ def vibemq(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
         if texts[0] == "admin":
             code = run_app(admin_main.app, "vibemq-admin", texts[1:])
         else:
-            code = run_app(main.app, "vibemq", texts)
+            code = run_app(main.application(texts), "vibemq", texts)
         captured = capfdbinary.readouterr()
         return code, [json.loads(line) for line in captured.out.splitlines()], captured.err.decode()
 

@@ -66,6 +66,8 @@ class Found(NamedTuple):
     place: Place
     sequence: int
     intact: bool
+    why: str = ""
+    """Of a dead letter, where that is known."""
 
 
 @dataclass(slots=True)
@@ -240,6 +242,7 @@ def judge(
     cut_at: int = THE_END,
     noticed_at: int = 0,
     weak_limit_ms: float = 0.0,
+    trusted_until: int = THE_END,
 ) -> Verdict:
     """Compare a store after a crash with the account.
 
@@ -248,8 +251,10 @@ def judge(
             anything later from being confirmed.
         noticed_at: the instant that the age of lost weak messages is reckoned to; `cut_at` by default.
         weak_limit_ms: oldest confirmed weak message that a power cut may take; 0 = do not ask.
+        trusted_until: what was confirmed later may be gone: the disk had begun to lie about its flushes.
     """
-    return _Judge(account, contents, power_cut, cut_at, noticed_at or cut_at, weak_limit_ms).verdict()
+    limits = min(cut_at, trusted_until), noticed_at or cut_at, weak_limit_ms
+    return _Judge(account, contents, power_cut, cut_at, *limits).verdict()
 
 
 class _Judge:
@@ -259,6 +264,7 @@ class _Judge:
         contents: Contents,
         power_cut: bool,
         cut_at: int,
+        trusted_until: int,
         noticed_at: int,
         weak_limit_ms: float,
     ) -> None:
@@ -266,6 +272,7 @@ class _Judge:
         self._contents = contents
         self._lives = account.lives(power_cut=power_cut)
         self._cut_at = cut_at
+        self._trusted_until = trusted_until
         self._noticed_at = noticed_at
         self._weak_limit_ms = weak_limit_ms
         self._out = Verdict()
@@ -298,7 +305,9 @@ class _Judge:
         place = copies[0].place if copies else None
         shown = [count for count in range(issued + 1) if life.places[count] == place]
         if not shown:
-            self._out.resurrected.append(f"{message.id} is in {place}, where it never was")
+            did = [event.kind for event in message.events[:issued]]
+            why = copies[0].why if copies else ""
+            self._out.resurrected.append(f"{message.id} is in {place}, where it never was {did} {why}".rstrip())
             return
         self._visible[message.id] = (shown[0], shown[-1])
         self._check_copy(message, copies)
@@ -315,12 +324,12 @@ class _Judge:
 
     def _check_safe(self, life: Life, issued: int, shown: list[int], present: bool) -> None:
         message = life.message
-        safe = max((index for index in range(issued) if life.safe_at[index] <= self._cut_at), default=-1) + 1
+        safe = max((index for index in range(issued) if life.safe_at[index] <= self._trusted_until), default=-1) + 1
         if shown[-1] < safe:
             kinds = [event.kind for event in message.events[:issued]]
             what = f"{message.id} shows {shown} of {kinds}, of which {safe} were safe"
             (self._out.resurrected if present else self._out.lost).append(what)
-        elif not shown[-1] and message.confirmed_at <= self._cut_at:
+        elif not shown[-1] and message.confirmed_at <= self._trusted_until:
             self._note_expected_loss(message)
 
     def _note_expected_loss(self, message: Message) -> None:

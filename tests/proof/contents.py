@@ -50,7 +50,8 @@ def stored(store: IStorageProvider, state: StoredState) -> Contents:
     after = 0
     while letters := store.dead_letters(after=after, limit=LETTERS):
         for letter in letters:
-            _add(contents, letter.queue, "dead", letter.facts.sequence, letter.row)
+            why = f"{letter.facts.reason}: {letter.facts.error}"
+            _add(contents, letter.queue, "dead", letter.facts.sequence, letter.row, why)
         after = letters[-1].facts.dead_id
     return contents
 
@@ -68,11 +69,11 @@ def _read_queue(store: IStorageProvider, queue: StoredQueue, contents: Contents)
             first = parts[-1].first_sequence + parts[-1].rows.count
 
 
-def _add(contents: Contents, queue: str, where: Any, sequence: int, row: bytes) -> None:
+def _add(contents: Contents, queue: str, where: Any, sequence: int, row: bytes, why: str = "") -> None:
     view = RowView(row)
     intact = _is_intact(view.message_id, view.payload)
     place = Place(where, replay_count(view.headers))
-    contents.add(view.message_id, Found(queue, place, sequence, intact))
+    contents.add(view.message_id, Found(queue, place, sequence, intact, why))
 
 
 def _is_intact(message_id: str, payload: bytes) -> bool:

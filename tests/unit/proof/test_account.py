@@ -138,3 +138,13 @@ def test_after_a_crash_what_is_there_has_happened_and_what_is_gone_stays_away() 
     assert not judge(account, Contents(), power_cut=True).sound
     assert not judge(account, holding(kept=DEAD), power_cut=True).sound
     assert not judge(account, holding(kept=QUEUE, gone=QUEUE), power_cut=True).sound
+
+
+def test_what_was_confirmed_by_a_lying_disk_may_be_gone() -> None:
+    account = Account()
+    for message_id, confirmed_at in (("q-1-10", 5), ("q-2-10", 50)):
+        account.published(message_id, "q", "strong", 1)
+        account.confirmed(message_id, 1, confirmed_at)
+    (lost,) = judge(account, Contents({"q"}), power_cut=True, trusted_until=20).lost
+    assert "q-1-10" in lost
+    assert len(judge(account, Contents({"q"}), power_cut=True).lost) == 2

@@ -103,6 +103,14 @@ def test_toml_that_python_cannot_read(places: dict[str, Any], tmp_path: Path, co
         load(path, **places)
 
 
+def test_a_key_that_would_take_seconds_to_read(places: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "vibemq.toml"
+    for line in (f"[auth{'.h' * 2000}]", f"auth{'.h' * 2000} = 1"):
+        file.write_text(f"\n{line}\n")
+        with pytest.raises(ConfigInvalid, match="a key of more than 1000 parts .at line 2"):
+            load(file, **places)
+
+
 def test_toml_that_is_none(places: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text("weak_flush_ms = = 1")

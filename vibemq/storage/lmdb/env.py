@@ -120,12 +120,13 @@ def heal_header(folder: Path) -> bool:
     return True
 
 
-def remove_unborn(folder: Path) -> None:
+def remove_unborn(folder: Path, *, has_journal: bool) -> None:
     """Remove a data file that nothing was ever committed to: a power cut came while LMDB made it.
 
     Its two header pages are not flushed before the first commit, so any part of them may be zeros, and LMDB would
-    refuse the file; pages of that commit may be there already. Only for a directory without a version file. A longer
-    file without any header is left alone: it may be a store that lost more than its beginning.
+    refuse the file; pages of that commit may be there already. Only for a directory without a version file. Beside a
+    journal, which is made after the first commit, a longer file without any header is left alone: it may be a store
+    that lost more than its beginning.
     """
     path, header_bytes = folder / DATA_FILE, 2 * os.sysconf("SC_PAGE_SIZE")
     if not path.exists():
@@ -134,7 +135,7 @@ def remove_unborn(folder: Path) -> None:
         head = file.read(header_bytes)
     needed = _bytes_needed(head)
     nothing_committed = needed is not None and needed <= header_bytes
-    never_flushed = not head.strip(b"\0") and path.stat().st_size <= header_bytes
+    never_flushed = not head.strip(b"\0") and not (has_journal and path.stat().st_size > header_bytes)
     if nothing_committed or never_flushed:
         path.unlink()
 
