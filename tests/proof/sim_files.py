@@ -55,6 +55,9 @@ class SimPath(PurePosixPath):
             raise FileNotFoundError(str(self))
         return self.disk.content(str(self))
 
+    def iterdir(self) -> "Iterator[SimPath]":
+        return (self / name for name in self.disk.listdir(str(self)))
+
     def rename(self, target: "SimPath") -> None:
         self.disk.rename(str(self), str(target))
 

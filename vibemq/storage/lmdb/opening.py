@@ -28,7 +28,7 @@ def prepare(layout: Layout, *, now: int) -> None:
         StorageLocked: the checkpointer of a killed broker does not end.
     """
     if not check_version(layout.data_dir, PROVIDER, VERSION):
-        has_journal = layout.journal.is_dir() and any(layout.journal.iterdir())
+        has_journal = layout.journal.exists() and any(layout.journal.iterdir())
         remove_unborn(layout.store, has_journal=has_journal)
         create_store(layout.data_dir, PROVIDER, now)
     leftover = WriterLock(layout.store)
