@@ -164,6 +164,8 @@ class Account:
                 event.done_at = now
             if copies:
                 message.sequence = copies[0].sequence
+        # One that is not there has to be made again: a publish would make it with other options.
+        self.queues = {name: event for name, event in self.queues.items() if name in contents.queues}
         for event in self.queues.values():
             event.done_at = min(event.done_at, now)
         self.flushed(now, now)

@@ -148,3 +148,11 @@ def test_what_was_confirmed_by_a_lying_disk_may_be_gone() -> None:
     (lost,) = judge(account, Contents({"q"}), power_cut=True, trusted_until=20).lost
     assert "q-1-10" in lost
     assert len(judge(account, Contents({"q"}), power_cut=True).lost) == 2
+
+
+def test_a_queue_that_a_crash_kept_from_being_made_is_made_again() -> None:
+    account = Account()
+    account.creating("kept", 1).done_at = 2
+    account.creating("undone", 3)
+    account.rebase(Contents({"kept"}), 10)
+    assert list(account.queues) == ["kept"]
