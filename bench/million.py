@@ -1,6 +1,6 @@
 """A million waiting messages: how long the broker takes to start, and what memory it needs while they are drained.
 
-    python bench/million.py [--messages 1000000] [--size 1024] [--keep]
+    python bench/million.py [--messages 1000000] [--size 1024]
 
 Prints one JSON line: publish rate, start-up seconds (process start to "ready"), peak private memory (RssAnon) of the
 broker and of its checkpointer while the backlog is drained, drain rate, bytes on disk before and after `compact`.

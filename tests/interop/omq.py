@@ -71,8 +71,14 @@ class Message(NamedTuple):
 class OmqWire:
     """One connection. Pings are answered when they are read."""
 
-    def __init__(self, port: int, *, name: str = "raw") -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+    def __init__(self, port: int, *, name: str = "raw", receive_buffer_bytes: int = 0) -> None:
+        """`receive_buffer_bytes`: what may be on its way unread, roughly; 0: what the system thinks best."""
+        self._socket = socket.socket()
+        self._socket.settimeout(WAIT_S)
+        if receive_buffer_bytes:
+            # Before it connects: the window that it offers is bound by it, and with it the broker's send buffer.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self._socket.connect(("127.0.0.1", port))
         self.frames = self._read()
         """(type, payload) of every frame but pings, until the server closes."""
         self.tell(VERSION)

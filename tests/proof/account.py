@@ -255,8 +255,8 @@ def judge(
         weak_limit_ms: oldest confirmed weak message that a power cut may take; 0 = do not ask.
         trusted_until: what was confirmed later may be gone: the disk had begun to lie about its flushes.
     """
-    limits = min(cut_at, trusted_until), noticed_at or cut_at, weak_limit_ms
-    return _Judge(account, contents, power_cut, cut_at, *limits).verdict()
+    trusted_until, noticed_at = min(trusted_until, cut_at), noticed_at or cut_at
+    return _Judge(account, contents, power_cut, cut_at, trusted_until, noticed_at, weak_limit_ms).verdict()
 
 
 class _Judge:

@@ -125,9 +125,15 @@ def one_cut(cut: Cut, disk: LoopDisk, work: Path) -> tuple[Verdict, int]:
         broker.start(prefix=WITH_US)
         contents = anyio.run(drained, broker.url)
         limit_ms = WEAK_FLUSH_MS + FLUSH_SLACK_MS
-        trusted_until = cut_at if cut.disk_lies else THE_END
-        times = {"noticed_at": cut_at, "trusted_until": trusted_until}
-        return judge(account, contents, power_cut=True, weak_limit_ms=limit_ms, **times), code
+        verdict = judge(
+            account,
+            contents,
+            power_cut=True,
+            noticed_at=cut_at,
+            weak_limit_ms=limit_ms,
+            trusted_until=cut_at if cut.disk_lies else THE_END,
+        )
+        return verdict, code
     finally:
         if broker.is_alive:
             broker.kill()

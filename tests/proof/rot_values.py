@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from tests.proof.rot_journal import Counts
 from vibemq.errors import StorageDamaged
+from vibemq.model.stored import Slice
 from vibemq.storage import keys
+from vibemq.storage.at_hand import BlocksAtHand
 from vibemq.storage.audit import audit
-from vibemq.storage.blocks import block_infos, load_block, read_blocks
+from vibemq.storage.blocks import block_infos, limit, load_block
 from vibemq.storage.interface import Problem
 from vibemq.storage.kv import KV, LOADERS, load_state
 from vibemq.storage.salvage import drop_missing, salvage
@@ -110,7 +112,7 @@ class RottenValues:
         queue_id, first = keys.split_sequence_key(rot.key)
         if table == keys.BLOCK_INFO:
             return None if _raises(lambda: list(block_infos(kv, queue_id))) else "the info is read all the same"
-        if not _raises(lambda: read_blocks(kv, queue_id, first, first, READ_BYTES)):
+        if not _raises(lambda: _read(kv, queue_id, first, first)):
             return "the block is served all the same"
         for info in block_infos(kv, queue_id):
             if info.first != first:
@@ -165,10 +167,14 @@ def _kv(pairs: dict[bytes, bytes]) -> MemoryKV:
 def _all_rows(kv: KV, queues: Iterable[int]) -> dict[tuple[int, int], bytes]:
     found: dict[tuple[int, int], bytes] = {}
     for queue_id in queues:
-        for part in read_blocks(kv, queue_id, 0, 1 << 62, READ_BYTES):
+        for part in _read(kv, queue_id, 0, 1 << 62):
             for offset, row in enumerate(part.rows):
                 found[queue_id, part.first_sequence + offset] = row
     return found
+
+
+def _read(kv: KV, queue_id: int, first: int, last: int) -> list[Slice]:
+    return list(limit(BlocksAtHand().parts(kv, queue_id, first, last, ""), READ_BYTES))
 
 
 def _raises(work: Callable[[], object]) -> bool:

@@ -168,8 +168,8 @@ def block_infos(kv: KV, queue_id: int, first: int = 0, last: int = SEQUENCE_MAX)
         yield _info(kv, key, value)
 
 
-def read_blocks(kv: KV, queue_id: int, first: int, last: int, max_bytes: int, *, name: str = "") -> list[Slice]:
-    """Stored rows of [first, last], ascending, at least one if there is any, up to `max_bytes`.
+def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[Slice]:
+    """The rows of one block.
 
     Args:
         name: the queue's, for errors.
@@ -177,17 +177,6 @@ def read_blocks(kv: KV, queue_id: int, first: int, last: int, max_bytes: int, *,
     Raises:
         StorageDamaged: names the queue and the sequences of the block that cannot be read.
     """
-    return list(limit(stored_parts(kv, queue_id, first, last, name), max_bytes))
-
-
-def stored_parts(kv: KV, queue_id: int, first: int, last: int, name: str) -> Iterator[Slice]:
-    """All stored rows of [first, last], ascending. Nothing may be written while it runs."""
-    first, last = max(first, 0), min(last, SEQUENCE_MAX)
-    for info in block_infos(kv, queue_id, first, last):
-        yield from between(load_block(kv, queue_id, info, name), first, last)
-
-
-def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[Slice]:
     key = keys.sequence_key(keys.BLOCK, queue_id, info.first)
     value = kv.get(key)
     try:

@@ -67,7 +67,6 @@ VERSION = 1
 
 _BATCH = struct.Struct("!BI")
 _RECORD = struct.Struct("!BI")
-_ADDED_TAG = 8
 _ADDED = struct.Struct("!IQQIIQ")
 _RUNS = struct.Struct("!III")
 _REMOVED = struct.Struct("!BI")
@@ -125,7 +124,7 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def load_fields(body: bytes, *kinds: type) -> list[Any]:
+def load_fields(body: bytes | memoryview, *kinds: type) -> list[Any]:
     """A JSON array whose items are of these kinds; integers are 0 … 2**64-1. Raises ValueError."""
     return checked(orjson.loads(body), *kinds)
 
@@ -165,6 +164,7 @@ def decode_batch(data: bytes, where: str = "a batch") -> list[Record]:
             raise ValueError(f"layout {version}, known is {VERSION}")
         records: list[Record] = []
         offset = _BATCH.size
+        # Rows are megabytes: they are copied once, to where they stay.
         view = memoryview(data)
         for _ in range(count):
             tag, size = _RECORD.unpack_from(data, offset)
@@ -172,8 +172,7 @@ def decode_batch(data: bytes, where: str = "a batch") -> list[Record]:
             body = view[offset : offset + size]
             if len(body) != size:
                 raise ValueError("a record is cut short")
-            # Rows are megabytes: they are copied once, to where they stay.
-            records.append(_decode_added(body) if tag == _ADDED_TAG else _DECODERS[tag](bytes(body)))
+            records.append(_DECODERS[tag](body))
             offset += size
         if offset != len(data):
             raise ValueError(f"{len(data) - offset} bytes after the last record")
@@ -197,7 +196,7 @@ def _encode_added(record: MessagesAdded, parts: list[bytes]) -> None:
         len(rows.data),
     )
     size = len(head) + len(rows.lengths) + len(rows.data) + len(extras)
-    parts += (_RECORD.pack(_ADDED_TAG, size) + head + rows.lengths, rows.data)
+    parts += (_RECORD.pack(8, size) + head + rows.lengths, rows.data)
     if extras:
         parts.append(extras)
 
@@ -254,7 +253,7 @@ def pack_runs(runs: Sequence[Run]) -> bytes:
     return struct.pack(f"!{2 * len(runs)}Q", *chain.from_iterable(runs))
 
 
-def unpack_runs(body: bytes, offset: int, count: int) -> list[Run]:
+def unpack_runs(body: bytes | memoryview, offset: int, count: int) -> list[Run]:
     """`count` runs that fill `body` from `offset` to its end. Raises ValueError or struct.error."""
     if len(body) - offset != 16 * count:
         raise ValueError("runs do not add up")
@@ -273,12 +272,12 @@ def _encode_dropped(record: Dropped) -> bytes:
     return _RUNS.pack(record.queue_id, record.reason, len(record.runs)) + pack_runs(record.runs)
 
 
-def _decode_runs(body: bytes) -> tuple[int, int, list[Run]]:
+def _decode_runs(body: memoryview) -> tuple[int, int, list[Run]]:
     queue_id, other, count = _RUNS.unpack_from(body)
     return queue_id, other, unpack_runs(body, _RUNS.size, count)
 
 
-def _decode_dropped(body: bytes) -> Dropped:
+def _decode_dropped(body: memoryview) -> Dropped:
     queue_id, reason, runs = _decode_runs(body)
     return Dropped(queue_id, runs, Reason(reason))
 
@@ -288,7 +287,7 @@ def _encode_dead_removed(record: DeadRemoved) -> bytes:
     return _REMOVED.pack(record.replayed, count) + struct.pack(f"!{count}Q", *record.dead_ids)
 
 
-def _decode_dead_removed(body: bytes) -> DeadRemoved:
+def _decode_dead_removed(body: memoryview) -> DeadRemoved:
     replayed, count = _REMOVED.unpack_from(body)
     if len(body) != _REMOVED.size + 8 * count:
         raise ValueError("dead ids do not add up")
@@ -305,8 +304,8 @@ def _plain(*names: str) -> Callable[[Any], bytes]:
     return encode
 
 
-def _plain_decoder(cls: Callable[..., Record], *kinds: type) -> Callable[[bytes], Record]:
-    def decode(body: bytes) -> Record:
+def _plain_decoder(cls: Callable[..., Record], *kinds: type) -> Callable[[memoryview], Record]:
+    def decode(body: memoryview) -> Record:
         return cls(*load_fields(body, *kinds))
 
     return decode
@@ -316,12 +315,12 @@ def _encode_queue_created(r: QueueCreated) -> bytes:
     return dump_json([r.queue_id, r.name, options_to_dict(r.options), r.created_at, r.incarnation])
 
 
-def _decode_queue_created(body: bytes) -> QueueCreated:
+def _decode_queue_created(body: memoryview) -> QueueCreated:
     queue_id, name, options, created_at, incarnation = load_fields(body, int, str, dict, int, str)
     return QueueCreated(queue_id, name, options_from_dict(options), created_at, incarnation)
 
 
-def _decode_queue_changed(body: bytes) -> QueueChanged:
+def _decode_queue_changed(body: memoryview) -> QueueChanged:
     queue_id, options = load_fields(body, int, dict)
     return QueueChanged(queue_id, options_from_dict(options))
 
@@ -335,14 +334,14 @@ def _encode_dead_lettered(r: DeadLettered) -> bytes:
     return dump_json([r.queue_id, r.group_id, list(map(list, r.letters))])
 
 
-def _decode_returned(body: bytes) -> Returned:
+def _decode_returned(body: memoryview) -> Returned:
     queue_id, group_id, sequences, histories = load_fields(body, int, int, list, list)
     checked(sequences, *[int] * len(sequences))
     attempts = {sequence: load_attempts(history) for sequence, history in zip(sequences, histories, strict=True)}
     return Returned(queue_id, group_id, attempts)
 
 
-def _decode_dead_lettered(body: bytes) -> DeadLettered:
+def _decode_dead_lettered(body: memoryview) -> DeadLettered:
     queue_id, group_id, letters = load_fields(body, int, int, list)
     return DeadLettered(queue_id, group_id, [load_facts(letter) for letter in letters])
 
@@ -351,17 +350,17 @@ def _encode_cursor_changed(r: CursorChanged) -> bytes:
     return dump_json([r.queue_id, r.group_id, dump_cursor(r.facts)])
 
 
-def _decode_cursor_changed(body: bytes) -> CursorChanged:
+def _decode_cursor_changed(body: memoryview) -> CursorChanged:
     queue_id, group_id, facts = load_fields(body, int, int, list)
     return CursorChanged(queue_id, group_id, load_cursor(facts))
 
 
-def _decode_transaction_decided(body: bytes) -> TransactionDecided:
+def _decode_transaction_decided(body: memoryview) -> TransactionDecided:
     app, version, decided_at, stages, tag = load_fields(body, str, int, int, list, str)
     return TransactionDecided(app, version, decided_at, checked(stages, *[int] * len(stages)), tag)
 
 
-def _decode_transactions_forgotten(body: bytes) -> TransactionsForgotten:
+def _decode_transactions_forgotten(body: memoryview) -> TransactionsForgotten:
     (apps,) = load_fields(body, list)
     return TransactionsForgotten(checked(apps, *[str] * len(apps)))
 
@@ -415,7 +414,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     TransactionsForgotten: (17, _plain("apps")),
 }
 
-_DECODERS: dict[int, Callable[[bytes], Record]] = {
+_DECODERS: dict[int, Callable[[memoryview], Record]] = {
     1: _decode_queue_created,
     2: _decode_queue_changed,
     3: _plain_decoder(QueueDeleted, int),
@@ -423,6 +422,7 @@ _DECODERS: dict[int, Callable[[bytes], Record]] = {
     5: _plain_decoder(GroupRenamed, int, int, str, bool),
     6: _plain_decoder(GroupDeleted, int, int),
     7: _plain_decoder(GroupMoved, int, int, int, int),
+    8: _decode_added,
     9: lambda body: HandedOut(*_decode_runs(body)),
     10: _decode_returned,
     11: lambda body: Settled(*_decode_runs(body)),

@@ -8,8 +8,9 @@ from vibemq.errors import StorageDamaged
 from vibemq.model.records import GroupCreated, QueueCreated, Record
 from vibemq.model.stored import StoredState
 from vibemq.storage import keys
+from vibemq.storage.at_hand import BlocksAtHand
 from vibemq.storage.audit import audit
-from vibemq.storage.blocks import limit, read_blocks, store_blocks, stored_parts
+from vibemq.storage.blocks import limit, store_blocks
 from vibemq.storage.encoding import seal
 from vibemq.storage.kv import write_dirty
 from vibemq.storage.presence import all_alive, span
@@ -169,7 +170,7 @@ def test_a_hole_in_what_is_alive_is_never_passed_over() -> None:
     wanted = state.queues[1]
 
     def read(first: int, last: int, max_bytes: int = 1 << 30) -> list[int]:
-        parts = all_alive(wanted, stored_parts(kv, 1, first, last, "q1"), first, last, "memory")
+        parts = all_alive(wanted, BlocksAtHand().parts(kv, 1, first, last, "q1"), first, last, "memory")
         return [
             s
             for part in limit(parts, max_bytes)
@@ -213,7 +214,7 @@ def test_a_queue_without_groups_gets_one_back() -> None:
     assert load_sound_state(fresh).queues[1].groups[0].head == 1
     assert any("groups are found" in problem.what for problem in problems)
     assert list(audit(fresh)) == []
-    assert sum(part.rows.count for part in read_blocks(fresh, 1, 1, 99, 1 << 30)) == 3
+    assert sum(part.rows.count for part in BlocksAtHand().parts(fresh, 1, 1, 99, "q1")) == 3
 
 
 # -- sqlite -------------------------------------------------------------------------------------------------------
