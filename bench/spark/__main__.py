@@ -34,7 +34,8 @@ def main() -> None:
         print(f"publishing {options.rows:,} messages …", flush=True)
         _fill(url, options.rows)
         spark = _session(folder)
-        pairs = Pairs(spark, endpoint, folder, rows=options.rows, written=options.written).all()
+        sizes = {"rows": options.rows, "written": options.written}
+        pairs = Pairs(spark, endpoint, folder, **sizes, shared_workers=options.shared_workers).all()
         wanted = [pair for pair in pairs if options.only in pair.name]
         for pair in wanted:
             _measure(pair, options.rounds, url, journal, lab.server(peer).pids)
@@ -53,6 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="pairs per comparison, after one to warm up (5)")
     parser.add_argument("--messages", type=int, default=60, help="of the latency (60)")
     parser.add_argument("--idle", type=float, default=10.0, help="seconds of doing nothing (10)")
+    parser.add_argument("--shared-workers", action="store_true", help="the ceiling in workers that ours has relieved")
     parser.add_argument("--only", default="", help="comparisons whose name holds this; 'waiting' is one")
     return parsed("spark", parser, whose="the broker's")
 

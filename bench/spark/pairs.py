@@ -1,7 +1,8 @@
 """Pairs: the connector's way and the ceiling's, over and over in turn, in one Spark application."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -69,12 +70,15 @@ class Pair:
 class Pairs:
     """Makes the pairs for one session and one broker, whose queue `bench` holds `rows` messages."""
 
-    def __init__(self, spark: Any, endpoint: str, folder: Path, *, rows: int, written: int) -> None:
+    def __init__(
+        self, spark: Any, endpoint: str, folder: Path, *, rows: int, written: int, shared_workers: bool = False
+    ) -> None:
         self._spark = spark
         self._endpoint = endpoint
         self._folder = folder
         self._rows = rows
         self._written = written
+        self._shared_workers = shared_workers
         self._numbers = count()
 
     def all(self) -> list[Pair]:
@@ -114,18 +118,36 @@ class Pairs:
     # -- the ceiling's ------------------------------------------------------------------------------------------------
 
     def _batch_ceiling(self, columns: tuple[str, ...]) -> Callable[[int], None]:
-        return lambda _: _drop(self._ceiling(self._spark.read, columns, self._rows).load())
+        def work(_: int) -> None:
+            with self._own_workers():
+                _drop(self._ceiling(self._spark.read, columns, self._rows).load())
+
+        return work
 
     def _stream_ceiling(self, columns: tuple[str, ...]) -> Callable[[int], None]:
         def work(_: int) -> None:
-            reader = self._ceiling(self._spark.readStream, columns, STREAM_BATCH_ROWS)
-            self._flow(reader.option("rows", self._rows).option("limit", STREAM_BATCH_ROWS).load())
+            with self._own_workers():
+                reader = self._ceiling(self._spark.readStream, columns, STREAM_BATCH_ROWS)
+                self._flow(reader.option("rows", self._rows).option("limit", STREAM_BATCH_ROWS).load())
 
         return work
 
     def _write_ceiling(self, _: int) -> None:
-        self._spark.dataSource.register(Ceiling)
-        self._input().write.format("ceiling").mode("append").save()
+        with self._own_workers():
+            self._spark.dataSource.register(Ceiling)
+            self._input().write.format("ceiling").mode("append").save()
+
+    @contextmanager
+    def _own_workers(self) -> Iterator[None]:
+        """Python workers with an environment of their own are workers of their own: what the connector does to the
+        ones that it runs in is no part of the ceiling, unless that is asked for."""
+        environment = self._spark.sparkContext.environment
+        if not self._shared_workers:
+            environment["VIBEMQ_BENCH_SIDE"] = "ceiling"
+        try:
+            yield
+        finally:
+            environment.pop("VIBEMQ_BENCH_SIDE", None)
 
     def _ceiling(self, reader: Any, columns: tuple[str, ...], rows_at_once: int) -> Any:
         self._spark.dataSource.register(Ceiling)

@@ -138,9 +138,19 @@ def columns(body: bytes) -> Columns:
         assert offsets[-1] == len(data)
         return [data[a:b] for a, b in pairwise(offsets)]
 
+    def compact(place: dict[str, Any]) -> list[Any]:
+        if "same" in place:
+            same = place["same"]
+            return [same if isinstance(same, int) else {k.encode(): v.encode() for k, v in same}] * count_
+        rows, width, at_, size_ = buffer(place["rows"]), place["width"], place["at"], place["size"]
+        assert len(rows) == width * count_
+        return [rows[row + at_ : row + at_ + size_] for row in range(0, width * count_, width)]
+
     values: dict[str, list[Any]] = {}
     for name, places in meta["buffers"].items():
-        if name in ("sequence", "published_at"):
+        if isinstance(places, dict):
+            values[name] = compact(places)
+        elif name in ("sequence", "published_at"):
             values[name] = list(struct.unpack(f"<{count_}q", buffer(places)))
         elif name == "priority":
             values[name] = list(buffer(places))

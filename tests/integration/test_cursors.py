@@ -97,6 +97,7 @@ def test_only_the_columns_asked_for_come(peer: Peer, queue: str) -> None:
     part = peer.ask("group.fetch", queue, from_=1, to=4, columns=["sequence"])
     assert set(part.values) == {"sequence"}
     refused(peer, "INVALID_OPTIONS", "group.fetch", queue, from_=1, to=4, columns=["colour"])
+    refused(peer, "INVALID_PAYLOAD", "group.fetch", queue, from_=1, to=4, compact="yes")
 
 
 def test_ids_that_are_no_text_are_told_as_text(peer: Peer, queue: str) -> None:

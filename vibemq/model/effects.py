@@ -137,6 +137,8 @@ class Fetched:
     """Sequence -> priority, for those that are not normal."""
     facts: list[list[Any]] | None = None
     """Of dead letters, one for each row; the first is the letter's id."""
+    compact: bool = False
+    """The reader takes columns that have no buffers of their own."""
 
     @property
     def count(self) -> int:

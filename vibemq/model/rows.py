@@ -36,7 +36,7 @@ class Rows:
         self.count = count
         self.lengths = lengths
         self.data = data
-        self._offsets: list[int] | None = None
+        self._offsets: Sequence[int] | None = None
         self._looked_at = False
 
     @classmethod
@@ -74,13 +74,13 @@ class Rows:
     def row_lengths(self) -> tuple[int, ...]:
         return struct.unpack(f"!{self.count}I", self.lengths)
 
-    def offsets(self) -> list[int]:
+    def offsets(self) -> Sequence[int]:
         """`count + 1` positions in `data`; row i is data[offsets[i]:offsets[i + 1]]."""
         if self._offsets is None:
             size = _U32.unpack_from(self.lengths)[0] if self.count and self.alike else 0
             if size:
                 # From what the lengths say: whoever reads rows from a disk compares the last offset with the data.
-                self._offsets = list(range(0, size * self.count + 1, size))
+                self._offsets = range(0, size * self.count + 1, size)
             else:
                 self._offsets = list(accumulate(self.row_lengths(), initial=0))
         return self._offsets
@@ -96,7 +96,7 @@ class Rows:
         offsets = self.offsets()
         return iter([data[a:b] for a, b in pairwise(offsets)])
 
-    def _shape(self) -> tuple[int, int, int] | None:
+    def shape(self) -> tuple[int, int, int] | None:
         """Bytes of id, payload and headers, when all rows are framed like the first; else None."""
         if not self._looked_at:
             self._looked_at = True
@@ -118,7 +118,7 @@ class Rows:
     def _cut(self, wanted: str) -> list[bytes] | None:
         """One part of every row (`sxx` the id, `xsx` the payload, `xxs` the headers) when all rows are framed like the
         first; else None. One struct for all rows is several times as fast as one for each."""
-        shape = self._shape()
+        shape = self.shape()
         if shape is None:
             return None
         id_size, size, tail = shape
@@ -152,7 +152,7 @@ class Rows:
     def common_headers(self) -> bytes | None:
         """The header block of every row, when all rows are framed like the first and have the same one; None when that
         is not so, or not known at a glance."""
-        shape = self._shape()
+        shape = self.shape()
         if shape is None:
             return None
         length, tail = len(self.data) // self.count, shape[2]

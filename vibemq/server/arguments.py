@@ -38,6 +38,14 @@ def number_or_none(arguments: Arguments, name: str) -> int | None:
     return None if arguments.get(name) is None else number(arguments, name)
 
 
+def flag(arguments: Arguments, name: str) -> bool:
+    """False when it is not given."""
+    value = arguments.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidPayload(f"argument {name} must be true or false")
+    return value
+
+
 def items(arguments: Arguments, name: str) -> list[Any]:
     value = arguments.get(name)
     if not isinstance(value, list) or len(value) > LIST_MAX:

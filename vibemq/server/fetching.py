@@ -8,7 +8,7 @@ from vibemq.model.effects import Fetched
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import DeadLetter, Slice
-from vibemq.server.arguments import Arguments, items, number, numbers, text_or_none
+from vibemq.server.arguments import Arguments, flag, items, number, numbers, text_or_none
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.inner import InnerSession
 from vibemq.server.letters import replay
@@ -37,7 +37,7 @@ class Fetching:
         group, incarnation = text_or_none(arguments, "group"), text_or_none(arguments, "incarnation")
         start, end = number(arguments, "from"), number(arguments, "to")
         size = min(number(arguments, "max_bytes", FETCH_BYTES_MAX) or FETCH_BYTES_MAX, FETCH_BYTES_MAX)
-        columns = _columns(arguments)
+        columns, compact = _columns(arguments), flag(arguments, "compact")
         for _ in range(CATCH_UP_TRIES):
             span = self._readers.span(queue, group, start, end, incarnation)
             allowed = _first_of(span.allowed, FETCH_ROWS_MAX)
@@ -57,7 +57,7 @@ class Fetching:
             )
         gaps = _gaps(start, after, given, span.lost, span.quarantined)
         priorities = self._readers.priorities(queue, start, after - 1) if "priority" in columns else {}
-        return Fetched(columns, start, after, slices, gaps, span.incarnation, priorities)
+        return Fetched(columns, start, after, slices, gaps, span.incarnation, priorities, compact=compact)
 
     # -- dead letters -------------------------------------------------------------------------------------------------
 
@@ -91,7 +91,8 @@ class Fetching:
         slices = [Slice(letter.facts.sequence, letter.published_at, Rows.of([letter.row])) for letter in taken]
         facts = [_facts(letter) for letter in taken]
         priorities = {letter.facts.sequence: letter.priority for letter in taken if letter.priority != 1}
-        return Fetched(_columns(arguments), start, after, slices, [], info.incarnation, priorities, facts)
+        columns, compact = _columns(arguments), flag(arguments, "compact")
+        return Fetched(columns, start, after, slices, [], info.incarnation, priorities, facts, compact)
 
     async def redrive(self, queue: str, arguments: Arguments) -> dict[str, Any]:
         ids = sorted(set(numbers(arguments, "ids")))

@@ -27,7 +27,7 @@ class Ticket:
 
     __slots__ = ("answer", "frame", "id", "patience")
 
-    def __init__(self, request_id: str, frame: bytes) -> None:
+    def __init__(self, request_id: str, frame: wire.Frame) -> None:
         self.id = request_id
         self.frame = frame
         self.answer: wire.Reply | None = None
@@ -91,7 +91,7 @@ class Client:
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    def ask(self, make: Callable[[str], bytes], *, patient: bool = True) -> Ticket:
+    def ask(self, make: Callable[[str], wire.Frame], *, patient: bool = True) -> Ticket:
         """Send; `make` gets the request's id. Raises Unreachable, Refused (at login)."""
         self._leave_after_fork()
         self._next_id += 1

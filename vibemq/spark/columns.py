@@ -1,11 +1,11 @@
-"""A Columns frame as an Arrow RecordBatch, without copying: the wire is laid out as Arrow wants it.
+"""A Columns frame as an Arrow RecordBatch: the wire is laid out as Arrow wants it, or as rows that its kernels cut.
 
     version u8 | type u8 | id str16 | queue str16 | meta size u32 | meta JSON | zeros to a multiple of 8 | buffers
 
 Every function imports pyarrow for itself, here and in the other modules: it takes longer than all the rest, and most of
 Spark's planning processes, several fresh ones for each micro-batch, need none of it.
 
-Source: docs/spec/cursor.md, "Columns".
+Source: docs/spec/cursor.md, "Columns" and "Compact columns".
 """
 
 import json
@@ -53,70 +53,109 @@ class Block:
         self._memory = pa.py_buffer(body)
         self.count = int(self.meta["count"])
         self.next = int(self.meta["next"])
-        self._looked_for_lone = False
-        self._lone: tuple[str, pa.Array] | None = None
         self.gaps: list[tuple[int, int, str]] = [(first, last, why) for first, last, why in self.meta.get("gaps", ())]
 
-    def buffers(self, name: str) -> list["pa.Buffer"]:
-        pieces = self.meta["buffers"][name]
-        if pieces and isinstance(pieces[0], int):
-            pieces = [pieces]
-        return [self._memory.slice(self._base + offset, size) for offset, size in pieces]
-
     def array(self, name: str, kind: "pa.DataType") -> "pa.Array":
-        """A column of numbers, or of texts or bytes, which are offsets and another buffer."""
+        """A column of numbers."""
         import pyarrow as pa
 
-        return pa.Array.from_buffers(kind, self.count, [None, *self.buffers(name)])
+        place = self._place(name)
+        if isinstance(place, dict):
+            return pa.repeat(pa.scalar(place["same"], kind), self.count)
+        return pa.Array.from_buffers(kind, self.count, [None, self._buffer(place)])
+
+    def blobs(self, name: str) -> "pa.Array":
+        """A column of bytes."""
+        import pyarrow as pa
+
+        place = self._place(name)
+        if isinstance(place, dict):
+            offsets, data = self._cut(**place)
+        else:
+            offsets, data = map(self._buffer, place)
+        return pa.Array.from_buffers(pa.binary(), self.count, [None, offsets, data])
+
+    def _cut(self, rows: list[int], width: int, at: int, size: int) -> "tuple[pa.Buffer, pa.Buffer]":
+        """Offsets and bytes of what stands at the same place of every row."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        whole = pa.Array.from_buffers(pa.binary(width), self.count, [None, self._buffer(rows)])
+        return _even_offsets(size, self.count), pc.binary_slice(whole, at, at + size).buffers()[1]
+
+    @property
+    def same_headers(self) -> dict[str, str] | None:
+        """What every row has, when the broker says that all have the same."""
+        place = self._place("headers")
+        return dict(place["same"]) if isinstance(place, dict) else None
 
     def headers(self) -> "pa.Array":
         import pyarrow as pa
 
         kind = pa.map_(pa.string(), pa.binary())
-        offsets, key_offsets, keys, value_offsets, values = self.buffers("headers")
-        count = key_offsets.size // 4 - 1
-        entries = pa.StructArray.from_arrays(
-            [
-                pa.Array.from_buffers(pa.string(), count, [None, key_offsets, keys]),
-                pa.Array.from_buffers(pa.binary(), count, [None, value_offsets, values]),
-            ],
-            fields=[kind.key_field, kind.item_field],
-        )
+        offsets, keys, values = self._same_entries() if self.same_headers is not None else self._entries()
+        entries = pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
         return pa.Array.from_buffers(kind, self.count, [None, offsets], children=[entries])
 
-    @property
-    def has_headers(self) -> bool:
-        return bool(self.buffers("headers")[1].size > 4)
-
-    @property
-    def lone_header(self) -> "tuple[str, pa.Array] | None":
-        """(key, the rows' values) when every row has one header and all have the same key, as most do."""
-        # No cached_property: before Python 3.12 it holds a lock, and code that is shipped is pickled whole.
-        if not self._looked_for_lone:
-            self._looked_for_lone = True
-            self._lone = self._find_lone_header()
-        return self._lone
-
-    def _find_lone_header(self) -> "tuple[str, pa.Array] | None":
+    def header(self, name: str) -> "pa.Array":
+        """The value of one header in each row, or null. Of equal keys the last wins, as everywhere in this protocol."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        offsets, key_offsets, keys, value_offsets, values = self.buffers("headers")
-        count = self.count
-        if not count or key_offsets.size != 4 * count + 4:
-            return None
-        if offsets.to_pybytes() != struct.pack(f"<{count + 1}i", *range(count + 1)):
-            return None
-        names = pa.Array.from_buffers(pa.string(), count, [None, key_offsets, keys])
-        if not pc.all(pc.equal(names, names[0])).as_py():
-            return None
-        return names[0].as_py(), pa.Array.from_buffers(pa.binary(), count, [None, value_offsets, values])
+        if self.same_headers is not None:
+            return pa.repeat(pa.scalar(self.same_headers.get(name), pa.string()), self.count)
+        return pc.map_lookup(self.headers(), pa.scalar(name), "last").cast(pa.string())
+
+    def _entries(self) -> "tuple[pa.Buffer, pa.Array, pa.Array]":
+        """Offsets of the rows' pairs, keys, values."""
+        import pyarrow as pa
+
+        offsets, key_offsets, keys, value_offsets, values = map(self._buffer, self._place("headers"))
+        count = key_offsets.size // 4 - 1
+        return (
+            offsets,
+            pa.Array.from_buffers(pa.string(), count, [None, key_offsets, keys]),
+            pa.Array.from_buffers(pa.binary(), count, [None, value_offsets, values]),
+        )
+
+    def _same_entries(self) -> "tuple[pa.Buffer, pa.Array, pa.Array]":
+        import pyarrow as pa
+
+        pairs = self.same_headers or {}
+        keys = _over_and_over(list(pairs), pa.string(), self.count)
+        values = _over_and_over([value.encode() for value in pairs.values()], pa.binary(), self.count)
+        return _even_offsets(len(pairs), self.count), keys, values
+
+    def _place(self, name: str) -> Any:
+        """Where a column is: [offset, size], or a list of such pairs, or how to have it without."""
+        return self.meta["buffers"][name]
+
+    def _buffer(self, place: list[int]) -> "pa.Buffer":
+        return self._memory.slice(self._base + place[0], place[1])
 
     def facts(self, name: str, kind: "pa.DataType") -> "pa.Array":
         import pyarrow as pa
 
         at = _FACTS.index(name)
         return pa.array([row[at] for row in self.meta["facts"]], kind)
+
+
+def _even_offsets(size: int, count: int) -> "pa.Buffer":
+    """Of `count` values of one size."""
+    import pyarrow as pa
+
+    ends = range(0, size * count + 1, size) if size else bytes(count + 1)
+    return pa.py_buffer(struct.pack(f"<{count + 1}i", *ends))
+
+
+def _over_and_over(values: list[Any], kind: "pa.DataType", count: int) -> "pa.Array":
+    import pyarrow as pa
+
+    if len(values) == 1:  # As for most messages.
+        return pa.repeat(pa.scalar(values[0], kind), count)
+    indices = struct.pack(f"<{len(values)}i", *range(len(values))) * count
+    places = pa.Array.from_buffers(pa.int32(), len(values) * count, [None, pa.py_buffer(indices)])
+    return pa.array(values, kind).take(places)
 
 
 def wire_columns(names: Iterable[str]) -> list[str]:
@@ -160,18 +199,16 @@ def _enqueued_at(block: Block, _: str, pa: Any) -> Any:
 
 
 def _header(name: str) -> _Maker:
-    def make(block: Block, _: str, pa: Any) -> Any:
-        if not block.has_headers:
-            return pa.nulls(block.count, pa.string())
-        if block.lone_header is not None:
-            key, values = block.lone_header
-            return values.cast(pa.string()) if key == name else pa.nulls(block.count, pa.string())
-        import pyarrow.compute as pc
+    return lambda block, _, pa: block.header(name)
 
-        # Of equal keys the last wins, as everywhere in this protocol.
-        return pc.map_lookup(block.headers(), pa.scalar(name), "last").cast(pa.string())
 
-    return make
+def _ids(block: Block, _: str, pa: Any) -> Any:
+    ids = block.blobs("message_id")
+    try:
+        return ids.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Publishers may send what is no UTF-8.
+        return pa.array([value.decode(errors="replace") for value in ids.to_pylist()], pa.string())
 
 
 def _instants(name: str) -> _Maker:
@@ -191,8 +228,8 @@ def _microseconds(milliseconds: Any, pa: Any) -> Any:
 _MAKERS: dict[str, _Maker] = {
     "queue": _queue,
     "seq": lambda block, _, pa: block.array("sequence", pa.int64()),
-    "message_id": lambda block, _, pa: block.array("message_id", pa.string()),
-    "body": lambda block, _, pa: block.array("body", pa.binary()),
+    "message_id": _ids,
+    "body": lambda block, _, pa: block.blobs("body"),
     "enqueued_at": _enqueued_at,
     "priority": lambda block, _, pa: block.array("priority", pa.int8()),
     "attempts": lambda block, _, pa: pa.repeat(pa.scalar(1, pa.int32()), block.count),

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from pyspark.sql.types import StructType
 
 from vibemq.spark.client import Client, Ticket
+from vibemq.spark.collector import relieve
 from vibemq.spark.columns import Block, arrow_schema, record_batch, wire_columns
 from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, explained
 from vibemq.spark.options import Settings
@@ -43,6 +44,7 @@ def read_task(task: Task | None, settings: Settings, schema: StructType) -> Iter
         for block in _blocks(client, task, settings, wire_columns(schema.names)):
             if block.count:
                 yield record_batch(block, task["queue"], fields, dead=task["dead"])
+    relieve()
 
 
 def _blocks(client: Client, task: Task, settings: Settings, columns: list[str]) -> Iterator[Block]:
@@ -65,7 +67,8 @@ def _blocks(client: Client, task: Task, settings: Settings, columns: list[str]) 
 
 
 def _asker(client: Client, task: Task, settings: Settings, columns: list[str]) -> Callable[[int], Ticket]:
-    arguments: dict[str, Any] = {"to": task["end"], "max_bytes": settings.fetch_bytes, "columns": columns}
+    arguments: dict[str, Any] = {"to": task["end"], "max_bytes": settings.fetch_bytes}
+    arguments |= {"columns": columns, "compact": True}
     if task["group"]:
         arguments["group"] = task["group"]
     if task["incarnation"]:

@@ -4,6 +4,7 @@ import os
 import select
 import socket
 import ssl
+from collections.abc import Iterator
 
 from vibemq.spark import wire
 from vibemq.spark.errors import ConnectionLost, Refused, SourceError
@@ -15,6 +16,7 @@ ANSWER_TIMEOUT_S = 60.0
 """Silence after which a peer that owes an answer is given up; longer than any request may take."""
 EXTENSIONS = ("batch/1", "cursor/1")
 FRAME_BYTES_MAX = 1 << 28
+COPIED_BYTES_MAX = 1 << 16
 
 
 class Link:
@@ -43,10 +45,11 @@ class Link:
             self.close()
             raise
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: wire.Frame) -> None:
         try:
             self._socket.settimeout(ANSWER_TIMEOUT_S)
-            self._socket.sendall(frame)
+            for piece in _for_sending(frame):
+                self._socket.sendall(piece)
         except OSError as error:
             raise ConnectionLost(_reason(error)) from None
 
@@ -101,6 +104,21 @@ class Link:
         missing = [name for name in EXTENSIONS if name not in granted]
         if answer.kind != wire.CONNECT_ACK or missing:
             raise SourceError(f"this broker does not offer {' and '.join(missing)}; it must be a VibeMQ with cursors")
+
+
+def _for_sending(frame: wire.Frame) -> Iterator[wire.Blob]:
+    """Small pieces together, large ones as they are: a copy costs more than a system call."""
+    small: list[wire.Blob] = []
+    for piece in frame:
+        if len(piece) < COPIED_BYTES_MAX:
+            small.append(piece)
+            continue
+        if small:
+            yield b"".join(small)
+        yield piece
+        small = []
+    if small:
+        yield b"".join(small)
 
 
 def _dial(endpoint: Endpoint, settings: Settings) -> socket.socket:

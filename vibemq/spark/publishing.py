@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from vibemq.spark import wire
+from vibemq.spark.bulk import Bulk
 from vibemq.spark.client import Client, Patience, Ticket
 from vibemq.spark.errors import FOR_NOW, Refused, SourceError, explained
 from vibemq.spark.options import Settings
@@ -26,22 +27,52 @@ class Chunk:
     queue: str
     rows_left: int = 0
     bytes_left: int = 0
-    rows: list[bytes] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    """Of each row."""
+    data: list[bytes | memoryview] = field(default_factory=list)
+    """The rows joined, in pieces."""
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
 
     def add(self, row: Row, size: int) -> None:
         """`size` counts the row and its length."""
         if row.extra:
-            self.extras[len(self.rows)] = row.extra
+            self.extras[len(self)] = row.extra
             size += 128 + len(row.extra.get("dedup_id", ""))
-        self.rows.append(row.data)
-        self.rows_left -= 1
+        self._take([len(row.data)], row.data, size)
+
+    def add_bulk(self, bulk: Bulk, start: int, stop: int) -> None:
+        """Rows [start, stop)."""
+        ends = bulk.ends[start : stop + 1]
+        if isinstance(ends, range):
+            lengths = [ends.step] * (stop - start)
+        else:
+            lengths = [end - begin for begin, end in pairwise(ends)]
+        size = ends[-1] - ends[0] + LENGTH_BYTES * (stop - start)
+        self._take(lengths, bulk.data[ends[0] : ends[-1]], size)
+
+    def _take(self, lengths: list[int], data: bytes | memoryview, size: int) -> None:
+        self.lengths += lengths
+        self.data.append(data)
+        self.rows_left -= len(lengths)
         self.bytes_left -= size
+
+    def row(self, index: int) -> bytes:
+        ends = list(accumulate(self.lengths[: index + 1], initial=0))
+        return b"".join(self.data)[ends[-2] : ends[-1]]
 
     def only(self, indexes: list[int]) -> "Chunk":
         """Some of the rows, to be sent again, without room for others."""
+        ends, data = list(accumulate(self.lengths, initial=0)), b"".join(self.data)
         extras = {at: self.extras[index] for at, index in enumerate(indexes) if index in self.extras}
-        return Chunk(self.queue, rows=[self.rows[index] for index in indexes], extras=extras)
+        return Chunk(
+            self.queue,
+            lengths=[self.lengths[index] for index in indexes],
+            data=[data[ends[index] : ends[index + 1]] for index in indexes],
+            extras=extras,
+        )
 
 
 @dataclass
@@ -66,16 +97,14 @@ class Window:
         size = len(row.data) + LENGTH_BYTES
         self._chunk_for(row.queue, size).add(row, size)
 
-    def add_rows(self, queue: str, rows: list[bytes]) -> None:
+    def add_bulk(self, queue: str, bulk: Bulk) -> None:
         """Many rows for one queue, without extras; otherwise as `add`."""
-        ends = list(accumulate((len(row) + LENGTH_BYTES for row in rows), initial=0))
-        at = 0
-        while at < len(rows):
-            chunk = self._chunk_for(queue, ends[at + 1] - ends[at])
-            stop = min(at + chunk.rows_left, bisect_right(ends, ends[at] + chunk.bytes_left, at) - 1)
-            chunk.rows += rows[at:stop]
-            chunk.rows_left -= stop - at
-            chunk.bytes_left -= ends[stop] - ends[at]
+        weighed = _weighed(bulk.ends)
+        at, count = 0, len(weighed) - 1
+        while at < count:
+            chunk = self._chunk_for(queue, weighed[at + 1] - weighed[at])
+            stop = min(at + chunk.rows_left, bisect_right(weighed, weighed[at] + chunk.bytes_left, at) - 1)
+            chunk.add_bulk(bulk, at, stop)
             at = stop
 
     def finish(self) -> Totals:
@@ -109,7 +138,7 @@ class Window:
         except Refused as error:
             raise explained(error, chunk.queue) from None
 
-    def frame(self, chunk: Chunk) -> Callable[[str], bytes]:
+    def frame(self, chunk: Chunk) -> Callable[[str], wire.Frame]:
         raise NotImplementedError
 
     def settle(self, answer: wire.Reply, chunk: Chunk) -> None:
@@ -119,15 +148,15 @@ class Window:
 class Publishing(Window):
     """At least once: what was sent over a connection that broke is sent again."""
 
-    def frame(self, chunk: Chunk) -> Callable[[str], bytes]:
-        return lambda request_id: wire.publish_many(request_id, chunk.queue, chunk.rows, chunk.extras)
+    def frame(self, chunk: Chunk) -> Callable[[str], wire.Frame]:
+        return lambda request_id: wire.publish_many(request_id, chunk.queue, chunk.lengths, chunk.data, chunk.extras)
 
     def settle(self, answer: wire.Reply, chunk: Chunk) -> None:
         """Rows refused for the moment are sent again until they are accepted or the time is over."""
         patience = Patience(self._settings.retry_timeout_ms)
         while True:
             result = wire.acked(answer)
-            self.totals.accepted += len(chunk.rows) - len(result.refused)
+            self.totals.accepted += len(chunk) - len(result.refused)
             self.totals.duplicates += result.duplicates
             if not result.refused:
                 return
@@ -135,7 +164,7 @@ class Publishing(Window):
                 (item for item in result.refused.items() if item[1][0] not in FOR_NOW),
                 next(iter(result.refused.items())),
             )
-            who = f"message_id {message_id(chunk.rows[index])!r} for queue {chunk.queue!r} was refused"
+            who = f"message_id {message_id(chunk.row(index))!r} for queue {chunk.queue!r} was refused"
             if code not in FOR_NOW:
                 raise Refused(code, sentence, who)
             patience.wait(f"{who}: {sentence} [{code}]", _giving_up(code, sentence, who))
@@ -155,16 +184,24 @@ class Staging(Window):
         self._about = {"app": app, "version": version, "stage": stage}
         self._next_chunk = 0
 
-    def frame(self, chunk: Chunk) -> Callable[[str], bytes]:
+    def frame(self, chunk: Chunk) -> Callable[[str], wire.Frame]:
         about = {**self._about, "chunk": self._next_chunk}
         self._next_chunk += 1
-        return lambda request_id: wire.stage(request_id, chunk.queue, about, chunk.rows, chunk.extras)
+        return lambda request_id: wire.stage(request_id, chunk.queue, about, chunk.lengths, chunk.data, chunk.extras)
 
     def settle(self, answer: wire.Reply, chunk: Chunk) -> None:
         staged = wire.json_payload(answer)["staged"]
-        if staged != len(chunk.rows):
-            raise SourceError(f"the broker staged {staged} rows of {len(chunk.rows)} for queue {chunk.queue!r}")
-        self.totals.accepted += len(chunk.rows)
+        if staged != len(chunk):
+            raise SourceError(f"the broker staged {staged} rows of {len(chunk)} for queue {chunk.queue!r}")
+        self.totals.accepted += len(chunk)
+
+
+def _weighed(ends: Sequence[int]) -> Sequence[int]:
+    """Where each row ends when its length is counted with it."""
+    if isinstance(ends, range):
+        step = ends.step + LENGTH_BYTES
+        return range(0, step * len(ends), step)
+    return [end + LENGTH_BYTES * index for index, end in enumerate(ends)]
 
 
 def row_bytes_max(settings: Settings) -> int:

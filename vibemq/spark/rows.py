@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from vibemq.spark.bulk import Bulk, joined, numbered, texts_of
 from vibemq.spark.errors import SourceError
 
 if TYPE_CHECKING:
@@ -16,12 +17,9 @@ if TYPE_CHECKING:
 PRIORITY_MAX = 31
 HEADERS_MAX = 50
 HEADER_VALUE_UNITS_MAX = 4096
-ID_BYTES_MAX = 65_535
 _NO_HEADERS = b"\0\0"
 _NUMBERED_MAX = 0xFFFF_FFFF
 """Rows of one task whose made-up ids are of one length."""
-_FRAMING_BYTES = 8
-"""Of a row without headers: what is neither id nor body."""
 
 
 class Row(NamedTuple):
@@ -38,9 +36,8 @@ class RowMaker:
         self._queue = queue
         self._dedup = dedup
         self._row_bytes_max = row_bytes_max
-        self._made_up = uuid4().hex.encode() + b"-%08x"
-        """An id for a row that has none, as a format of the row's number."""
-        self._made_up_bytes = len(self._made_up % 0)
+        self._prefix = uuid4().hex.encode() + b"-"
+        """Of the id of a row that has none; the row's number follows."""
         self._count = 0
 
     def rows(self, batch: "pa.RecordBatch") -> Iterator[Row]:
@@ -76,34 +73,24 @@ class RowMaker:
             self._count += 1
             yield Row(queue, data, extra)
 
-    def plain(self, batch: "pa.RecordBatch") -> list[bytes] | None:
+    def plain(self, batch: "pa.RecordBatch") -> Bulk | None:
         """All rows at once, for one queue and without extras, when there is nothing but bodies and perhaps ids; else
         None, as when one of them is too large: `rows` says which."""
-        names = set(batch.schema.names)
-        if self._dedup or not self._queue or not names <= {"body", "message_id"}:
+        columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
+        if self._dedup or not self._queue or not columns.keys() <= {"body", "message_id"}:
             return None
-        if self._count + batch.num_rows > _NUMBERED_MAX:
+        numbers = range(self._count, self._count + batch.num_rows)
+        if numbers.stop > _NUMBERED_MAX:
             return None
-        bodies = _blobs(batch.column("body"))
-        sizes = list(map(len, bodies))
-        ids = self._ids(batch.column("message_id"), len(bodies)) if "message_id" in names else None
-        longest_id = max(map(len, ids), default=0) if ids is not None else self._made_up_bytes
-        if longest_id > ID_BYTES_MAX or max(sizes, default=0) + longest_id + _FRAMING_BYTES > self._row_bytes_max:
-            return None
-        heads = self._heads(ids, sizes)
-        self._count += len(bodies)
-        return [b"".join((head, body, _NO_HEADERS)) for head, body in zip(heads, bodies, strict=True)]
-
-    def _heads(self, ids: list[bytes] | None, sizes: list[int]) -> Iterator[bytes]:
-        """What stands before each body."""
-        if ids is not None:
-            pairs = zip(ids, sizes, strict=True)
-            return (b"%b%b%b" % (len(i).to_bytes(2, "big"), i, size.to_bytes(4, "big")) for i, size in pairs)
-        head = self._made_up_bytes.to_bytes(2, "big") + self._made_up + b"%b"
-        return (head % (number, size.to_bytes(4, "big")) for number, size in enumerate(sizes, self._count))
+        bodies = texts_of(columns["body"])
+        ids = texts_of(columns["message_id"]) if "message_id" in columns else numbered(self._prefix, numbers)
+        bulk = None if bodies is None or ids is None else joined(ids, bodies, self._row_bytes_max)
+        if bulk is not None:
+            self._count = numbers.stop
+        return bulk
 
     def _ids(self, column: "pa.Array | None", count: int) -> list[bytes]:
-        first, made_up = self._count, self._made_up
+        first, made_up = self._count, self._prefix + b"%08x"
         if column is None:
             return [made_up % number for number in range(first, first + count)]
         given = _values(column)

@@ -9,6 +9,7 @@ tasks are.
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -17,7 +18,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from vibemq.spark.actions import Actions, Redriving, Rejecting
+from vibemq.spark.bulk import pieces
 from vibemq.spark.client import Client
+from vibemq.spark.collector import relieve
 from vibemq.spark.columns import arrow_schema
 from vibemq.spark.errors import Refused, SourceError, explained
 from vibemq.spark.fetching import notice
@@ -64,7 +67,11 @@ class _Sink:
         """For writes that are no stream's: made in the driver, the same for all tasks."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        batches = _record_batches(iterator, self._schema)
+        written = self._write(_record_batches(iterator, self._schema))
+        relieve()
+        return written
+
+    def _write(self, batches: Iterable["pa.RecordBatch"]) -> Written:
         with leased(self._settings) as client:
             if self._settings.action == "reject":
                 return _act(Rejecting(client, self._settings), batches)
@@ -86,10 +93,10 @@ class _Sink:
     def _publish(self, window: Window, batches: Iterable["pa.RecordBatch"]) -> int:
         settings = self._settings
         maker = RowMaker(settings.queue, dedup=settings.dedup, row_bytes_max=row_bytes_max(settings))
-        for batch in batches:
+        for batch in chain.from_iterable(map(pieces, batches)):
             plain = maker.plain(batch)
             if plain is not None:
-                window.add_rows(settings.queue, plain)
+                window.add_bulk(settings.queue, plain)
                 continue
             for row in maker.rows(batch):
                 window.add(row)
@@ -111,6 +118,7 @@ class _Sink:
         return Transaction(self._app.app, 0, stage)
 
     def _commit(self, messages: Sequence[Any]) -> None:
+        relieve()
         done = [message.transaction for message in messages if message is not None and message.rows]
         staged = [one for one in done if one is not None]
         if not staged:

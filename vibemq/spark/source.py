@@ -6,6 +6,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from vibemq.spark.batch import BatchReader
+from vibemq.spark.collector import relieve
 from vibemq.spark.errors import OptionError
 from vibemq.spark.options import BATCH, STREAM, WRITE, check_names, parse
 from vibemq.spark.schema import check_read, check_write, read_schema
@@ -14,7 +15,10 @@ from vibemq.spark.stream import StreamReader
 
 
 class DefaultSource(DataSource):
-    """`format("vibemq")`. Checks options and columns; opens nothing: it is made in many processes, and pickled."""
+    """`format("vibemq")`. Checks options and columns; opens nothing: it is made in many processes, and pickled.
+
+    Planning runs in Python workers too, several for each batch: hence `relieve`.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         check_names(options)
@@ -30,23 +34,27 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         settings = parse(self._options, BATCH)
         check_read(schema, settings)
+        relieve()
         return BatchReader(settings, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         settings = parse(self._options, STREAM)
         check_read(schema, settings)
+        relieve()
         return StreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         _check_mode(overwrite)
         settings = parse(self._options, WRITE)
         check_write(schema, settings)
+        relieve()
         return BatchWriter(settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         _check_mode(overwrite)
         settings = parse(self._options, WRITE)
         check_write(schema, settings)
+        relieve()
         return StreamWriter(settings, schema)
 
 

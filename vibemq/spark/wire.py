@@ -29,6 +29,11 @@ _ACKED = "!QIB"
 """Formats as texts: a `struct.Struct` cannot be pickled, and this module is, when it is shipped with a plan."""
 
 
+Blob = bytes | memoryview
+Frame = list[Blob]
+"""In pieces: rows are megabytes, and are copied by nobody but the kernel."""
+
+
 class Reply(NamedTuple):
     """One body. `rest` is what lies behind the queue field, at offset `at`; it shares memory with `body`."""
 
@@ -69,7 +74,7 @@ def frame_size(head: bytes, *, most: int) -> int:
 
 def plain(
     kind: int, request_id: str, queue: str = "", payload: bytes = b"", headers: Mapping[str, str] | None = None
-) -> bytes:
+) -> Frame:
     pairs = headers or {}
     block = b"".join(str16(key) + str16(value) for key, value in pairs.items())
     return _framed(
@@ -77,35 +82,42 @@ def plain(
     )
 
 
-def cursor_request(request_id: str, queue: str, verb: str, arguments: Mapping[str, Any]) -> bytes:
+def cursor_request(request_id: str, queue: str, verb: str, arguments: Mapping[str, Any]) -> Frame:
     return plain(CURSOR_REQUEST, request_id, queue, _json({"verb": verb, "arguments": arguments}))
 
 
-def publish_many(request_id: str, queue: str, rows: Sequence[bytes], extras: Mapping[int, Any]) -> bytes:
-    return _framed(_start(PUBLISH_MANY, request_id, queue), *_extras_and_rows(rows, extras))
+def publish_many(
+    request_id: str, queue: str, lengths: Sequence[int], data: Sequence[Blob], extras: Mapping[int, Any]
+) -> Frame:
+    """`data`: the rows joined, in pieces; `lengths`: of each row."""
+    return _framed(_start(PUBLISH_MANY, request_id, queue), *_extras_and_rows(lengths, data, extras))
 
 
 def stage(
-    request_id: str, queue: str, about: Mapping[str, Any], rows: Sequence[bytes], extras: Mapping[int, Any]
-) -> bytes:
+    request_id: str,
+    queue: str,
+    about: Mapping[str, Any],
+    lengths: Sequence[int],
+    data: Sequence[Blob],
+    extras: Mapping[int, Any],
+) -> Frame:
     text = _json(about)
-    return _framed(
-        _start(STAGE, request_id, queue), struct.pack(_U32, len(text)), text, *_extras_and_rows(rows, extras)
-    )
+    head = _start(STAGE, request_id, queue), struct.pack(_U32, len(text)), text
+    return _framed(*head, *_extras_and_rows(lengths, data, extras))
 
 
 def _start(kind: int, request_id: str, queue: str) -> bytes:
     return bytes((1, kind)) + str16(request_id) + str16(queue)
 
 
-def _extras_and_rows(rows: Sequence[bytes], extras: Mapping[int, Any]) -> tuple[bytes, ...]:
+def _extras_and_rows(lengths: Sequence[int], data: Sequence[Blob], extras: Mapping[int, Any]) -> tuple[Blob, ...]:
     text = _json({str(index): extra for index, extra in extras.items()}) if extras else b""
     flagged = b"\x01" + struct.pack(_U32, len(text)) + text if extras else b"\0"
-    return flagged, struct.pack(f"!I{len(rows)}I", len(rows), *map(len, rows)), *rows
+    return flagged, struct.pack(f"!I{len(lengths)}I", len(lengths), *lengths), *data
 
 
-def _framed(*parts: bytes) -> bytes:
-    return b"".join((struct.pack(_HEAD, sum(map(len, parts)), 0), *parts))
+def _framed(*parts: Blob) -> Frame:
+    return [struct.pack(_HEAD, sum(map(len, parts)), 0), *parts]
 
 
 def _json(value: Any) -> bytes:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import MessagesAdded
-from vibemq.model.rows import Rows, join_rows
+from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage import keys
@@ -121,8 +121,8 @@ def pack(parts: Iterable[Slice], size_max: int = BLOCK_BYTES) -> Iterator[list[S
 # -- one block ----------------------------------------------------------------------------------------------------
 
 
-def encode_block(parts: Sequence[Slice]) -> bytes:
-    """The body of a block; neighbouring slices of one instant become one stretch."""
+def encode_block(parts: Sequence[Slice]) -> list[bytes]:
+    """The body of a block, in pieces; neighbouring slices of one instant become one stretch."""
     stretches: list[list[int]] = []
     for part in parts:
         tail = stretches[-1] if stretches else None
@@ -130,9 +130,9 @@ def encode_block(parts: Sequence[Slice]) -> bytes:
             tail[1] += part.rows.count
         else:
             stretches.append([part.first_sequence, part.rows.count, part.published_at])
-    rows = join_rows(part.rows for part in parts)
-    head = _BLOCK.pack(rows.count, len(stretches))
-    return b"".join((head, *(_STRETCH.pack(*stretch) for stretch in stretches), rows.lengths, rows.data))
+    head = _BLOCK.pack(sum(part.rows.count for part in parts), len(stretches))
+    head += b"".join(_STRETCH.pack(*stretch) for stretch in stretches)
+    return [head, *(part.rows.lengths for part in parts), *(part.rows.data for part in parts)]
 
 
 def decode_block(body: bytes) -> list[Slice]:
@@ -140,16 +140,19 @@ def decode_block(body: bytes) -> list[Slice]:
     count, stretch_count = _BLOCK.unpack_from(body)
     lengths_at = _BLOCK.size + _STRETCH.size * stretch_count
     data_at = lengths_at + 4 * count
-    rows = Rows(count, body[lengths_at:data_at], body[data_at:])
-    if rows.offsets()[-1] != rows.size:
+    lengths, data = body[lengths_at:data_at], memoryview(body)[data_at:]
+    offsets = Rows(count, lengths, b"").offsets()
+    if offsets[-1] != len(data):
         raise ValueError("row lengths do not add up")
     parts: list[Slice] = []
     start = 0
     for first, size, published_at in _STRETCH.iter_unpack(body[_BLOCK.size : lengths_at]):
-        if not size or (parts and first <= last_of(parts[-1])):
+        stop = start + size
+        if not size or stop > count or (parts and first <= last_of(parts[-1])):
             raise ValueError("stretches are out of order")
-        parts.append(Slice(first, published_at, rows.slice(start, start + size)))
-        start += size
+        rows = Rows(size, lengths[4 * start : 4 * stop], bytes(data[offsets[start] : offsets[stop]]))
+        parts.append(Slice(first, published_at, rows))
+        start = stop
     if start != count:
         raise ValueError("stretches do not add up")
     return parts
@@ -196,7 +199,7 @@ def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[S
 def put_block(kv: KV, queue_id: int, parts: Sequence[Slice]) -> BlockInfo:
     first, last = parts[0].first_sequence, last_of(parts[-1])
     key = keys.sequence_key(keys.BLOCK, queue_id, first)
-    value = seal(key, encode_block(parts))
+    value = seal(key, *encode_block(parts))
     count, size = sum(part.rows.count for part in parts), sum(part.rows.size for part in parts)
     info = BlockInfo(first, last, count, size, seal_checksum(value))
     kv.put(key, value)

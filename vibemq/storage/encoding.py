@@ -27,6 +27,7 @@ Changing a layout: raise its version, keep the old reader, add a migration.
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -83,9 +84,10 @@ GARBAGE = (struct.error, ValueError, TypeError, KeyError, IndexError, OverflowEr
 # -- sealed values ------------------------------------------------------------------------------------------------
 
 
-def seal(key: bytes, body: bytes) -> bytes:
-    """A value for `key`: version, checksum, body."""
-    return _SEAL.pack(VERSION, google_crc32c.extend(google_crc32c.value(key), body)) + body
+def seal(key: bytes, *body: bytes) -> bytes:
+    """A value for `key`: version, checksum, body. The body may come in pieces: they are copied once, to the value."""
+    crc = reduce(google_crc32c.extend, body, google_crc32c.value(key))
+    return b"".join((_SEAL.pack(VERSION, crc), *body))
 
 
 def seal_checksum(value: bytes) -> int:

@@ -32,12 +32,26 @@ def header_pairs(*rows: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
 
 
 def columns_body(
-    count: int, columns: Mapping[str, list[bytes]], *, request_id: str = "7", queue: str = "orders", **meta: Any
+    count: int,
+    columns: Mapping[str, list[bytes] | dict[str, Any]],
+    *,
+    request_id: str = "7",
+    queue: str = "orders",
+    **meta: Any,
 ) -> bytearray:
-    """The body of the frame: version, type, id, queue, meta size, meta, zeros, buffers."""
+    """The body of the frame: version, type, id, queue, meta size, meta, zeros, buffers.
+
+    A column is its buffers, or as in the meta, with the rows themselves in the place of where they stand.
+    """
     places: dict[str, Any] = {}
     blob = b""
     for name, buffers in columns.items():
+        if isinstance(buffers, dict):
+            places[name] = dict(buffers)
+            if "rows" in buffers:
+                places[name]["rows"] = [len(blob), len(buffers["rows"])]
+                blob += buffers["rows"] + bytes(-len(buffers["rows"]) % 8)
+            continue
         spans = []
         for buffer in buffers:
             spans.append([len(blob), len(buffer)])

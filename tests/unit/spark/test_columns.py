@@ -98,6 +98,41 @@ def test_all_columns_of_a_queue() -> None:
     assert rows[2]["content_type"] == "text/plain"
 
 
+def strided(at: int, *rows: bytes, size: int) -> dict[str, Any]:
+    return {"rows": b"".join(rows), "width": len(rows[0]), "at": at, "size": size}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "key", "content_type"),
+    [
+        ([], None, None),
+        ([["content-type", "text/plain"]], None, "text/plain"),
+        ([["key", "ä"], ["x", "y"]], "ä", None),
+        ([["key", "k"], ["content-type", "t"], ["x", "y"]], "k", "t"),
+    ],
+)
+def test_compact_columns(pairs: list[list[str]], key: str | None, content_type: str | None) -> None:
+    rows = [b"..%cb....one....." % 97, b"..%cb....two....." % 98]
+    compact: dict[str, Any] = {
+        "sequence": longs(7, 8),
+        "published_at": longs(0, 0),
+        "message_id": strided(2, *rows, size=2),
+        "body": strided(8, *rows, size=3),
+        "priority": {"same": 1},
+        "headers": {"same": pairs},
+    }
+    made = batch_of(columns_body(2, compact), schema_of()).to_pylist()
+    assert [(row["message_id"], row["body"], row["priority"]) for row in made] == [("ab", b"one", 1), ("bb", b"two", 1)]
+    assert [(row["key"], row["content_type"]) for row in made] == [(key, content_type)] * 2
+    assert [row["headers"] for row in made] == [[(name, value.encode()) for name, value in pairs]] * 2
+
+
+def test_ids_that_are_no_text_are_told_as_text() -> None:
+    rows = [b"\xffbody", b"abody"]
+    made = batch_of(columns_body(2, {"message_id": strided(0, *rows, size=1)}), schema_of(columns="message_id"))
+    assert made.to_pydict() == {"message_id": ["\ufffd", "a"]}
+
+
 @pytest.mark.parametrize("name", ["o", "or", "orders", "orders7", "a-queue-with-a-rather-long-name"])
 def test_buffers_begin_at_a_multiple_of_eight_of_the_body(name: str) -> None:
     body = columns_body(3, FULL, queue=name, request_id="1" * len(name))

@@ -1,6 +1,7 @@
 """Arrow rows as rows of the wire, read back by the broker's own code."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from vibemq.model.rows import RowView
+from vibemq.spark.bulk import Bulk, pieces
 from vibemq.spark.errors import SourceError
 from vibemq.spark.rows import RowMaker
 
@@ -131,19 +133,43 @@ def test_dedup_needs_every_message_id() -> None:
         rows_of({"body": [b"x", b"y"], "message_id": ["a", None]}, dedup=True)
 
 
-@pytest.mark.parametrize("ids", [None, ["a", None, "é" * 9, "d"]])
-def test_plain_rows_are_the_same_rows(ids: list[str | None] | None) -> None:
-    columns: dict[str, Any] = {"body": pa.array([b"one", None, b"", b"x" * 90], pa.binary())}
-    if ids is not None:
-        columns["message_id"] = pa.array(ids, pa.string())
+BODIES = {
+    "mixed": pa.array([b"one", None, b"", b"x" * 90], pa.binary()),
+    "alike": pa.array([b"one", b"two", b"3rd", b"4th"], pa.binary()),
+    "texts": pa.array(["é", None, "", "x" * 90], pa.string()),
+    "a slice": pa.array([b"no", b"one", None, b"", b"x" * 90, b"no"], pa.binary()).slice(1, 4),
+}
+IDS = {
+    "made up": None,
+    "mixed": pa.array(["a", "bb", "é" * 9, "d"], pa.string()),
+    "a slice": pa.array(["no", "a", "b", "c", "d"], pa.string()).slice(1),
+}
+
+
+@pytest.mark.parametrize("bodies", BODIES)
+@pytest.mark.parametrize("ids", IDS)
+def test_plain_rows_are_the_same_rows(bodies: str, ids: str) -> None:
+    columns = {"body": BODIES[bodies]} | ({"message_id": IDS[ids]} if IDS[ids] is not None else {})
     batch = pa.RecordBatch.from_pydict(columns)
     maker = RowMaker("orders", dedup=False, row_bytes_max=999)
     slow = [row.data for row in maker.rows(batch)]
     maker._count = 0
-    assert maker.plain(batch) == slow
-    again = maker.plain(batch)
-    assert again is not None
-    assert len({RowView(row).message_id for row in [*slow, *again]}) == (8 if ids is None else 5)
+    assert cut(maker.plain(batch)) == slow
+    again = cut(maker.plain(batch))
+    assert len({RowView(row).message_id for row in [*slow, *again]}) == (8 if IDS[ids] is None else 4)
+
+
+def cut(bulk: Bulk | None) -> list[bytes]:
+    assert bulk is not None
+    return [bytes(bulk.data[start:end]) for start, end in pairwise(bulk.ends)]
+
+
+def test_a_batch_is_taken_in_pieces_whatever_its_rows_weigh() -> None:
+    large = pa.RecordBatch.from_pydict({"body": pa.array([bytes(3 << 20)] * 5, pa.binary())})
+    assert [piece.num_rows for piece in pieces(large)] == [1] * 5
+    small = pa.RecordBatch.from_pydict({"body": pa.array([b"x"] * 5, pa.binary())})
+    assert [piece.num_rows for piece in pieces(small)] == [5]
+    assert list(pieces(small.slice(0, 0))) == []
 
 
 def test_what_is_not_plain_goes_the_long_way() -> None:
@@ -151,5 +177,7 @@ def test_what_is_not_plain_goes_the_long_way() -> None:
     assert RowMaker("q", dedup=True, row_bytes_max=999).plain(batch) is None
     assert RowMaker("", dedup=False, row_bytes_max=999).plain(batch) is None
     assert RowMaker("q", dedup=False, row_bytes_max=60).plain(batch) is None
+    nameless = pa.RecordBatch.from_pydict({"body": pa.array([b"x", b"y"]), "message_id": ["a", None]})
+    assert RowMaker("q", dedup=False, row_bytes_max=999).plain(nameless) is None
     keyed = pa.RecordBatch.from_pydict({"body": pa.array([b"x"]), "key": ["k"]})
     assert RowMaker("q", dedup=False, row_bytes_max=999).plain(keyed) is None

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.unit.spark.hand import Query, copied, options_of, read
+from vibemq.spark.bulk import Bulk
 from vibemq.spark.columns import arrow_schema
 from vibemq.spark.errors import Refused, SourceError, Unreachable
 from vibemq.spark.options import parse
@@ -136,16 +138,20 @@ def test_rows_in_bulk_are_cut_into_frames_like_single_ones() -> None:
             raise AssertionError
 
         def _send(self, chunk: Any) -> None:
-            sent.append((len(chunk.rows), sum(len(row) + 4 for row in chunk.rows)))
+            sent.append((len(chunk), sum(chunk.lengths) + 4 * len(chunk)))
+            gone.extend(chunk.row(index) for index in range(len(chunk)))
 
     sent: list[tuple[int, int]] = []
+    gone: list[bytes] = []
     settings = parse({"endpoint": "h", "queue": "q", "batchMessages": "7", "batchBytes": "2000"})
-    rows = [bytes(size) for size in [10] * 20 + [400] * 9 + [3000, 5] + [10] * 3]
+    rows = [bytes([number]) * size for number, size in enumerate([10] * 20 + [400] * 9 + [3000, 5] + [10] * 3)]
     bulk = Noting(cast(Any, None), settings)
-    for part in (rows[:11], rows[11:30], rows[30:]):
-        bulk.add_rows("q", part)
+    for part in (rows[:11], rows[11:30], rows[30:-3], rows[-3:]):
+        ends = list(accumulate(map(len, part), initial=0))
+        alike = range(0, ends[-1] + 1, ends[1]) if len(set(map(len, part))) == 1 else ends
+        bulk.add_bulk("q", Bulk(alike, memoryview(b"".join(part))))
     bulk.finish()
-    assert sum(count for count, _ in sent) == len(rows)
+    assert gone == rows
     assert all(count <= 7 for count, _ in sent)
     assert all(size + 512 <= 2000 for count, size in sent if count > 1)
     one_by_one, sent = list(sent), []

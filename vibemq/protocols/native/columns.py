@@ -3,6 +3,7 @@
     version u8 | type u8 | id str16 | queue str16 | meta size u32 | meta JSON | zero bytes to a multiple of 8 | buffers
 
 Each buffer is padded to a multiple of 8; numbers in them are little-endian. Source: docs/spec/cursor.md, "Columns".
+Columns that need no buffers of their own are told by `compact`.
 """
 
 import struct
@@ -15,14 +16,13 @@ import orjson
 from vibemq.errors import LocalProtocolError
 from vibemq.model.effects import Fetched
 from vibemq.model.rows import header_pairs
+from vibemq.protocols.native.compact import NORMAL_PRIORITY, Buffer, Place, compact_places
 from vibemq.protocols.native.compression import Compression
 from vibemq.protocols.native.frames import HEADER
 from vibemq.protocols.native.wire import U32, VERSION, CommandType, str16
 
 COLUMNS_EXCESS = 64 * 1024
 """How much larger than other frames this one may be: what could be published must fit, with what goes round it."""
-
-_NORMAL = 1
 
 
 def columns_frame(message_id: str, queue: str, fetched: Fetched, *, body_bytes_max: int) -> bytes:
@@ -45,21 +45,28 @@ def columns_frame(message_id: str, queue: str, fetched: Fetched, *, body_bytes_m
 
 def _body(message_id: str, queue: str, fetched: Fetched) -> list[bytes]:
     """In pieces."""
-    parts: list[bytes] = []
-    places: dict[str, Any] = {}
-    at = 0
+    buffers = _Buffers()
+    places = compact_places(fetched, buffers.add) if fetched.compact else {}
     for name, build in _BUILDERS.items():
-        if name not in fetched.columns:
-            continue
-        spans = []
-        for buffer in build(fetched):
-            size = sum(map(len, buffer))
-            spans.append([at, size])
-            parts += buffer
-            parts.append(bytes(-size % 8))
-            at += size + -size % 8
-        places[name] = spans[0] if len(spans) == 1 else spans
-    return [_start(message_id, queue, fetched, places), *parts]
+        if name in fetched.columns and name not in places:
+            spans = [buffers.add(buffer) for buffer in build(fetched)]
+            places[name] = spans[0] if len(spans) == 1 else spans
+    return [_start(message_id, queue, fetched, places), *buffers.parts]
+
+
+class _Buffers:
+    """Buffers one behind the other, each padded."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, buffer: Buffer) -> Place:
+        at, size = self._size, sum(map(len, buffer))
+        self.parts += buffer
+        self.parts.append(bytes(-size % 8))
+        self._size += size + -size % 8
+        return [at, size]
 
 
 def _start(message_id: str, queue: str, fetched: Fetched, places: dict[str, Any]) -> bytes:
@@ -84,10 +91,6 @@ def _little(code: str, values: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(values)}{code}", *values)
 
 
-Buffer = list[bytes]
-"""One buffer in pieces."""
-
-
 def _sequences(fetched: Fetched) -> list[Buffer]:
     parts = fetched.slices
     return [[_little("q", range(part.first_sequence, part.first_sequence + part.rows.count)) for part in parts]]
@@ -100,9 +103,9 @@ def _instants(fetched: Fetched) -> list[Buffer]:
 def _priorities(fetched: Fetched) -> list[Buffer]:
     known = fetched.priorities
     if not known:
-        return [[bytes((_NORMAL,)) * sum(part.rows.count for part in fetched.slices)]]
+        return [[bytes((NORMAL_PRIORITY,)) * sum(part.rows.count for part in fetched.slices)]]
     each = (part.first_sequence + index for part in fetched.slices for index in range(part.rows.count))
-    return [[bytes([known.get(sequence, _NORMAL) for sequence in each])]]
+    return [[bytes([known.get(sequence, NORMAL_PRIORITY) for sequence in each])]]
 
 
 def _ids(fetched: Fetched) -> list[Buffer]:

@@ -5,6 +5,7 @@ The only writer of the store. Orders come as JSON lines on stdin, answers go to 
 journal has it.
 """
 
+import ctypes
 import json
 import logging
 import os
@@ -72,6 +73,7 @@ def main(arguments: list[str]) -> int:
         _answer({"ready": checkpointer.applied_lsn})
         while True:
             _answer(checkpointer.carry_out(orders.get()))
+            _give_memory_back()
     except StorageError as error:
         _answer({"failed": error.code.value, "error": str(error)})
     except (lmdb.Error, OSError) as error:
@@ -84,6 +86,13 @@ def _listen(orders: "queue.SimpleQueue[dict[str, Any]]") -> None:
         orders.put(json.loads(line))
     # Not sys.exit: the main thread may be deep inside a transaction, and there is nobody left to work for.
     os._exit(0)
+
+
+def _give_memory_back() -> None:
+    """What an order took, to the system. Only glibc keeps it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _answer(answer: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Columns frames: golden bytes, and any rows."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -44,24 +45,75 @@ def test_the_layout_byte_for_byte() -> None:
     assert body == start + buffers
 
 
+def test_the_compact_layout_byte_for_byte() -> None:
+    rows = [pack_row(name, body, [("k", "v")]) for name, body in (("ab", b"xyz"), ("cd", b"123"))]
+    names = frozenset({"sequence", "body", "message_id", "priority", "headers"})
+    fetched = Fetched(names, 7, 9, [Slice(7, 5, Rows.of(rows))], [], "i", compact=True)
+    meta = (
+        b'{"count":2,"first":7,"next":9,"gaps":[],"incarnation":"i","buffers":{'
+        b'"priority":{"same":1},"headers":{"same":[["k","v"]]},"sequence":[0,16],'
+        b'"message_id":[[16,12],[32,4]],"body":[[40,12],[56,6]]}}'
+    )
+    assert meta in body_of(fetched), "small bodies: whole rows would be mostly waste"
+    rows = [pack_row(name, body * 30, [("k", "v")]) for name, body in (("ab", b"xyz"), ("cd", b"123"))]
+    fetched = replace(fetched, slices=[Slice(7, 5, Rows.of(rows[:1])), Slice(8, 6, Rows.of(rows[1:]))])
+    body = body_of(fetched)
+    meta = (
+        b'{"count":2,"first":7,"next":9,"gaps":[],"incarnation":"i","buffers":{'
+        b'"message_id":{"rows":[0,212],"width":106,"at":2,"size":2},'
+        b'"body":{"rows":[0,212],"width":106,"at":8,"size":90},'
+        b'"priority":{"same":1},"headers":{"same":[["k","v"]]},"sequence":[216,16]}}'
+    )
+    start = b"\x01\x48\0\x02r1\0\x01q" + struct.pack(">I", len(meta)) + meta
+    start += bytes(-len(start) % 8)
+    assert body == start + b"".join(rows) + bytes(4) + struct.pack("<2q", 7, 8)
+
+
 def test_nothing_at_all() -> None:
     decoded = columns(body_of(Fetched(ALL, 1, 5, [], [(1, 4, "absent")], "i")))
     assert decoded.meta["gaps"] == [[1, 4, "absent"]]
     assert all(values == [] for values in decoded.values.values())
 
 
+def test_compact_columns_are_for_those_who_ask() -> None:
+    rows = Rows.of([pack_row("ab", b"xyz" * 30)] * 3)
+    plain = columns(body_of(Fetched(ALL, 1, 4, [Slice(1, 5, rows)], [], "i")))
+    assert not any(isinstance(place, dict) for place in plain.meta["buffers"].values())
+
+
+def test_rows_travel_whole_only_when_most_of_them_is_wanted() -> None:
+    rows = Rows.of([pack_row("ab", b"xyz" * 30)] * 3)
+    for names, whole in (("message_id", False), ("body", True), ("body message_id", True), ("sequence", False)):
+        fetched = Fetched(frozenset(names.split()), 1, 4, [Slice(1, 5, rows)], [], "i", compact=True)
+        places = columns(body_of(fetched)).meta["buffers"]
+        assert any("rows" in place for place in places.values()) == whole, names
+
+
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 messages = st.tuples(texts, st.binary(max_size=20), st.lists(st.tuples(texts, texts), max_size=3))
 
 
-@given(st.lists(st.lists(messages, min_size=1, max_size=5), max_size=4), st.integers(1, 1 << 40))
-def test_any_rows_come_back_as_columns(parts: list[list[tuple[str, bytes, list[tuple[str, str]]]]], first: int) -> None:
+alike = st.builds(
+    lambda bodies, headers: [("id", body, headers) for body in bodies],
+    st.integers(0, 40).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1, max_size=5)),
+    st.lists(st.tuples(texts, texts), max_size=3),
+)
+
+
+@given(
+    st.lists(st.lists(messages, min_size=1, max_size=5) | alike, max_size=4) | alike.map(lambda part: [part, part]),
+    st.integers(1, 1 << 40),
+    st.booleans(),
+)
+def test_any_rows_come_back_as_columns(
+    parts: list[list[tuple[str, bytes, list[tuple[str, str]]]]], first: int, compact: bool
+) -> None:
     slices = []
     at = first
     for index, part in enumerate(parts):
         slices.append(Slice(at, 1000 + index, Rows.of([pack_row(*message) for message in part])))
         at += len(part) + 3
-    decoded = columns(body_of(Fetched(ALL, first, at, slices, [], "i", {first: 3})))
+    decoded = columns(body_of(Fetched(ALL, first, at, slices, [], "i", {first: 3}, compact=compact)))
     every = [message for part in parts for message in part]
     assert decoded.values["message_id"] == [message_id.encode() for message_id, _, _ in every]
     assert decoded.values["body"] == [payload for _, payload, _ in every]
