@@ -169,7 +169,19 @@ def _same_headers(count: int, pairs: list[tuple[bytes, bytes]]) -> list[Buffer]:
 
 def _pairs(block: bytes) -> list[tuple[bytes, bytes]]:
     """Without empty sides; of equal keys the last wins."""
-    return [(key.encode(), value.encode()) for key, value in dict(header_pairs(block, 0)).items()]
+    if not block.isascii():
+        return [(key.encode(), value.encode()) for key, value in dict(header_pairs(block, 0)).items()]
+    # As there, but nothing is decoded to be encoded again: keys of messages make every block another one.
+    found: dict[bytes, bytes] = {}
+    at = 2
+    for _ in range(block[0] << 8 | block[1]):
+        key_end = at + 2 + (block[at] << 8 | block[at + 1])
+        end = key_end + 2 + (block[key_end] << 8 | block[key_end + 1])
+        key, value = block[at + 2 : key_end], block[key_end + 2 : end]
+        if key and value:
+            found[key] = value
+        at = end
+    return list(found.items())
 
 
 _BUILDERS: dict[str, Callable[[Fetched], list[Buffer]]] = {
