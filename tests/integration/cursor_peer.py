@@ -142,9 +142,13 @@ def columns(body: bytes) -> Columns:
         if "same" in place:
             same = place["same"]
             return [same if isinstance(same, int) else {k.encode(): v.encode() for k, v in same}] * count_
-        rows, width, at_, size_ = buffer(place["rows"]), place["width"], place["at"], place["size"]
+        rows, width = buffer(place["rows"]), place["width"]
         assert len(rows) == width * count_
-        return [rows[row + at_ : row + at_ + size_] for row in range(0, width * count_, width)]
+        starts = range(0, width * count_, width)
+        if "pairs" in place:
+            pairs = place["pairs"]
+            return [{key.encode(): rows[row + at : row + at + size] for key, at, size in pairs} for row in starts]
+        return [rows[row + place["at"] : row + place["at"] + place["size"]] for row in starts]
 
     values: dict[str, list[Any]] = {}
     for name, places in meta["buffers"].items():

@@ -162,6 +162,19 @@ class Rows:
         blocks = self._cut("xxs")
         return block if blocks and blocks.count(block) == len(blocks) else None
 
+    def header_places(self) -> tuple[tuple[bytes, int, int], ...] | None:
+        """(key, offset of the value in the row, its size) of each header, when all rows are framed like the first and
+        have the same keys in the same order, with values of the same sizes; None when that is not so, or not known at
+        a glance."""
+        shape = self.shape()
+        if shape is None:
+            return None
+        length, tail = len(self.data) // self.count, shape[2]
+        places = tuple(header_values(self.data, length - tail))
+        values = {column for _, at, size in places for column in range(at, at + size)}
+        framing = [column for column in range(length - tail, length) if column not in values]
+        return places if len(framing) <= _COLUMNS_MAX and self._repeats(framing) else None
+
     def _payload_sizes(self) -> list[int]:
         """Where each row says how large its payload is."""
         data = self.data
@@ -238,6 +251,16 @@ class RowView:
     @property
     def headers(self) -> dict[str, str]:
         return dict(header_pairs(self.row, self.headers_at))
+
+
+def header_values(data: bytes, offset: int) -> Iterator[tuple[bytes, int, int]]:
+    """(key, where its value stands, the value's size) of each header in the sound block at `offset`."""
+    at = offset + 2
+    for _ in range(data[offset] << 8 | data[offset + 1]):
+        key_end = at + 2 + (data[at] << 8 | data[at + 1])
+        size = data[key_end] << 8 | data[key_end + 1]
+        yield data[at + 2 : key_end], key_end + 2, size
+        at = key_end + 2 + size
 
 
 def header_pairs(data: bytes, offset: int) -> list[tuple[str, str]]:

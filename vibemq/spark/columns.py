@@ -11,6 +11,7 @@ Source: docs/spec/cursor.md, "Columns" and "Compact columns".
 import json
 import struct
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -70,47 +71,46 @@ class Block:
 
         place = self._place(name)
         if isinstance(place, dict):
-            offsets, data = self._cut(**place)
-        else:
-            offsets, data = map(self._buffer, place)
-        return pa.Array.from_buffers(pa.binary(), self.count, [None, offsets, data])
+            return self._cut(**place)
+        return pa.Array.from_buffers(pa.binary(), self.count, [None, *map(self._buffer, place)])
 
-    def _cut(self, rows: list[int], width: int, at: int, size: int) -> "tuple[pa.Buffer, pa.Buffer]":
-        """Offsets and bytes of what stands at the same place of every row."""
+    def _cut(self, rows: list[int], width: int, at: int, size: int) -> "pa.Array":
+        """What stands at the same place of every row."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         whole = pa.Array.from_buffers(pa.binary(width), self.count, [None, self._buffer(rows)])
-        return _even_offsets(size, self.count), pc.binary_slice(whole, at, at + size).buffers()[1]
-
-    @property
-    def same_headers(self) -> dict[str, str] | None:
-        """What every row has, when the broker says that all have the same."""
-        place = self._place("headers")
-        return dict(place["same"]) if isinstance(place, dict) else None
-
-    def headers(self) -> "pa.Array":
-        import pyarrow as pa
-
-        kind = pa.map_(pa.string(), pa.binary())
-        offsets, keys, values = self._same_entries() if self.same_headers is not None else self._entries()
-        entries = pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
-        return pa.Array.from_buffers(kind, self.count, [None, offsets], children=[entries])
+        data = pc.binary_slice(whole, at, at + size).buffers()[1]
+        return pa.Array.from_buffers(pa.binary(), self.count, [None, _even_offsets(size, self.count), data])
 
     def header(self, name: str) -> "pa.Array":
         """The value of one header in each row, or null. Of equal keys the last wins, as everywhere in this protocol."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self.same_headers is not None:
-            return pa.repeat(pa.scalar(self.same_headers.get(name), pa.string()), self.count)
-        return pc.map_lookup(self.headers(), pa.scalar(name), "last").cast(pa.string())
+        place = self._place("headers")
+        if not isinstance(place, dict):
+            return pc.map_lookup(self.headers(), pa.scalar(name), "last").cast(pa.string())
+        if "pairs" in place:
+            for key, at, size in place["pairs"]:
+                if key == name:
+                    return text(self._cut(place["rows"], place["width"], at, size))
+        return pa.repeat(pa.scalar(dict(place.get("same", ())).get(name), pa.string()), self.count)
 
-    def _entries(self) -> "tuple[pa.Buffer, pa.Array, pa.Array]":
+    def headers(self) -> "pa.Array":
+        import pyarrow as pa
+
+        kind = pa.map_(pa.string(), pa.binary())
+        place = self._place("headers")
+        offsets, keys, values = self._compact_entries(place) if isinstance(place, dict) else self._entries(place)
+        entries = pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
+        return pa.Array.from_buffers(kind, self.count, [None, offsets], children=[entries])
+
+    def _entries(self, places: list[list[int]]) -> "tuple[pa.Buffer, pa.Array, pa.Array]":
         """Offsets of the rows' pairs, keys, values."""
         import pyarrow as pa
 
-        offsets, key_offsets, keys, value_offsets, values = map(self._buffer, self._place("headers"))
+        offsets, key_offsets, keys, value_offsets, values = map(self._buffer, places)
         count = key_offsets.size // 4 - 1
         return (
             offsets,
@@ -118,13 +118,18 @@ class Block:
             pa.Array.from_buffers(pa.binary(), count, [None, value_offsets, values]),
         )
 
-    def _same_entries(self) -> "tuple[pa.Buffer, pa.Array, pa.Array]":
+    def _compact_entries(self, place: dict[str, Any]) -> "tuple[pa.Buffer, pa.Array, pa.Array]":
+        """The same, of rows that have the same keys."""
         import pyarrow as pa
 
-        pairs = self.same_headers or {}
-        keys = _over_and_over(list(pairs), pa.string(), self.count)
-        values = _over_and_over([value.encode() for value in pairs.values()], pa.binary(), self.count)
-        return _even_offsets(len(pairs), self.count), keys, values
+        if "pairs" in place:
+            keys = [key for key, _, _ in place["pairs"]]
+            cut = [self._cut(place["rows"], place["width"], at, size) for _, at, size in place["pairs"]]
+            values = _by_row(cut, self.count)
+        else:
+            keys = [key for key, _ in place["same"]]
+            values = _over_and_over([value.encode() for _, value in place["same"]], pa.binary(), self.count)
+        return _even_offsets(len(keys), self.count), _over_and_over(keys, pa.string(), self.count), values
 
     def _place(self, name: str) -> Any:
         """Where a column is: [offset, size], or a list of such pairs, or how to have it without."""
@@ -153,9 +158,35 @@ def _over_and_over(values: list[Any], kind: "pa.DataType", count: int) -> "pa.Ar
 
     if len(values) == 1:  # As for most messages.
         return pa.repeat(pa.scalar(values[0], kind), count)
-    indices = struct.pack(f"<{len(values)}i", *range(len(values))) * count
-    places = pa.Array.from_buffers(pa.int32(), len(values) * count, [None, pa.py_buffer(indices)])
-    return pa.array(values, kind).take(places)
+    return pa.array(values, kind).take(_indices(list(range(len(values))) * count))
+
+
+def _by_row(columns: "list[pa.Array]", count: int) -> "pa.Array":
+    """The first value of each column, then the second of each, and so on."""
+    import pyarrow as pa
+
+    if len(columns) == 1:
+        return columns[0]
+    each = (range(row, len(columns) * count, count) for row in range(count))
+    return pa.concat_arrays(columns).take(_indices(list(chain.from_iterable(each))))
+
+
+def _indices(numbers: list[int]) -> "pa.Array":
+    import pyarrow as pa
+
+    # Twice as fast as `pa.array`.
+    packed = pa.py_buffer(struct.pack(f"<{len(numbers)}i", *numbers))
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, packed])
+
+
+def text(column: "pa.Array") -> "pa.Array":
+    """A column of bytes as text. Publishers may send what is no UTF-8."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode(errors="replace") for value in column.to_pylist()], pa.string())
 
 
 def wire_columns(names: Iterable[str]) -> list[str]:
@@ -202,15 +233,6 @@ def _header(name: str) -> _Maker:
     return lambda block, _, pa: block.header(name)
 
 
-def _ids(block: Block, _: str, pa: Any) -> Any:
-    ids = block.blobs("message_id")
-    try:
-        return ids.cast(pa.string())
-    except pa.ArrowInvalid:
-        # Publishers may send what is no UTF-8.
-        return pa.array([value.decode(errors="replace") for value in ids.to_pylist()], pa.string())
-
-
 def _instants(name: str) -> _Maker:
     """0 is never."""
 
@@ -228,7 +250,7 @@ def _microseconds(milliseconds: Any, pa: Any) -> Any:
 _MAKERS: dict[str, _Maker] = {
     "queue": _queue,
     "seq": lambda block, _, pa: block.array("sequence", pa.int64()),
-    "message_id": _ids,
+    "message_id": lambda block, _, pa: text(block.blobs("message_id")),
     "body": lambda block, _, pa: block.blobs("body"),
     "enqueued_at": _enqueued_at,
     "priority": lambda block, _, pa: block.array("priority", pa.int8()),

@@ -127,6 +127,20 @@ def test_compact_columns(pairs: list[list[str]], key: str | None, content_type: 
     assert [row["headers"] for row in made] == [[(name, value.encode()) for name, value in pairs]] * 2
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_headers_that_are_cut_out_of_the_rows(count: int) -> None:
+    rows = [b"..k1...t1.", b"..k2...t2."]
+    pairs = [["key", 2, 2], ["content-type", 7, 2]][:count]
+    made = batch_of(
+        columns_body(2, {"headers": {"rows": b"".join(rows), "width": 10, "pairs": pairs}}),
+        schema_of(columns="headers,key,content_type"),
+    ).to_pylist()
+    types = ["t1", "t2"] if count == 2 else [None, None]
+    assert [(row["key"], row["content_type"]) for row in made] == list(zip(["k1", "k2"], types, strict=True))
+    wanted = [[("key", b"k1"), ("content-type", b"t1")], [("key", b"k2"), ("content-type", b"t2")]]
+    assert [row["headers"] for row in made] == [row[:count] for row in wanted]
+
+
 def test_ids_that_are_no_text_are_told_as_text() -> None:
     rows = [b"\xffbody", b"abody"]
     made = batch_of(columns_body(2, {"message_id": strided(0, *rows, size=1)}), schema_of(columns="message_id"))

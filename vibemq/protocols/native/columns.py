@@ -15,7 +15,7 @@ import orjson
 
 from vibemq.errors import LocalProtocolError
 from vibemq.model.effects import Fetched
-from vibemq.model.rows import header_pairs
+from vibemq.model.rows import header_pairs, header_values
 from vibemq.protocols.native.compact import NORMAL_PRIORITY, Buffer, Place, compact_places
 from vibemq.protocols.native.compression import Compression
 from vibemq.protocols.native.frames import HEADER
@@ -172,15 +172,7 @@ def _pairs(block: bytes) -> list[tuple[bytes, bytes]]:
     if not block.isascii():
         return [(key.encode(), value.encode()) for key, value in dict(header_pairs(block, 0)).items()]
     # As there, but nothing is decoded to be encoded again: keys of messages make every block another one.
-    found: dict[bytes, bytes] = {}
-    at = 2
-    for _ in range(block[0] << 8 | block[1]):
-        key_end = at + 2 + (block[at] << 8 | block[at + 1])
-        end = key_end + 2 + (block[key_end] << 8 | block[key_end + 1])
-        key, value = block[at + 2 : key_end], block[key_end + 2 : end]
-        if key and value:
-            found[key] = value
-        at = end
+    found = {key: block[at : at + size] for key, at, size in header_values(block, 0) if key and size}
     return list(found.items())
 
 

@@ -75,6 +75,41 @@ def test_nothing_at_all() -> None:
     assert all(values == [] for values in decoded.values.values())
 
 
+@pytest.mark.parametrize(
+    ("headers", "whole"),
+    [
+        ([("key", "k%d")], True),
+        ([("key", "k%d"), ("t", "const")], True),
+        ([("t", "const"), ("é", "ü%d")], True),
+        ([("key", "k%d"), ("key", "again")], False),
+        ([("key", "k%d"), ("empty", "")], False),
+        ([("key", "k%d"), ("long", "x" * 300)], True),
+        ([("a" * 130, "k%d")], False),
+    ],
+)
+def test_headers_at_the_same_place_of_every_row_are_cut_out_of_it(headers: list[tuple[str, str]], whole: bool) -> None:
+    rows = []
+    for number in range(10, 13):
+        pairs = [(key, value.replace("%d", str(number))) for key, value in headers]
+        rows.append(pack_row(f"m{number}", b"body" * 90, pairs))
+    slices = [Slice(1, 5, Rows.of(rows[:2])), Slice(3, 5, Rows.of(rows[2:]))]
+    got = columns(body_of(Fetched(ALL, 1, 4, slices, [], "i", compact=True)))
+    assert isinstance(got.meta["buffers"]["headers"], dict) == whole
+    plain = columns(body_of(Fetched(ALL, 1, 4, slices, [], "i")))
+    assert got.values == plain.values
+    assert "headers" in got.values
+
+
+def test_headers_of_another_order_or_size_are_not_cut_out() -> None:
+    one, other = (
+        pack_row("m1", b"body" * 90, [("a", "1"), ("b", "2")]),
+        pack_row("m2", b"body" * 90, [("b", "1"), ("a", "2")]),
+    )
+    for slices in ([Slice(1, 5, Rows.of([one, other]))], [Slice(1, 5, Rows.of([one])), Slice(2, 5, Rows.of([other]))]):
+        got = columns(body_of(Fetched(ALL, 1, 3, slices, [], "i", compact=True)))
+        assert got.values["headers"] == [{b"a": b"1", b"b": b"2"}, {b"b": b"1", b"a": b"2"}]
+
+
 def test_compact_columns_are_for_those_who_ask() -> None:
     rows = Rows.of([pack_row("ab", b"xyz" * 30)] * 3)
     plain = columns(body_of(Fetched(ALL, 1, 4, [Slice(1, 5, rows)], [], "i")))
