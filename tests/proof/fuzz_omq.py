@@ -119,15 +119,15 @@ class Script(SessionScript):
         )
         super().__init__(session, NOW)
         self.reader = FrameReader()
-        self.told = b""
+        self.told = bytearray()
         if flags & 2:
             self.hear(ACCEPTED + b"(Connect 1 alice:secret)")
 
     def read(self) -> None:
         """What the peer gets is its handshake's answer and frames."""
-        before, self.told = self.told, self.told + self.session.data_to_send()
-        fresh = self.told[max(len(before), len(ACCEPTED)) :]
-        self.reader.receive_data(fresh)
+        told = self.session.data_to_send()
+        self.reader.receive_data(told[max(len(ACCEPTED) - len(self.told), 0) :])
+        self.told += told
         self.kinds.update(type(frame).__name__ for frame in self.reader.frames())
 
     def ask(self, request: Request) -> None:

@@ -45,4 +45,5 @@ def error_text(error: VibeMQError, topic: str = "") -> str:
 
 
 def one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text[:_TEXT_CHARACTERS_MAX])
+    text = text[:_TEXT_CHARACTERS_MAX]
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
