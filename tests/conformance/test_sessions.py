@@ -3,9 +3,9 @@
 import pytest
 
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.extensions import publish_many
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.extensions import publish_many
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.frames import ACCEPTED
 from vibemq.testing import session_conformance as suite

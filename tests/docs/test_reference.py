@@ -19,7 +19,7 @@ from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.omq.settings import OmqSettings
-from vibemq.server.prometheus import HISTOGRAMS, METRICS
+from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
 from vibemq.settings import load
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.memory.settings import MemorySettings

@@ -26,7 +26,7 @@ from vibemq.errors import (
     VibeMQError,
 )
 from vibemq.model.stored import Slice
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
 from vibemq.server.passwords import hash_password
 

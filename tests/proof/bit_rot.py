@@ -27,7 +27,7 @@ from tests.proof.rot_journal import Counts, Rot, RottenJournal, cuts, flips, zer
 from tests.proof.rot_store import Sown, sow
 from tests.proof.rot_values import RottenValues, ValueRot, value_flips, value_losses
 from tests.proof.sim_disk import FIRST
-from vibemq.storage.kv import load_state
+from vibemq.storage.kvstore.store import load_state
 from vibemq.testing.memory_kv import MemoryKV
 
 SECTOR, PAGE = 512, 4096

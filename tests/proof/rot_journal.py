@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
-from vibemq.storage.lmdb.journal import Journal, Position
-from vibemq.storage.lmdb.recovery import RecoveryReport
-from vibemq.storage.lmdb.segment import HEADER, MARK, JournalRecord, SegmentReader, serial_of
+from vibemq.storage.lmdb.journal.journal import Journal, Position
+from vibemq.storage.lmdb.journal.recovery import RecoveryReport
+from vibemq.storage.lmdb.journal.segment import HEADER, MARK, JournalRecord, SegmentReader, serial_of
 from vibemq.testing.sim_disk import SimDisk
 
 FOLDER = "/journal"

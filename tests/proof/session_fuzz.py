@@ -30,14 +30,14 @@ from tests.proof.wire import Wire
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
 from vibemq.model.commands import CloseSession, DeleteQueue, SetFlow
 from vibemq.model.records import Record
-from vibemq.protocols.native import extensions as ext
-from vibemq.protocols.native.compression import Inflater
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, decode_body, encode_body
+from vibemq.protocols.native.codec import extensions as ext
+from vibemq.protocols.native.codec.compression import Inflater
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
-from vibemq.server.listener import entrance_of
+from vibemq.server.net.listener import entrance_of
 from vibemq.server.passwords import _derive
-from vibemq.storage.encoding import decode_batch, encode_batch
+from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 
 CLIENTS = 5
 STEPS = 60

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.engine.backoff import DELAY_MS_MAX, retry_delay_ms
-from vibemq.engine.held import Held
-from vibemq.engine.later import Later
-from vibemq.engine.ready import Ready
-from vibemq.engine.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Sizes
+from vibemq.engine.queue.delayed import Later
+from vibemq.engine.queue.ready import Ready
+from vibemq.engine.queue.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Sizes
+from vibemq.engine.queue.unacked import Held
 from vibemq.model.runs import RunSet, run_count
 
 small = st.integers(1, 40)

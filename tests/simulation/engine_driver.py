@@ -27,8 +27,8 @@ from vibemq.model.records import MessageExtra, MessagesAdded, Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredGroup, StoredState
-from vibemq.storage.dead import DeadTable
-from vibemq.storage.state import apply, in_group, restart_transient
+from vibemq.storage.kvstore.dead_letter_facts import DeadTable
+from vibemq.storage.state.reducer import apply, in_group, restart_transient
 
 
 def rows_of(number: int, size: int = 10) -> Rows:

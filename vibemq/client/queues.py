@@ -18,7 +18,7 @@ from vibemq.model.options import (
     options_to_dict,
     spelled_out,
 )
-from vibemq.protocols.native.wire import CommandType
+from vibemq.protocols.native.codec.wire import CommandType
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,11 @@
 """Hand out what is ready to those who have room: fair, stable, in contiguous stretches."""
 
-from vibemq.engine.consumer import Consumer
-from vibemq.engine.group import Group
-from vibemq.engine.held import NEVER
-from vibemq.engine.queue import Queue
+from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import State
-from vibemq.engine.turn import Turn
+from vibemq.engine.step import Turn
 from vibemq.model.effects import Deliver
 from vibemq.model.runs import Run, run_count
 

@@ -13,17 +13,28 @@ with `committed` or `failed`.
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from vibemq.engine import cursors, dead, groups, info, publish, queues, settle, subscribe, timers, transactions, undo
-from vibemq.engine.adding import show
+from vibemq.engine import rollback, views
 from vibemq.engine.dispatch import dispatch
-from vibemq.engine.expiry import expire
-from vibemq.engine.fanout import remove_consumer
-from vibemq.engine.group import END
-from vibemq.engine.readers import Readers
-from vibemq.engine.restore import restore
+from vibemq.engine.handlers import (
+    cursors,
+    dead_letters,
+    groups,
+    publish,
+    queues,
+    settle,
+    subscribe,
+    timers,
+    transactions,
+)
+from vibemq.engine.handlers.append import show
+from vibemq.engine.handlers.expiry import expire
+from vibemq.engine.handlers.fan_out import remove_consumer
+from vibemq.engine.queue.group import END
+from vibemq.engine.range_views import Readers
+from vibemq.engine.recovery import restore
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import Open, State, Totals
-from vibemq.engine.turn import Turn, Wait
+from vibemq.engine.step import Turn, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueInfo, Reply, Subscribed
@@ -95,7 +106,7 @@ class Engine:
         state.totals.failed_outcomes += 1
         outcome = state.open.pop(ticket)
         for added in outcome.added:
-            undo.vanish(turn, state, added)
+            rollback.vanish(turn, state, added)
         for queue, taken in outcome.moved:
             transactions.put_back(queue, taken)
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
@@ -105,7 +116,7 @@ class Engine:
         for wait in outcome.waits:
             self._fail_wait(turn, wait, ticket, holes, error)
         turn.close()
-        state.owed += undo.owed_of(state, outcome.records, holes) + turn.records
+        state.owed += rollback.owed_of(state, outcome.records, holes) + turn.records
         self._carry(turn)
         return Outcome(effects=turn.effects)
 
@@ -127,16 +138,16 @@ class Engine:
 
     def queue_info(self, name: str) -> QueueInfo | None:
         queue = self._state.queues.get(name)
-        return None if queue is None else info.queue_info(queue)
+        return None if queue is None else views.queue_info(queue)
 
     def queue_infos(self) -> list[QueueInfo]:
         """By name."""
-        return [info.queue_info(queue) for _, queue in sorted(self._state.queues.items())]
+        return [views.queue_info(queue) for _, queue in sorted(self._state.queues.items())]
 
     def waiting_runs(self, queue: str, limit: int) -> list[Run]:
         """Up to `limit` waiting messages in the order of hand-out, delayed ones last; [] for a missing queue."""
         found = self._state.queues.get(queue)
-        return [] if found is None else info.waiting_runs(found, limit)
+        return [] if found is None else views.waiting_runs(found, limit)
 
     @property
     def readers(self) -> Readers:
@@ -167,7 +178,7 @@ class Engine:
 
     def violations(self) -> list[str]:
         """Where published = settled + ready + in flight + delayed + dead + expired + dropped does not hold."""
-        return [line for queue in self._state.queues.values() for line in info.violations(queue)]
+        return [line for queue in self._state.queues.values() for line in views.violations(queue)]
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -233,7 +244,7 @@ class Engine:
         if not wait.tickets:
             turn.effects.append(Reply(wait.session, wait.token, wait.result))
 
-    def _fail_wait(self, turn: Turn, wait: Wait, ticket: int, holes: undo.Holes, error: VibeMQError) -> None:
+    def _fail_wait(self, turn: Turn, wait: Wait, ticket: int, holes: rollback.Holes, error: VibeMQError) -> None:
         """Rows whose original vanished are refused like it; the others may still be waited for."""
         name = wait.result.queue
         queue = self._state.queues.get(name) or self._state.stages.get(name)
@@ -279,11 +290,11 @@ def _refuse(turn: Turn, command: "ask.Command", error: VibeMQError) -> None:
 
 def _describe(state: State, turn: Turn, command: ask.DescribeQueue) -> None:
     queue = state.queues.get(command.queue)
-    turn.answer(command, None if queue is None else info.queue_info(queue))
+    turn.answer(command, None if queue is None else views.queue_info(queue))
 
 
 def _list(state: State, turn: Turn, command: ask.ListQueues) -> None:
-    turn.answer(command, [info.queue_info(queue) for _, queue in sorted(state.queues.items())])
+    turn.answer(command, [views.queue_info(queue) for _, queue in sorted(state.queues.items())])
 
 
 def _set_pressure(state: State, turn: Turn, command: ask.SetPressure) -> None:
@@ -318,7 +329,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ask.DecideTransaction: transactions.decide,
     ask.MoveStaged: transactions.move,
     ask.DropStages: transactions.drop,
-    ask.ReplayDead: dead.replay_dead,
-    ask.PurgeDead: dead.purge_dead,
+    ask.ReplayDead: dead_letters.replay_dead,
+    ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,
 }

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappush
 
-from vibemq.engine.consumer import Consumer, SessionState
-from vibemq.engine.group import END
-from vibemq.engine.queue import Added, Queue
+from vibemq.engine.queue.consumer import Consumer, SessionState
+from vibemq.engine.queue.group import END
+from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.turn import Turn, Wait
+from vibemq.engine.step import Turn, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published

@@ -280,7 +280,7 @@ class Stage:
     stage: str
     chunk: int
     rows: Rows
-    """One row, whose payload is the bundle (see `vibemq.model.bundle`)."""
+    """One row, whose payload is the bundle (see `vibemq.model.staged_batch`)."""
 
 
 @dataclass(slots=True)

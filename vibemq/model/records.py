@@ -1,7 +1,8 @@
 """Facts that storage keeps. One batch of records is applied whole or not at all.
 
-The engine makes them; storage applies them in order to a `StoredState` (see `vibemq.storage.state`) and keeps the
-rows. Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
+The engine makes them; storage applies them in order to a `StoredState` (see
+`vibemq.storage.state.reducer`) and keeps the rows.
+Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
 """
 
 from dataclasses import dataclass

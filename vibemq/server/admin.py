@@ -12,8 +12,8 @@ from vibemq.model.commands import PurgeDead
 from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter
 from vibemq.server.clock import Clock
+from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.inner import InnerSession
 from vibemq.server.letters import (
     LetterFilter,
     letter_json,
@@ -24,8 +24,8 @@ from vibemq.server.letters import (
     replay,
     text_of,
 )
-from vibemq.server.reading import read_piece
-from vibemq.server.store import Store
+from vibemq.server.net.local_session import InnerSession
+from vibemq.server.net.row_reader import read_piece
 
 SCAN_MAX = 10_000
 """Dead letters looked at for one request; a filter that fits few returns early with `next`."""

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from vibemq.engine.transactions import stage_name
+from vibemq.engine.handlers.transactions import stage_name
 from vibemq.errors import UnknownCommand
 from vibemq.protocols.session import Ask, Principal
 from vibemq.server.arguments import Arguments, number, text, text_or_none, texts

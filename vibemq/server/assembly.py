@@ -14,29 +14,29 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
+from vibemq.operations.long_polls import Waiters
 from vibemq.server.admin import Admin
 from vibemq.server.asks import AskDesk
 from vibemq.server.authority import Authority
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
-from vibemq.server.committer import Committer
+from vibemq.server.commit.committer import Committer
+from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.cursors import Cursors
 from vibemq.server.declared import declare
-from vibemq.server.errands import Errands
 from vibemq.server.fetching import Fetching
-from vibemq.server.health import Condition
-from vibemq.server.inner import INNER_SESSION, InnerSession
-from vibemq.server.keeper import Keeper
-from vibemq.server.lanes import Switchboard
-from vibemq.server.metrics import Metrics
-from vibemq.server.roster import Roster
+from vibemq.server.monitoring.health import Condition
+from vibemq.server.monitoring.housekeeping import Keeper
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.background_tasks import Errands
+from vibemq.server.net.connections import Roster
+from vibemq.server.net.local_session import INNER_SESSION, InnerSession
+from vibemq.server.net.timers import Ticker
 from vibemq.server.shell import Shell
-from vibemq.server.store import Store
-from vibemq.server.ticker import Ticker
 from vibemq.server.transactions import Transactions
-from vibemq.server.turn import Turn
-from vibemq.server.waiters import Waiters
 from vibemq.storage.interface import Plugin
 
 Reports = Mapping[str, Callable[[], Awaitable[Any]]]

@@ -19,13 +19,13 @@ from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.errors import StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
-from vibemq.server.health import Condition
-from vibemq.server.listener import Listening, entrance_of, listen
-from vibemq.server.metrics import Metrics
-from vibemq.server.reporting import make_report, operator_reports
-from vibemq.server.stopping import drain
-from vibemq.server.store import Store
-from vibemq.server.web_server import WebServer
+from vibemq.server.commit.storage_threads import Store
+from vibemq.server.monitoring.health import Condition
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.monitoring.reporting import make_report, operator_reports
+from vibemq.server.net.listener import Listening, entrance_of, listen
+from vibemq.server.shutdown import drain
+from vibemq.web.server import WebServer
 
 log = logging.getLogger("vibemq.broker")
 

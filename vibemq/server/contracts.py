@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from vibemq.engine.readers import Readers
+from vibemq.engine.range_views import Readers
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
 from vibemq.model.effects import Outcome, QueueInfo

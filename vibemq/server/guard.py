@@ -7,8 +7,8 @@ from vibemq.errors import NotAuthenticated, NotAuthorized, RateLimited, VibeMQEr
 from vibemq.model.commands import Command, Extend, Publish, SetCapacity, Settle, Unsubscribe
 from vibemq.protocols.session import Principal
 from vibemq.server.authority import ACTIONS, Action, Authority
-from vibemq.server.metrics import Metrics
-from vibemq.server.ratelimit import TokenBucket
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.limits import TokenBucket
 
 NOT_LIMITED: frozenset[type] = frozenset((Settle, Extend, SetCapacity, Unsubscribe))
 """What makes room is never refused for want of room."""

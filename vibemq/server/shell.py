@@ -15,19 +15,19 @@ from vibemq.model.effects import Reply
 from vibemq.protocols.session import Admin, Ask, Authenticate, Principal
 from vibemq.server.authority import Action, Authority
 from vibemq.server.clock import Clock
-from vibemq.server.committer import Committer
+from vibemq.server.commit.committer import Committer
+from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.errands import Errands
-from vibemq.server.lanes import Switchboard
-from vibemq.server.metrics import Metrics
-from vibemq.server.ratelimit import FailureBackoff
-from vibemq.server.roster import Roster
-from vibemq.server.store import Store
-from vibemq.server.ticker import Ticker
-from vibemq.server.turn import Turn
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.background_tasks import Errands
+from vibemq.server.net.connections import Roster
+from vibemq.server.net.limits import FailureBackoff
+from vibemq.server.net.timers import Ticker
 
 if TYPE_CHECKING:
-    from vibemq.server.connection import Connection
+    from vibemq.server.net.connection import Connection
 
 log = logging.getLogger("vibemq.shell")
 

@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 
 from vibemq.errors import StorageDamaged, StorageFull
-from vibemq.model.bundle import unpack_bundle
 from vibemq.model.commands import DecideTransaction, DropStages, MoveStaged
 from vibemq.model.effects import Decided
+from vibemq.model.staged_batch import unpack_bundle
+from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.inner import InnerSession
-from vibemq.server.store import Store
+from vibemq.server.net.local_session import InnerSession
 
 log = logging.getLogger("vibemq.transactions")
 

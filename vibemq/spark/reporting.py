@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vibemq.spark.client import Client
-from vibemq.spark.cursors import JOINS_SUSPICIOUS
-from vibemq.spark.offsets import Position, dump
+from vibemq.spark.connection.client import Client
+from vibemq.spark.read.cursors import JOINS_SUSPICIOUS
+from vibemq.spark.read.offsets import Position, dump
 
 
 @dataclass(frozen=True)

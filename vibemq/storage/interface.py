@@ -1,7 +1,7 @@
 """The contract of every storage provider, and what a provider folder exports.
 
-storage/state.py       `apply(state, record)`: the pure reducer; every provider and the checkpointer use it
-storage/encoding.py    records, state values and blocks as bytes, each with its CRC32C
+storage/state/reducer.py       `apply(state, record)`: the pure reducer; every provider and the checkpointer use it
+storage/kvstore/encoding.py    records, state values and blocks as bytes, each with its CRC32C
 storage/<provider>/    PLUGIN = Plugin(...)
 """
 

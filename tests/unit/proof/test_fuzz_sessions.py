@@ -6,7 +6,7 @@ import pytest
 
 from tests.proof import session_fuzz
 from tests.proof.contract import Budget, Result
-from vibemq.protocols.native.intake import Intake
+from vibemq.protocols.native.frame_parser import Intake
 from vibemq.protocols.native.session import NativeSession
 from vibemq.protocols.session import Principal
 from vibemq.server.guard import Guard

@@ -8,7 +8,7 @@ from vibemq.model.rows import Rows
 from vibemq.protocols.session import Principal
 from vibemq.server.authority import ANONYMOUS, Authority
 from vibemq.server.guard import Guard
-from vibemq.server.metrics import Metrics
+from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.passwords import hash_password
 
 USER = User(

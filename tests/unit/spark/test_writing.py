@@ -30,13 +30,13 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.unit.spark.hand import Query, copied, options_of, read
-from vibemq.spark.bulk import Bulk
-from vibemq.spark.columns import arrow_schema
 from vibemq.spark.errors import Refused, SourceError, Unreachable
 from vibemq.spark.options import parse
-from vibemq.spark.publishing import Window
-from vibemq.spark.rows import Row
+from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.source import DefaultSource
+from vibemq.spark.write.bulk import Bulk
+from vibemq.spark.write.publishing import Window
+from vibemq.spark.write.rows import Row
 
 pytestmark = pytest.mark.slow
 Rows = list[dict[str, Any]]

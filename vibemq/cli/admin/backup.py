@@ -15,7 +15,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ti
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
-from vibemq.storage.lock import DirectoryLock
+from vibemq.storage.local.lock import DirectoryLock
 
 BACKUP_TIMEOUT = 3600.0
 

@@ -13,16 +13,17 @@ from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.protocols.native import extensions, handshake
+from vibemq.protocols.native import handshake
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
+from vibemq.protocols.native.frame_parser import Intake
 from vibemq.protocols.native.handshake import ConnectAsked
-from vibemq.protocols.native.intake import Intake
 from vibemq.protocols.native.replies import ask_plain
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.native.state import Pending, State
 from vibemq.protocols.native.subscriptions import Subscription
-from vibemq.protocols.native.wire import CommandType, encode_body
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 _TOO_LARGE = "too large for this protocol"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from vibemq.errors import InvalidMessage, LimitError
-from vibemq.protocols.native.wire import str16
+from vibemq.protocols.native.codec.wire import str16
 
 _ENDED_MAX = 1024
 _WAIT_FIRST_MS = 1_000

@@ -11,11 +11,11 @@ from typing import Any
 from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, UnknownCommand, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.stored import Slice
-from vibemq.protocols.omq import connecting
+from vibemq.protocols.omq import handshake
 from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, Subscribe, Unsubscribe, parse_command
-from vibemq.protocols.omq.connecting import ConnectAsked
 from vibemq.protocols.omq.errors import Refusal, error_text
 from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
+from vibemq.protocols.omq.handshake import ConnectAsked
 from vibemq.protocols.omq.scalars import second_of
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader
@@ -68,7 +68,7 @@ class OmqSession:
         missing = HANDSHAKE.size - len(self._version)
         self._version += data[:missing]
         if len(self._version) == HANDSHAKE.size:
-            self._shaken = connecting.shake_hands(self._state, self._version)
+            self._shaken = handshake.shake_hands(self._state, self._version)
             if self._shaken:
                 self._reader.receive_data(data[missing:])
 
@@ -125,7 +125,7 @@ class OmqSession:
         if isinstance(command, Connect):
             if state.principal is not None:
                 raise Refusal("already connected", "a connection has one client")
-            connecting.connect(state, command)
+            handshake.connect(state, command)
             self._authenticating = not state.failed
         elif state.principal is None:
             state.fail(NotAuthenticated("Connect comes first"))
@@ -164,7 +164,7 @@ class OmqSession:
     def refused(self, token: Any, error: VibeMQError) -> None:
         state = self._state
         if isinstance(token, ConnectAsked):
-            if not connecting.refused(state, token, error):
+            if not handshake.refused(state, token, error):
                 self._resume()
         elif token is not None:
             self._subscriptions.answered(token, error)

@@ -5,11 +5,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from vibemq.storage.audit import audit
 from vibemq.storage.interface import Problem
-from vibemq.storage.lock import DirectoryLock
+from vibemq.storage.kvstore.audit import audit
+from vibemq.storage.kvstore.integrity import TalliedKV
+from vibemq.storage.kvstore.salvage import drop_missing, salvage
+from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
 from vibemq.storage.migrate import create_tables
-from vibemq.storage.salvage import drop_missing, salvage
 from vibemq.storage.sqlite.connection import (
     DATABASE,
     REFUSALS,
@@ -21,8 +23,6 @@ from vibemq.storage.sqlite.connection import (
     translated,
 )
 from vibemq.storage.sqlite.settings import SqliteSettings
-from vibemq.storage.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
-from vibemq.storage.tally import TalliedKV
 
 
 def check(connection: sqlite3.Connection, where: str) -> Iterator[Problem]:

@@ -23,15 +23,17 @@ from pathlib import Path
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
 from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
-from vibemq.storage.at_hand import BlocksAtHand
-from vibemq.storage.ballast import Ballast
-from vibemq.storage.blocks import limit, merge_blocks, store_blocks
-from vibemq.storage.dirty import Dirty
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kv import load_state, write_dirty
-from vibemq.storage.lock import DirectoryLock, refuse_remote
+from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
+from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, select
+from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
+from vibemq.storage.kvstore.require_alive import all_alive
+from vibemq.storage.kvstore.store import load_state, write_dirty
+from vibemq.storage.local.ballast import Ballast
+from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.store_file import check_store, fsync_folder
 from vibemq.storage.migrate import create_store
-from vibemq.storage.presence import all_alive
 from vibemq.storage.sqlite.check import check
 from vibemq.storage.sqlite.connection import (
     DATABASE,
@@ -46,11 +48,9 @@ from vibemq.storage.sqlite.connection import (
 )
 from vibemq.storage.sqlite.copying import back_up
 from vibemq.storage.sqlite.settings import SqliteSettings
-from vibemq.storage.state import apply, is_transient, persistent, restart_transient
-from vibemq.storage.store_file import check_store, fsync_folder
-from vibemq.storage.stored_dead import StoredDead, assemble, select
-from vibemq.storage.tally import TalliedKV, load_sound_state
-from vibemq.storage.volatile import VolatileRows
+from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
+from vibemq.storage.state.transient_rows import VolatileRows
 
 logger = logging.getLogger(__name__)
 

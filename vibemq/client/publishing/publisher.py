@@ -1,0 +1,203 @@
+"""Publishing: one message, many, or a stream; all of it pipelined, within bounds.
+
+Resending. What a lost connection had not confirmed is sent again on the next. The broker may have accepted the first
+copy, so a message that must not be doubled needs a dedup id *in its first copy*. `publish` gives it one of its own
+(`safe_retry`). In bulk that takes a quarter to a third of the throughput (measured at 1 KiB: 73k to 56k messages a
+second on a strong queue, 92k to 62k on a transient one), and the broker remembers every id for the queue's dedup
+window. So `publish_many` and `Publisher` do it on request (`dedup=True`); without it they are at-least-once.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from anyio.lowlevel import checkpoint
+
+from vibemq.client.link import Link
+from vibemq.client.publishing.outbox import PublishBatch
+from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of
+from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
+from vibemq.errors import VibeMQError
+from vibemq.model.options import check_queue_name
+
+TURN_MESSAGES = 512
+"""Messages that a `Publisher` packs before the loop gets a turn."""
+_NAMES_KEPT = 10_000
+
+
+class Publishing:
+    """Everything a client publishes goes through here."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._packer = RowPacker()
+        self._good_names: set[str] = set()
+
+    async def one(self, queue: str, message: Outgoing) -> Receipt:
+        batch, index = await self.submit(queue, message, dedup=self._link.settings.safe_retry)
+        await batch.done.wait()
+        return receipt(batch, index)
+
+    async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
+        """Send all, then wait for all. The error of a body that cannot be packed comes at once; those before it are
+        published all the same."""
+        self._check(queue)
+        batches: list[PublishBatch] = []
+        batch = PublishBatch(queue)
+        plain_row = self._packer.plain_row
+        for item in messages:
+            if common is None and not isinstance(item, Outgoing):
+                row, extra = plain_row(item), None
+            else:
+                row, extra = self._pack(item, common)
+            own_dedup = dedup and (extra is None or "dedup_id" not in extra)
+            if own_dedup:
+                extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
+            if not batch.offer(row, extra):
+                await self._put(batch)
+                batches.append(batch)
+                batch = PublishBatch(queue)
+                batch.offer(row, extra)
+            if own_dedup:
+                batch.own_dedup.add(batch.count - 1)
+        if batch.count:
+            await self._put(batch)
+            batches.append(batch)
+        for batch in batches:
+            await batch.done.wait()
+        return PublishReport(queue, batches)
+
+    async def submit(
+        self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None
+    ) -> tuple[PublishBatch, int]:
+        """Put one message on its way, waiting only for room; its batch, and its place in it."""
+        self._check(queue)
+        outbox = self._link.outbox
+        if outbox.full:
+            await outbox.room()
+            self._link.check()
+        extra = extra_of(message)
+        own_dedup = dedup and message.dedup_id is None
+        if own_dedup:
+            extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
+        batch, index = outbox.add(queue, self._packer.row(message), extra, own_dedup=own_dedup, lane=lane)
+        self._link.wake()
+        return batch, index
+
+    def _pack(self, item: Any, common: Outgoing | None) -> tuple[bytes, Extra | None]:
+        if common is not None and not isinstance(item, Outgoing):
+            common.body = item
+            item = common
+        return self._packer.row(item), extra_of(item)
+
+    async def _put(self, batch: PublishBatch) -> None:
+        await self._link.outbox.room()
+        self._link.check()
+        self._link.outbox.put(batch)
+        self._link.wake()
+        # The writer gets its turn while the next frame is packed.
+        await checkpoint()
+
+    def _check(self, queue: str) -> None:
+        self._link.check()
+        if queue not in self._good_names:
+            check_queue_name(queue)
+            if len(self._good_names) >= _NAMES_KEPT:
+                self._good_names.clear()
+            self._good_names.add(queue)
+
+
+class Confirm:
+    """The answer to come for one message of a `Publisher`: `receipt = await confirm`."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: PublishBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def done(self) -> bool:
+        return self._batch.done.is_set()
+
+    def __await__(self) -> Generator[Any, Any, Receipt]:
+        """
+        Raises:
+            VibeMQError: why the message was not accepted.
+        """
+        yield from self._batch.done.wait().__await__()
+        return receipt(self._batch, self._index)
+
+
+class Publisher:
+    """A stream of messages into one queue. `send` waits only while too much is unconfirmed.
+
+    Leaving the block waits for every confirm, and raises PublishRefused for what was refused.
+    """
+
+    def __init__(self, publishing: Publishing, queue: str, *, dedup: bool) -> None:
+        self.queue = queue
+        self._publishing = publishing
+        self._dedup = dedup
+        self._batches: deque[tuple[int, PublishBatch]] = deque()
+        """With the number of its first message since the last flush."""
+        self._refused: dict[int, VibeMQError] = {}
+        self._sent = 0
+
+    @property
+    def unconfirmed(self) -> int:
+        return sum(batch.count for _, batch in self._batches if not batch.done.is_set())
+
+    async def send(
+        self,
+        body: Any,
+        *,
+        id: str | None = None,  # noqa: A002  # the name users know
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup_id: str | None = None,
+    ) -> Confirm:
+        """Put one message on its way. Awaiting the Confirm is optional: `flush` tells about all of them."""
+        message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        batch, index = await self._publishing.submit(self.queue, message, dedup=self._dedup, lane=self)
+        if index == 0:
+            self._drop_settled()
+            self._batches.append((self._sent, batch))
+        self._sent += 1
+        if batch.full or self._sent % TURN_MESSAGES == 0:
+            # A turn for the writer, before the frame outgrows what is worth gathering.
+            await checkpoint()
+        return Confirm(batch, index)
+
+    async def flush(self) -> int:
+        """Wait for every confirm; how many messages were accepted since the last flush.
+
+        Raises:
+            PublishRefused: some were refused; their indexes count from the last flush.
+        """
+        for _, batch in list(self._batches):
+            await batch.done.wait()
+        self._drop_settled()
+        refused, sent = self._refused, self._sent
+        self._refused, self._sent = {}, 0
+        raise_for(self.queue, refused, sent - len(refused))
+        return sent
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.flush()
+
+    def _drop_settled(self) -> None:
+        while self._batches and self._batches[0][1].done.is_set():
+            start, batch = self._batches.popleft()
+            self._refused.update((start + index, why) for index, why in batch.refusals())

@@ -1,0 +1,1 @@
+"""Connections: sockets, the sessions behind them, and who is admitted."""

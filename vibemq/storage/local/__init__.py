@@ -1,0 +1,1 @@
+"""What only a data directory has: files, locks, the ballast, and the file that names the provider."""
