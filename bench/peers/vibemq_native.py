@@ -14,7 +14,7 @@ from bench.common.load import Bodies, Go, Job, Pacer, Span, now, sent_at
 from bench.common.peer import Guarantee, Peer
 from bench.common.servers import Plan
 from vibemq.client import Client
-from vibemq.client.publishing.publisher import Confirm
+from vibemq.client.publisher import Confirm
 
 T = TypeVar("T")
 QUEUE = "bench"

@@ -27,7 +27,7 @@ from vibemq.model.records import MessageExtra, MessagesAdded, Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredGroup, StoredState
-from vibemq.storage.kvstore.dead_letter_facts import DeadTable
+from vibemq.storage.state.dead_letter_facts import DeadTable
 from vibemq.storage.state.reducer import apply, in_group, restart_transient
 
 

@@ -13,8 +13,8 @@ from vibemq.client.address import ClientSettings, compressions, parse
 from vibemq.client.fetch import fetch
 from vibemq.client.link import Link
 from vibemq.client.message import Message
+from vibemq.client.publisher import Publisher, Publishing
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
-from vibemq.client.publishing.publisher import Publisher, Publishing
 from vibemq.client.publishing.receipts import PublishReport, Receipt
 from vibemq.client.queues import Difference, OnConflict, Queues, option_values
 from vibemq.client.reconnect import ReconnectPolicy

@@ -24,7 +24,7 @@ from vibemq.spark.read.cursors import Cursors
 from vibemq.spark.read.fetching import notice, read_task
 from vibemq.spark.read.offsets import Position, Positions, Span, check_queues, dump, load, spans
 from vibemq.spark.read.planning import partitions, queues_of
-from vibemq.spark.reporting import report
+from vibemq.spark.read.reporting import report
 
 try:
     from pyspark.sql.streaming.datasource import (

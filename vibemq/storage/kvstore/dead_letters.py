@@ -7,9 +7,9 @@ from operator import attrgetter
 from vibemq.errors import StorageDamaged
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.dead_letter_facts import DeadEntry, DeadTable
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.kvstore.store import KV
+from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 
 _BY_ID = attrgetter("facts.dead_id")
 

@@ -17,12 +17,12 @@ from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.blocks import block_infos, decode_block, last_of, load_block, put_block
-from vibemq.storage.kvstore.dead_letter_facts import DeadEntry
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.kvstore.integrity import NAMES, Tally, difference, is_counted, write_tally
 from vibemq.storage.kvstore.store import KV, LOADERS, load_one, load_state, write_dirty, write_state
 from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.dead_letter_facts import DeadEntry
 from vibemq.storage.state.liveness import gaps, waiting_runs
 from vibemq.storage.state.reducer import apply
 

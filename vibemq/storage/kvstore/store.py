@@ -13,8 +13,8 @@ from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
-from vibemq.storage.kvstore.messages import keys_within
 from vibemq.storage.state.changes import RUN_PAGE_SHIFT, VALUE_PAGE_SHIFT, Dirty, PageKey, RunKind, ValueKind
+from vibemq.storage.state.messages import keys_within
 
 
 class KV(Protocol):

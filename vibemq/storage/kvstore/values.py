@@ -25,7 +25,6 @@ import orjson
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.runs import Run
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState, StoredTransaction
-from vibemq.storage.kvstore.dead_letter_facts import DeadEntry
 from vibemq.storage.kvstore.encoding import (
     checked,
     dump_cursor,
@@ -38,6 +37,7 @@ from vibemq.storage.kvstore.encoding import (
     unpack_runs,
 )
 from vibemq.storage.state.changes import VALUE_PAGE_SHIFT, ValueKind
+from vibemq.storage.state.dead_letter_facts import DeadEntry
 
 __all__ = ["pack_runs"]
 

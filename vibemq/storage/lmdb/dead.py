@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import lmdb
 
-from vibemq.storage.kvstore.dead_letter_facts import DeadEntry
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.lmdb.environment.tables import reading
+from vibemq.storage.state.dead_letter_facts import DeadEntry
 
 
 class SnapshotKV:

@@ -9,11 +9,11 @@ from vibemq.errors import StorageFailed
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kvstore.dead_letter_facts import DeadTable
 from vibemq.storage.kvstore.dead_letters import assemble, select
+from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.dead_letter_facts import DeadTable
 from vibemq.storage.state.reducer import alive_runs, apply
-from vibemq.storage.state.transient_rows import VolatileRows
 
 _WHERE = "memory"
 

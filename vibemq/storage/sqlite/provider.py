@@ -30,6 +30,7 @@ from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, select
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
 from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.kvstore.store import load_state, write_dirty
+from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store, fsync_folder
@@ -50,7 +51,6 @@ from vibemq.storage.sqlite.copying import back_up
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
-from vibemq.storage.state.transient_rows import VolatileRows
 
 logger = logging.getLogger(__name__)
 

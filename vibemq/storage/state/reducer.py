@@ -41,9 +41,9 @@ from vibemq.model.records import (
 )
 from vibemq.model.runs import Run
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, StoredTransaction
-from vibemq.storage.kvstore import messages
-from vibemq.storage.kvstore.dead_letter_facts import DeadEntry, DeadIndex, DeadTable
+from vibemq.storage.state import messages
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
+from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadIndex, DeadTable
 from vibemq.storage.state.liveness import (
     alive_runs,
     any_waiting,

@@ -25,7 +25,7 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows
 from vibemq.model.stored import StoredQueue, StoredState
-from vibemq.storage.kvstore.messages import CHUNK_BYTES_MAX
+from vibemq.storage.state.messages import CHUNK_BYTES_MAX
 from vibemq.storage.state.reducer import (
     DeadTable,
     Dirty,
@@ -280,7 +280,7 @@ def test_a_restart_forgets_transient_messages_and_never_reuses_a_sequence() -> N
 
 
 def test_a_fast_publisher_cannot_fill_the_dedup_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vibemq.storage.kvstore.messages.DEDUP_IDS_MAX", 3)
+    monkeypatch.setattr("vibemq.storage.state.messages.DEDUP_IDS_MAX", 3)
     batches = [MessagesAdded(Q, n, 100, Rows.of([b"row"]), {0: MessageExtra(dedup_id=b"%d" % n)}) for n in range(1, 9)]
     known = state_of(*batches).queues[Q].dedup
     assert list(known) == [b"5", b"6", b"7", b"8"], "pruned before each addition, oldest first"

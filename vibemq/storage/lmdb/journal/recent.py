@@ -13,12 +13,12 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.encoding import decode_batch
+from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.lmdb.journal.buffer import WriteBuffer
 from vibemq.storage.lmdb.journal.journal import Journal, Position
 from vibemq.storage.state.changes import Dirty, ValueKind
 from vibemq.storage.state.liveness import waiting_floor
 from vibemq.storage.state.reducer import is_transient
-from vibemq.storage.state.transient_rows import VolatileRows
 
 
 class LeftOnly(Dirty):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from vibemq.spark.listener import LagListener
-from vibemq.spark.reporting import Lag, lag
+from vibemq.spark.read.reporting import Lag, lag
 
 OFFSET = {
     "q": {
