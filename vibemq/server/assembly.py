@@ -28,8 +28,8 @@ from vibemq.server.contracts import QueueEngine
 from vibemq.server.cursors import Cursors
 from vibemq.server.declared import declare
 from vibemq.server.fetching import Fetching
-from vibemq.server.monitoring.health import Condition
-from vibemq.server.monitoring.housekeeping import Keeper
+from vibemq.server.monitoring.health import BrokerStatus
+from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.background_tasks import Errands
 from vibemq.server.net.connections import Roster
@@ -48,7 +48,7 @@ class Assembly:
 
     engine: QueueEngine
     shell: Shell
-    keeper: Keeper
+    housekeeping: Housekeeping
     inner: InnerSession
     waiters: Waiters
 
@@ -70,7 +70,7 @@ def storage_plugin(settings: Settings) -> tuple[Plugin, Any]:
 
 async def assemble(
     settings: Settings,
-    condition: Condition,
+    status: BrokerStatus,
     metrics: Metrics,
     reports: Callable[[Store, Roster], Reports],
     tasks: TaskGroup,
@@ -152,11 +152,11 @@ async def assemble(
         fatal=fatal,
     )
     turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine, waiters.look]
-    keeper = Keeper(
+    housekeeping = Housekeeping(
         store=store,
         roster=roster,
         clock=clock,
-        condition=condition,
+        status=status,
         limits=settings.limits,
         decide=shell.decide,
         chores=transactions.tidy,
@@ -164,4 +164,4 @@ async def assemble(
     )
     committer.submit(engine.restore(state, clock.now()))
     await declare(settings.queues, inner, defaults=queue_defaults, durable=plugin.durable)
-    return Assembly(engine, shell, keeper, inner, waiters)
+    return Assembly(engine, shell, housekeeping, inner, waiters)

@@ -20,7 +20,7 @@ from vibemq.errors import StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.monitoring.health import Condition
+from vibemq.server.monitoring.health import BrokerStatus
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.reporting import make_report, operator_reports
 from vibemq.server.net.listener import Listening, entrance_of, listen
@@ -68,7 +68,7 @@ class Broker:
         self.settings = settings
         self.listening: list[Listening] = []
         self.metrics_counters = Metrics()
-        self.condition = Condition()
+        self.status = BrokerStatus()
         self._on_fatal = on_fatal
         self._parts: Assembly | None = None
         self._store: Store | None = None
@@ -77,7 +77,7 @@ class Broker:
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._stop = asyncio.Event()
-        self.report = make_report(self.condition, self.metrics_counters, lambda: self._parts)
+        self.report = make_report(self.status, self.metrics_counters, lambda: self._parts)
 
     # -- the operations of a broker -----------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Broker:
         tasks.start_soon(self._guard)
         self._parts = await assemble(
             settings,
-            self.condition,
+            self.status,
             self.metrics_counters,
             operator_reports(settings, self.report),
             tasks,
@@ -170,8 +170,8 @@ class Broker:
         )
         for listener, entrance in entrances:
             self.listening.append(await listen(listener, entrance, self._parts.shell))
-        tasks.start_soon(self._parts.keeper.run)
-        self.condition.started = True
+        tasks.start_soon(self._parts.housekeeping.run)
+        self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
 
     def _opened(self, store: Store) -> None:
@@ -181,7 +181,7 @@ class Broker:
     async def _finish(self) -> None:
         assert self._parts is not None
         try:
-            await drain(self._parts, self.condition, self.listening, self.settings.drain_timeout_ms)
+            await drain(self._parts, self.status, self.listening, self.settings.drain_timeout_ms)
             if self._store is not None and self._failure is None:
                 await self._store.close()
         except StorageFailed as error:
@@ -210,7 +210,7 @@ class Broker:
         if self._failure is not None:
             return
         self._failure = error
-        self.condition.failed = True
+        self.status.failed = True
         log.critical("storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"})
         if self._on_fatal is not None:
             self._on_fatal(error)

@@ -60,7 +60,7 @@ class Pages:
         return PlainTextResponse(f"not ready: {why}\n", status_code=503)
 
     async def started(self, request: Request) -> Response:
-        started = self._report.condition.started
+        started = self._report.status.started
         return PlainTextResponse("started\n" if started else "recovering\n", status_code=200 if started else 503)
 
     async def health(self, request: Request) -> Response:

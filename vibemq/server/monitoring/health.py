@@ -1,4 +1,4 @@
-"""What the broker says about its own condition: health, JSON metrics, alarms.
+"""What the broker says about its own state: health, JSON metrics, alarms.
 
 Keys are those of the first VibeMQ, in snake_case, so that its dashboards work.
 """
@@ -26,8 +26,8 @@ def resident_bytes() -> int:
 
 
 @dataclass(slots=True)
-class Condition:
-    """What the keeper found out last, about every second."""
+class BrokerStatus:
+    """What housekeeping found out last, about every second."""
 
     started: bool = False
     draining: bool = False
@@ -44,7 +44,7 @@ class Report:
 
     def __init__(
         self,
-        condition: Condition,
+        status: BrokerStatus,
         metrics: Metrics,
         *,
         queues: Callable[[], list[QueueInfo]],
@@ -52,7 +52,7 @@ class Report:
         connections: Callable[[], dict[str, int]],
         now: Callable[[], int],
     ) -> None:
-        self.condition = condition
+        self.status = status
         self.metrics = metrics
         self.queues = queues
         self.retired = retired
@@ -68,26 +68,21 @@ class Report:
 
     def alarms(self) -> list[str]:
         """Sentences about what an operator should look at; empty when all is well."""
-        condition, found = self.condition, []
-        if condition.pressure is not Pressure.NONE:
-            found.append(condition.pressure_why)
+        status, found = self.status, []
+        if status.pressure is not Pressure.NONE:
+            found.append(status.pressure_why)
         if self.metrics.damaged_messages:
             found.append(
                 f"{self.metrics.damaged_messages} stored messages were damaged and moved aside; check the disk"
             )
-        if condition.failed:
+        if status.failed:
             found.append("storage has failed; the broker stops")
         return found
 
     def is_ready(self) -> bool:
         """Whether new work should be sent here: recovered, not draining, storage sound, below the 90 % watermark."""
-        condition = self.condition
-        return (
-            condition.started
-            and not condition.draining
-            and not condition.failed
-            and condition.pressure < Pressure.BLOCKING
-        )
+        status = self.status
+        return status.started and not status.draining and not status.failed and status.pressure < Pressure.BLOCKING
 
     def _totals(self, queues: Iterable[QueueInfo]) -> Counter[str]:
         """Sums since the start; they do not fall when a queue is deleted."""
@@ -107,7 +102,7 @@ class Report:
             "in_flight_messages": sum(queue.in_flight for queue in queues),
             "total_messages_published": totals["published"],
             "total_messages_delivered": totals["delivered"],
-            "memory_usage_mb": self.condition.memory_bytes // 1_048_576,
+            "memory_usage_mb": self.status.memory_bytes // 1_048_576,
             "timestamp": self._timestamp(),
             "alarms": self.alarms(),
         }
@@ -127,7 +122,7 @@ class Report:
             "active_connections": sum(self.connections().values()),
             "active_queues": len(queues),
             "in_flight_messages": sum(queue.in_flight for queue in queues),
-            "memory_usage_bytes": self.condition.memory_bytes,
+            "memory_usage_bytes": self.status.memory_bytes,
             "average_delivery_latency_ms": round(metrics.average_delivery_latency_ms, 3),
             "timestamp": self._timestamp(),
             "uptime": timespan(self.uptime_ms),
@@ -139,7 +134,7 @@ class Report:
             "version": __version__,
             "pid": os.getpid(),
             "uptime_ms": self.uptime_ms,
-            "pressure": self.condition.pressure.name.lower(),
+            "pressure": self.status.pressure.name.lower(),
             "alarms": self.alarms(),
         }
 

@@ -11,11 +11,11 @@ from vibemq.errors import StorageError, StorageFailed
 from vibemq.model.commands import Command, Pressure, SetPressure
 from vibemq.server.clock import Clock
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.monitoring.health import Condition, resident_bytes
+from vibemq.server.monitoring.health import BrokerStatus, resident_bytes
 from vibemq.server.net.connections import Roster
 from vibemq.storage.interface import StorageStats
 
-log = logging.getLogger("vibemq.keeper")
+log = logging.getLogger("vibemq.housekeeping")
 
 PERIOD_S = 1.0
 WATERMARKS = ((0.95, Pressure.OVERFLOWING), (0.90, Pressure.BLOCKING), (0.80, Pressure.HIGH))
@@ -43,7 +43,7 @@ def disk_fraction(limits: Limits, stats: StorageStats) -> float:
     return 1.0 - stats.disk_free_bytes / stats.disk_total_bytes
 
 
-class Keeper:
+class Housekeeping:
     """One task, until `stop`; failures of storage go to `fatal`, everything else to the log."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Keeper:
         store: Store,
         roster: Roster,
         clock: Clock,
-        condition: Condition,
+        status: BrokerStatus,
         limits: Limits,
         decide: Callable[[Sequence[Command]], None],
         chores: Callable[[], Awaitable[None]],
@@ -61,7 +61,7 @@ class Keeper:
         self._store = store
         self._roster = roster
         self._clock = clock
-        self._condition = condition
+        self._status = status
         self._limits = limits
         self._decide = decide
         self._chores = chores
@@ -75,7 +75,7 @@ class Keeper:
                 await self.round()
                 due = loop.time() + PERIOD_S
                 await anyio.sleep(PERIOD_S)
-                self._condition.loop_lag_s = max(0.0, loop.time() - due)
+                self._status.loop_lag_s = max(0.0, loop.time() - due)
 
     def stop(self) -> None:
         """Ask nothing more of storage; what is asked already runs to its end in the storage thread."""
@@ -86,8 +86,8 @@ class Keeper:
         self._roster.sweep()
         try:
             await self._store.maintain()
-            self._condition.storage = await self._store.call(self._store.provider.stats)
-            self._condition.memory_bytes = resident_bytes()
+            self._status.storage = await self._store.call(self._store.provider.stats)
+            self._status.memory_bytes = resident_bytes()
             await self._chores()
         except StorageFailed as error:
             self._fatal(error)
@@ -100,14 +100,14 @@ class Keeper:
         self._watch_the_marks()
 
     def _watch_the_marks(self) -> None:
-        condition, limits = self._condition, self._limits
-        memory = memory_fraction(limits, condition.memory_bytes)
-        disk = disk_fraction(limits, condition.storage) if condition.storage is not None else 0.0
-        level = pressure_at(max(memory, disk), condition.pressure)
-        if level is condition.pressure:
+        status, limits = self._status, self._limits
+        memory = memory_fraction(limits, status.memory_bytes)
+        disk = disk_fraction(limits, status.storage) if status.storage is not None else 0.0
+        level = pressure_at(max(memory, disk), status.pressure)
+        if level is status.pressure:
             return
         what = "memory" if memory >= disk else "disk"
         why = f"{what} is {max(memory, disk):.0%} full" if level is not Pressure.NONE else ""
         log.log(logging.WARNING if level else logging.INFO, "pressure %s: %s", level.name.lower(), why or "all is well")
-        condition.pressure, condition.pressure_why = level, why
+        status.pressure, status.pressure_why = level, why
         self._decide([SetPressure(level, why)])

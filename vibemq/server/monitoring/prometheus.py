@@ -67,7 +67,7 @@ def _oldest_age(report: Report) -> Samples:
 
 def _stat(name: str) -> Callable[[Report], Samples]:
     def samples(report: Report) -> Samples:
-        stats = report.condition.storage
+        stats = report.status.storage
         return [] if stats is None else [({}, float(getattr(stats, name)))]
 
     return samples
@@ -75,14 +75,14 @@ def _stat(name: str) -> Callable[[Report], Samples]:
 
 def _detail(name: str) -> Callable[[Report], Samples]:
     def samples(report: Report) -> Samples:
-        stats = report.condition.storage
+        stats = report.status.storage
         return [] if stats is None or name not in stats.details else [({}, float(stats.details[name]))]
 
     return samples
 
 
 def _state(attribute: str) -> Callable[[Report], Samples]:
-    return _one(lambda report: float(getattr(report.condition, attribute)))
+    return _one(lambda report: float(getattr(report.status, attribute)))
 
 
 def _shell(name: str, text: str, attribute: str) -> Metric:

@@ -10,14 +10,14 @@ from vibemq.config import Settings
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, Reports
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.monitoring.health import Condition, Report
+from vibemq.server.monitoring.health import BrokerStatus, Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.connections import Roster
 
 Parts = Callable[[], Assembly | None]
 
 
-def make_report(condition: Condition, metrics: Metrics, parts: Parts) -> Report:
+def make_report(status: BrokerStatus, metrics: Metrics, parts: Parts) -> Report:
     """`parts` returns None until storage has been recovered; the probes must answer before that."""
 
     def queues() -> list[QueueInfo]:
@@ -33,7 +33,7 @@ def make_report(condition: Condition, metrics: Metrics, parts: Parts) -> Report:
         return assembly.engine.retired_counters if assembly is not None else Counter()
 
     return Report(
-        condition,
+        status,
         metrics,
         queues=queues,
         retired=retired,
