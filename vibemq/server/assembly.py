@@ -1,9 +1,10 @@
 """Puts a broker together from its parts, in the order in which they need each other."""
 
 import asyncio
+import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,9 @@ from vibemq.server.contracts import QueueEngine
 from vibemq.server.cursors import Cursors
 from vibemq.server.declared import declare
 from vibemq.server.fetching import Fetching
-from vibemq.server.monitoring.health import BrokerStatus
+from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
-from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.monitoring.reporting import OperatorReports, Running
 from vibemq.server.net.background_tasks import Errands
 from vibemq.server.net.connections import Roster
 from vibemq.server.net.local_session import INNER_SESSION, InnerSession
@@ -39,7 +40,7 @@ from vibemq.server.shell import Shell
 from vibemq.server.transactions import Transactions
 from vibemq.storage.interface import Plugin
 
-Reports = Mapping[str, Callable[[], Awaitable[Any]]]
+log = logging.getLogger("vibemq.assembly")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,7 @@ def storage_plugin(settings: Settings) -> tuple[Plugin, Any]:
 
 async def assemble(
     settings: Settings,
-    status: BrokerStatus,
-    metrics: Metrics,
-    reports: Callable[[Store, Roster], Reports],
+    report: Report,
     tasks: TaskGroup,
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
@@ -80,7 +79,7 @@ async def assemble(
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
     Args:
-        reports: makes the admin verbs that need no arguments.
+        report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
 
     Raises:
@@ -94,7 +93,11 @@ async def assemble(
     opened(store)
     state = await store.begin(store.provider.open)
 
+    metrics, status = report.metrics, report.status
     clock = Clock(not_before=state.instant)
+    status.store_ahead_ms = clock.set_back_ms
+    if clock.set_back_ms:
+        log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
     queue_defaults = options_from_dict(settings.queue_defaults)
     engine: QueueEngine = Engine(
         EngineSettings(
@@ -133,6 +136,13 @@ async def assemble(
     switchboard.connect(INNER_SESSION, inner.take)
     waiters = Waiters(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
+    operators = OperatorReports(
+        report,
+        data_dir=settings.data_dir,
+        provider=store.provider,
+        stats=lambda: store.call(store.provider.stats),
+        connections=roster,
+    )
     shell = Shell(
         loop=asyncio.get_running_loop(),
         engine=engine,
@@ -146,7 +156,7 @@ async def assemble(
         authority=authority,
         limits=settings.limits,
         metrics=metrics,
-        admin=Admin(engine, store, inner, clock, reports(store, roster)),
+        admin=Admin(engine, store, inner, clock, operators.verbs()),
         asks=AskDesk(authority, Cursors(engine, store, inner, waiters), Fetching(engine, store, inner), transactions),
         errands=errands,
         fatal=fatal,
@@ -154,7 +164,7 @@ async def assemble(
     turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine, waiters.look]
     housekeeping = Housekeeping(
         store=store,
-        roster=roster,
+        sweep=roster.sweep,
         clock=clock,
         status=status,
         limits=settings.limits,
@@ -163,5 +173,6 @@ async def assemble(
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
+    report.attach(Running(engine, roster))
     await declare(settings.queues, inner, defaults=queue_defaults, durable=plugin.durable)
     return Assembly(engine, shell, housekeeping, inner, waiters)

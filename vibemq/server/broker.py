@@ -20,9 +20,9 @@ from vibemq.errors import StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.monitoring.health import BrokerStatus
+from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.monitoring.reporting import make_report, operator_reports
+from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.net.listener import Listening, entrance_of, listen
 from vibemq.server.shutdown import drain
 from vibemq.web.server import WebServer
@@ -77,7 +77,7 @@ class Broker:
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._stop = asyncio.Event()
-        self.report = make_report(self.status, self.metrics_counters, lambda: self._parts)
+        self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
 
     # -- the operations of a broker -----------------------------------------------------------------------------------
 
@@ -97,11 +97,11 @@ class Broker:
 
     def metrics(self) -> dict[str, Any]:
         """As /metrics/ shows them."""
-        return self.report.json_metrics()
+        return self.report.json_metrics(self.report.snapshots.at_once())
 
     def health(self) -> dict[str, Any]:
         """As /health/ shows it."""
-        return self.report.health()
+        return self.report.health(self.report.snapshots.at_once())
 
     @property
     def port(self) -> int:
@@ -161,9 +161,7 @@ class Broker:
         tasks.start_soon(self._guard)
         self._parts = await assemble(
             settings,
-            self.status,
-            self.metrics_counters,
-            operator_reports(settings, self.report),
+            self.report,
             tasks,
             self._fatal,
             self._opened,

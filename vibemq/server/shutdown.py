@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import anyio
 
 from vibemq.server.assembly import Assembly
-from vibemq.server.monitoring.health import BrokerStatus
+from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.net.listener import Listening
 
 log = logging.getLogger("vibemq.stopping")
