@@ -44,7 +44,7 @@ class Report:
         self._wall = wall
         self._monotonic = monotonic
         self._started_at = monotonic()
-        self._page: tuple[Snapshot, str] | None = None
+        self._page: tuple[Snapshot, bytes] | None = None
         self._rendering = anyio.Lock()
 
     def attach(self, observed: Observed) -> None:
@@ -116,7 +116,7 @@ class Report:
             "uptime": timespan(self.uptime_ms),
         }
 
-    async def prometheus(self) -> str:
+    async def prometheus(self) -> bytes:
         """The page of the latest snapshot, written once for all who ask, in a thread beside the loop."""
         snapshot = await self.snapshots.latest()
         async with self._rendering:

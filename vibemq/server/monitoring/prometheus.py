@@ -275,31 +275,36 @@ def _connections(scrape: Scrape) -> Samples:
     return [(_labels({"protocol": name}), count) for name, count in scrape.snapshot.connections.items()]
 
 
-def exposition(scrape: Scrape, choice: SeriesChoice) -> str:
+def exposition(scrape: Scrape, choice: SeriesChoice) -> bytes:
     """The whole page."""
     chosen = choice.choose(scrape.snapshot)
-    lines: list[str] = []
+    # Joined in parts: one call for everything would keep the interpreter from the event loop's thread for longer.
+    parts: list[str] = []
     for metric in METRICS:
+        lines: list[str] = []
         _head(lines, metric.name, metric.kind, metric.help)
-        lines += [f"{metric.name}{labels} {_number(value)}" for labels, value in metric.read(scrape, chosen)]
+        lines += [f"{metric.name}{labels} {_number(value)}\n" for labels, value in metric.read(scrape, chosen)]
+        parts.append("".join(lines))
     for name, text, read in HISTOGRAMS:
+        lines = []
         _head(lines, name, "histogram", text)
         _histogram(lines, name, read(scrape.metrics))
-    return "\n".join(lines) + "\n"
+        parts.append("".join(lines))
+    return "".join(parts).encode()
 
 
 def _head(lines: list[str], name: str, kind: str, text: str) -> None:
-    lines.append(f"# HELP {name} {text}")
-    lines.append(f"# TYPE {name} {kind}")
+    lines.append(f"# HELP {name} {text}\n")
+    lines.append(f"# TYPE {name} {kind}\n")
 
 
 def _histogram(lines: list[str], name: str, histogram: Histogram) -> None:
     below = 0
     for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), histogram.counts, strict=True):
         below += count
-        lines.append(f'{name}_bucket{{le="{bound}"}} {below}')
-    lines.append(f"{name}_sum {_number(histogram.sum)}")
-    lines.append(f"{name}_count {below}")
+        lines.append(f'{name}_bucket{{le="{bound}"}} {below}\n')
+    lines.append(f"{name}_sum {_number(histogram.sum)}\n")
+    lines.append(f"{name}_count {below}\n")
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ def snapshot(*queues: tuple[int, int, int], oldest_at: int = 0) -> Snapshot:
 
 
 def samples(choice: SeriesChoice, taken: Snapshot, metric: str = PUBLISHED) -> dict[str, float]:
-    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), choice)
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), choice).decode()
     return {label: float(value) for label, value in re.findall(rf'^{metric}{{queue="(.*?)"}} (\S+)$', page, re.M)}
 
 
@@ -65,14 +65,14 @@ def test_the_age_of_the_others_is_that_of_the_oldest_of_them() -> None:
 def test_a_name_is_escaped() -> None:
     taken = snapshot((1, 0, 5))
     taken.names[0] = 'a"b\\c\n'
-    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(1))
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(1)).decode()
     assert 'queue="a\\"b\\\\c\\n"' in page
 
 
 def test_cursors_are_bounded_by_their_lag() -> None:
     taken = snapshot((1, 0, 5))
     taken.cursors = [CursorRow("q1", f"g{number}", number, 0, 1) for number in range(10)]
-    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(2))
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(2)).decode()
     assert re.findall(r'^vibemq_group_backlog{queue="q1",group="(\w+)"}', page, re.M) == ["g9", "g8"]
 
 
