@@ -13,9 +13,12 @@ from anyio import to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
 import vibemq
+from vibemq import plugins
 from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.model.commands import CreateQueue
 from vibemq.model.options import Durability, QueueOptions
+from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.model.rows import Rows, pack_row
 from vibemq.server.broker import Broker
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
 
@@ -140,3 +143,38 @@ async def test_a_scrape_now_and_then_costs_next_to_nothing(crowded: Broker) -> N
             break
     assert min(costs) <= SCRAPE_SHARE_MAX * SCRAPE_PERIOD_S
     assert len(re.findall(rb"^vibemq_queue_depth\{", page, re.M)) == 201
+
+
+# -- a clock that was wrong -------------------------------------------------------------------------------------------
+
+YEAR_MS = 365 * 86_400_000
+DAY_S = 86_400
+
+
+def write_a_year_ahead(data_dir: Path, provider: str) -> None:
+    """A store with one message, as a broker leaves it whose clock is a year ahead."""
+    plugin = plugins.find("storage", provider)
+    storage = plugin.create(data_dir, plugin.settings())
+    storage.open()
+    at = int(time.time() * 1000) + YEAR_MS
+    queue = QueueCreated(1, "jobs", QueueOptions(), at, "ab" * 16)
+    message = MessagesAdded(1, 1, at, Rows.of([pack_row("1", b"x")]))
+    storage.append([queue, GroupCreated(1, 0, "", True, 1), message])
+    storage.close()
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+async def test_what_is_due_tomorrow_waits_after_a_run_with_a_clock_a_year_ahead(
+    tmp_path: Path, provider: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_a_year_ahead(tmp_path / "data", provider)
+    async with Broker(tmp_path / "data", storage=provider) as broker, vibemq.connect(broker.url) as mq:
+        await mq.publish("jobs", b"tomorrow", deliver_at=time.time() + DAY_S)
+        info = broker.queue_info("jobs")
+        assert info is not None
+        assert (info.ready, info.delayed) == (1, 1)
+        assert info.oldest_at <= time.time() * 1000
+        [alarm] = broker.health()["alarms"]
+    said = [record for record in caplog.records if getattr(record, "event", "") == "clock.behind_store"]
+    assert [record.levelname for record in said] == ["WARNING"]
+    assert re.search(r"the clock was 31,53\d,\d{3} s behind the latest instant in the store", alarm)
