@@ -186,6 +186,8 @@ class Http(_Part):
     port: Port = 2926
     token: SecretStr | None = None
     """Asked for as `Authorization: Bearer …` by everything but the three probes."""
+    metrics_queues_max: NotNegative = 200
+    """Queues that have Prometheus series of their own; the others are summed as `_other`. 0 = one sum of all."""
 
 
 class Log(_Part):

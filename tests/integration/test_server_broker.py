@@ -116,7 +116,7 @@ async def test_what_is_held_at_the_end_is_released_without_counting_as_failed(tm
         assert await mq.fetch("q", max=1, timeout=30)
         # The broker ends first, with the message held by a consumer.
         broker_stopped = broker
-    assert broker_stopped.condition.draining
+    assert broker_stopped.status.draining
     async with Broker(tmp_path, storage="sqlite") as broker, vibemq.connect(broker.url) as mq:
         (message,) = await mq.fetch("q", max=1, timeout=30)
         assert message.json() == {"n": 1}

@@ -58,8 +58,10 @@ class Engine:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def restore(self, state: StoredState, now: int) -> Outcome:
-        """Take over what storage kept. Once, before anything else."""
-        self._state.now = max(self._state.now, state.instant)
+        """Take over what storage kept. Once, before anything else.
+
+        `now` counts, even when storage has seen later instants: those were of a clock that was wrong.
+        """
         turn = self._begin(now)
         restore(self._state, turn, state)
         timers.ring(self._state, turn)
@@ -143,6 +145,10 @@ class Engine:
     def queue_infos(self) -> list[QueueInfo]:
         """By name."""
         return [views.queue_info(queue) for _, queue in sorted(self._state.queues.items())]
+
+    def survey(self) -> views.Survey:
+        """The figures of all queues, step by step, for metrics."""
+        return views.Survey(self._state)
 
     def waiting_runs(self, queue: str, limit: int) -> list[Run]:
         """Up to `limit` waiting messages in the order of hand-out, delayed ones last; [] for a missing queue."""

@@ -1,5 +1,8 @@
 """From what a store knows to a running engine."""
 
+from dataclasses import replace
+from operator import le
+
 from vibemq.engine.handlers.cursors import leap, take_up
 from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
 from vibemq.engine.handlers.transactions import is_stage
@@ -12,7 +15,7 @@ from vibemq.engine.step import Turn
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts
 from vibemq.model.runs import RunSet
-from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
+from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
 
 
 def restore(state: State, turn: Turn, stored: StoredState) -> None:
@@ -42,7 +45,7 @@ def restore(state: State, turn: Turn, stored: StoredState) -> None:
 def _queue(stored: StoredQueue, now: int) -> Queue:
     queue = Queue(stored.queue_id, stored.name, stored.options, stored.created_at, stored.incarnation)
     queue.next_sequence = stored.next_sequence
-    queue.sizes.restore(stored.chunks)
+    queue.sizes.restore(_not_after(stored.chunks, now))
     queue.dead = len(stored.dead)
     if queue.levels is not None:
         queue.levels.update((level, RunSet(members.runs())) for level, members in stored.priorities.items())
@@ -51,7 +54,11 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
         queue.set_expiry(sequence, expires_at)
     queue.delayed = dict(stored.delayed)
     oldest = now - queue.options.dedup_window_ms
-    young = {key: known for key, known in stored.dedup.items() if known[1] >= oldest}
+    young = {
+        key: (sequence, min(published_at, now))
+        for key, (sequence, published_at) in stored.dedup.items()
+        if published_at >= oldest
+    }
     queue.dedup = young
     queue.dedup_order.extend(sorted((published_at, key) for key, (_, published_at) in young.items()))
     # Nothing of a transient queue is left, and its sequences have jumped.
@@ -60,6 +67,26 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
         for run in stored.dropped.runs():
             queue.log.remove(*run)
     return queue
+
+
+def _not_after(chunks: list[Chunk], now: int) -> list[Chunk]:
+    """Nothing was published after now, nor after what was published behind it: what says so saw a wrong clock."""
+    instants = [chunk.published_at for chunk in chunks]
+    if all(map(le, instants, [*instants[1:], now])):
+        return chunks
+    corrected: list[Chunk] = []
+    latest = now
+    for chunk in reversed(chunks):
+        latest = min(latest, chunk.published_at)
+        corrected.append(chunk if latest == chunk.published_at else replace(chunk, published_at=latest))
+    corrected.reverse()
+    return corrected
+
+
+def _due_from(history: Attempts, now: int) -> Attempts:
+    """A retry that was due some time after a failure in the future is due that time after now."""
+    ahead = history.last_failed_at - now
+    return history._replace(due_at=history.due_at - ahead) if ahead > 0 and history.due_at else history
 
 
 def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, stored: StoredGroup) -> None:
@@ -73,7 +100,7 @@ def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, st
         group.ready.add(*run)
     pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
     for sequence in pending:
-        group.attempts[sequence] = stored.attempts.get(sequence, Attempts())
+        group.attempts[sequence] = _due_from(stored.attempts.get(sequence, Attempts()), turn.now)
         _delay(state, turn, queue, group, sequence, group.attempts[sequence].due_at)
     for sequence, deliver_at in queue.delayed.items():
         if sequence in unsettled and sequence not in pending:

@@ -1,9 +1,15 @@
-"""Read-only views for answers, metrics and operators."""
+"""Read-only views for answers, metrics and operators. Their cost does not grow with what a queue holds."""
 
-from vibemq.engine.queue.group import END, Group, Tally
+from collections import Counter
+from collections.abc import Generator, Iterator
+
+from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.model.effects import GroupInfo, QueueInfo
+from vibemq.engine.state import State
+from vibemq.model.effects import COUNTERS, CursorFigures, GroupInfo, QueueFigures, QueueInfo
 from vibemq.model.runs import Run
+
+_GROUPS_PER_STEP = 32
 
 
 def group_info(group: Group, next_sequence: int) -> GroupInfo:
@@ -23,35 +29,32 @@ def group_info(group: Group, next_sequence: int) -> GroupInfo:
 
 def group_head(group: Group, next_sequence: int) -> int:
     """The lowest sequence it has not settled; where it will go on when there is none."""
-    runs = group.ready.runs()[:1] + group.later.runs()[:1] + group.held_runs()
-    return min((first for first, _ in runs), default=max(group.start, next_sequence))
+    lowest = min(group.lowest_waiting(), group.lowest_held())
+    return lowest if lowest < END else max(group.start, next_sequence)
 
 
 def furthest_behind(queue: Queue) -> Group | None:
     return max(queue.groups.values(), key=lambda group: group.waiting, default=None)
 
 
-def tally_of(queue: Queue) -> Tally:
-    """Of all groups, those that are gone included."""
-    tally = Tally()
-    tally.add(queue.retired)
-    for group in queue.groups.values():
-        tally.add(group.tally)
-    return tally
-
-
 def counters_of(queue: Queue) -> dict[str, int]:
-    tally = tally_of(queue)
-    return {
-        "published": queue.published,
-        "delivered": tally.delivered,
-        "settled": tally.settled,
-        "redelivered": tally.redelivered,
-        "dead_lettered": tally.dead + queue.redirected,
-        "expired": tally.expired,
-        "dropped": tally.dropped,
-        "refused": queue.refused,
-    }
+    """Since the start; of all groups, those that are gone included. Keys: COUNTERS."""
+    delivered = settled = redelivered = dead = expired = dropped = 0
+    for tally in (queue.retired, *(group.tally for group in queue.groups.values())):
+        delivered += tally.delivered
+        settled += tally.settled
+        redelivered += tally.redelivered
+        dead += tally.dead
+        expired += tally.expired + tally.expired_dead
+        dropped += tally.dropped
+    dead += queue.redirected
+    return dict(
+        zip(
+            COUNTERS,
+            (queue.published, delivered, settled, redelivered, dead, expired, dropped, queue.refused),
+            strict=True,
+        )
+    )
 
 
 def queue_info(queue: Queue) -> QueueInfo:
@@ -81,8 +84,7 @@ def queue_info(queue: Queue) -> QueueInfo:
 
 def group_oldest(group: Group) -> int:
     """The lowest waiting sequence; END when none waits."""
-    runs = group.ready.runs()[:1] + group.later.runs()[:1]
-    return min((first for first, _ in runs), default=END)
+    return group.lowest_waiting()
 
 
 def _first_sequence(queue: Queue) -> int:
@@ -91,6 +93,85 @@ def _first_sequence(queue: Queue) -> int:
         return queue.log.first
     firsts = [group_head(group, queue.next_sequence) for group in queue.groups.values() if group.unsettled]
     return min(firsts, default=queue.next_sequence)
+
+
+class Survey:
+    """The figures of every queue, found step by step while the engine goes on working between the steps.
+
+    Iterating yields a queue's figures, or None after a part of a queue that has many groups: the caller may pause
+    after either. The figures of one queue belong to one instant, or to a few steps when it has many groups; those of
+    two queues may be as far apart as the survey is long. A queue created meanwhile is left to the next survey, and one
+    deleted meanwhile is left out. Its counters are then in `retired`, so that totals never fall and count nothing
+    twice.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._queues = list(state.queues.values())
+        self.retired: Counter[str] = Counter(state.retired)
+        """Counters of queues that are gone. Complete when the survey is over."""
+        self.unknown_settles = state.totals.unknown_settles
+
+    def __iter__(self) -> Iterator[QueueFigures | None]:
+        for queue in self._queues:
+            if not queue.deleted:
+                figures = yield from self._figures(queue)
+                if not queue.deleted:
+                    yield figures
+                    continue
+            self.retired.update(counters_of(queue))
+
+    def _figures(self, queue: Queue) -> Generator[None, None, QueueFigures]:
+        ready = size = in_flight = delayed = consumers = behind = 0
+        retired = queue.retired
+        delivered, settled, redelivered = retired.delivered, retired.settled, retired.redelivered
+        dead, expired, dropped = retired.dead, retired.expired + retired.expired_dead, retired.dropped
+        oldest = END
+        cursors: list[CursorFigures] = []
+        groups = queue.groups
+        for index, group in enumerate(groups.values() if len(groups) == 1 else list(groups.values()), 1):
+            waiting = group.waiting
+            if waiting:
+                ready = max(ready, group.ready.count)
+                delayed = max(delayed, len(group.later))
+                size = max(size, queue.group_size(group))
+                if waiting > behind:
+                    behind = waiting
+                    oldest = group.lowest_waiting()
+            in_flight += group.in_flight
+            for consumer in group.consumers:
+                consumers += consumer.active
+            if group.cursor is not None:
+                in_flight -= group.held_back
+                cursors.append(CursorFigures(group.name, waiting, group.cursor.committed, group.epoch))
+            tally = group.tally
+            delivered += tally.delivered
+            settled += tally.settled
+            redelivered += tally.redelivered
+            dead += tally.dead
+            expired += tally.expired + tally.expired_dead
+            dropped += tally.dropped
+            if index % _GROUPS_PER_STEP == 0:
+                yield None
+        return QueueFigures(
+            queue.name,
+            queue.queue_id,
+            ready,
+            size,
+            in_flight,
+            delayed,
+            queue.dead,
+            consumers,
+            queue.sizes.published_at(oldest) if oldest < END else 0,
+            queue.published,
+            delivered,
+            settled,
+            redelivered,
+            dead + queue.redirected,
+            expired,
+            dropped,
+            queue.refused,
+            cursors,
+        )
 
 
 def waiting_runs(queue: Queue, limit: int) -> list[Run]:

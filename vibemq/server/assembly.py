@@ -1,9 +1,10 @@
 """Puts a broker together from its parts, in the order in which they need each other."""
 
 import asyncio
+import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,9 @@ from vibemq.server.commit.release_order import Switchboard
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
-from vibemq.server.monitoring.health import Condition
-from vibemq.server.monitoring.housekeeping import Keeper
-from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.monitoring.health import Report
+from vibemq.server.monitoring.housekeeping import Housekeeping
+from vibemq.server.monitoring.reporting import OperatorReports, Running
 from vibemq.server.net.background_tasks import Errands
 from vibemq.server.net.connections import Roster
 from vibemq.server.net.local_session import INNER_SESSION, InnerSession
@@ -37,7 +38,7 @@ from vibemq.server.shell import Shell
 from vibemq.server.transactions import Transactions
 from vibemq.storage.interface import Plugin
 
-Reports = Mapping[str, Callable[[], Awaitable[Any]]]
+log = logging.getLogger("vibemq.assembly")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Assembly:
 
     engine: QueueEngine
     shell: Shell
-    keeper: Keeper
+    housekeeping: Housekeeping
     inner: InnerSession
     waiters: Waiters
 
@@ -68,9 +69,7 @@ def storage_plugin(settings: Settings) -> tuple[Plugin, Any]:
 
 async def assemble(
     settings: Settings,
-    condition: Condition,
-    metrics: Metrics,
-    reports: Callable[[Store, Roster], Reports],
+    report: Report,
     tasks: TaskGroup,
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
@@ -78,7 +77,7 @@ async def assemble(
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
     Args:
-        reports: makes the admin verbs that need no arguments.
+        report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
 
     Raises:
@@ -92,7 +91,11 @@ async def assemble(
     opened(store)
     state = await store.begin(store.provider.open)
 
+    metrics, status = report.metrics, report.status
     clock = Clock(not_before=state.instant)
+    status.store_ahead_ms = clock.set_back_ms
+    if clock.set_back_ms:
+        log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
     queue_defaults = options_from_dict(settings.queue_defaults)
     engine: QueueEngine = Engine(
         EngineSettings(
@@ -131,6 +134,13 @@ async def assemble(
     switchboard.connect(INNER_SESSION, inner.take)
     waiters = Waiters(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
+    operators = OperatorReports(
+        report,
+        data_dir=settings.data_dir,
+        provider=store.provider,
+        stats=lambda: store.call(store.provider.stats),
+        connections=roster,
+    )
     shell = Shell(
         loop=asyncio.get_running_loop(),
         engine=engine,
@@ -144,22 +154,23 @@ async def assemble(
         accounts=accounts,
         limits=settings.limits,
         metrics=metrics,
-        admin=Admin(engine, store, inner, clock, reports(store, roster)),
+        admin=Admin(engine, store, inner, clock, operators.verbs()),
         asks=AskDesk(accounts.policy, engine, store, inner, waiters, transactions),
         errands=errands,
         fatal=fatal,
     )
     turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine, waiters.look]
-    keeper = Keeper(
+    housekeeping = Housekeeping(
         store=store,
-        roster=roster,
+        sweep=roster.sweep,
         clock=clock,
-        condition=condition,
+        status=status,
         limits=settings.limits,
         decide=shell.decide,
         chores=transactions.tidy,
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
+    report.attach(Running(engine, roster))
     await declare(settings.queues, inner, defaults=queue_defaults, durable=plugin.durable)
-    return Assembly(engine, shell, keeper, inner, waiters)
+    return Assembly(engine, shell, housekeeping, inner, waiters)

@@ -21,9 +21,9 @@ from vibemq.errors import ConfigInvalid, StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.monitoring.health import Condition
+from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.monitoring.reporting import make_report, operator_reports
+from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.net.listener import Listening, entrance_of, listen
 from vibemq.server.shutdown import drain
 from vibemq.web.server import WebServer
@@ -69,7 +69,7 @@ class Broker:
         self.settings = settings
         self.listening: list[Listening] = []
         self.metrics_counters = Metrics()
-        self.condition = Condition()
+        self.status = BrokerStatus()
         self._on_fatal = on_fatal
         self._parts: Assembly | None = None
         self._store: Store | None = None
@@ -78,7 +78,7 @@ class Broker:
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._stop = asyncio.Event()
-        self.report = make_report(self.condition, self.metrics_counters, lambda: self._parts)
+        self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
 
     # -- the operations of a broker -----------------------------------------------------------------------------------
 
@@ -98,11 +98,11 @@ class Broker:
 
     def metrics(self) -> dict[str, Any]:
         """As /metrics/ shows them."""
-        return self.report.json_metrics()
+        return self.report.json_metrics(self.report.snapshots.at_once())
 
     def health(self) -> dict[str, Any]:
         """As /health/ shows it."""
-        return self.report.health()
+        return self.report.health(self.report.snapshots.at_once())
 
     @property
     def port(self) -> int:
@@ -162,17 +162,15 @@ class Broker:
         tasks.start_soon(self._guard)
         self._parts = await assemble(
             settings,
-            self.condition,
-            self.metrics_counters,
-            operator_reports(settings, self.report),
+            self.report,
             tasks,
             self._fatal,
             self._opened,
         )
         for listener, entrance in entrances:
             self.listening.append(await listen(listener, entrance, self._parts.shell))
-        tasks.start_soon(self._parts.keeper.run)
-        self.condition.started = True
+        tasks.start_soon(self._parts.housekeeping.run)
+        self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
 
     def _opened(self, store: Store) -> None:
@@ -182,7 +180,7 @@ class Broker:
     async def _finish(self) -> None:
         assert self._parts is not None
         try:
-            await drain(self._parts, self.condition, self.listening, self.settings.drain_timeout_ms)
+            await drain(self._parts, self.status, self.listening, self.settings.drain_timeout_ms)
             if self._store is not None and self._failure is None:
                 await self._store.close()
         except StorageFailed as error:
@@ -211,7 +209,7 @@ class Broker:
         if self._failure is not None:
             return
         self._failure = error
-        self.condition.failed = True
+        self.status.failed = True
         log.critical("storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"})
         if self._on_fatal is not None:
             self._on_fatal(error)

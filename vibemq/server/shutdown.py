@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import anyio
 
 from vibemq.server.assembly import Assembly
-from vibemq.server.monitoring.health import Condition
+from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.net.listener import Listening
 
 log = logging.getLogger("vibemq.stopping")
@@ -14,10 +14,10 @@ log = logging.getLogger("vibemq.stopping")
 REASON = "server_shutdown"
 
 
-async def drain(parts: Assembly, condition: Condition, listening: Sequence[Listening], timeout_ms: int) -> None:
+async def drain(parts: Assembly, status: BrokerStatus, listening: Sequence[Listening], timeout_ms: int) -> None:
     """Return when every record is on disk; connections that do not end within the timeout are cut."""
     shell = parts.shell
-    condition.draining = True
+    status.draining = True
     shell.roster.closed_to_new = True
     for place in listening:
         place.server.close()
@@ -30,5 +30,5 @@ async def drain(parts: Assembly, condition: Condition, listening: Sequence[Liste
         connection.drop("it did not end within the drain timeout")
     await anyio.sleep(0)
     shell.ticker.stop()
-    parts.keeper.stop()
+    parts.housekeeping.stop()
     await shell.committer.finish()

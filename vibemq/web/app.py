@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from vibemq.server.monitoring.health import Report
-from vibemq.server.monitoring.prometheus import CONTENT_TYPE, exposition
+from vibemq.server.monitoring.prometheus import CONTENT_TYPE
 
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -60,23 +60,23 @@ class Pages:
         return PlainTextResponse(f"not ready: {why}\n", status_code=503)
 
     async def started(self, request: Request) -> Response:
-        started = self._report.condition.started
+        started = self._report.status.started
         return PlainTextResponse("started\n" if started else "recovering\n", status_code=200 if started else 503)
 
     async def health(self, request: Request) -> Response:
         self._check(request)
-        health = self._report.health()
+        health = self._report.health(await self._report.snapshots.latest())
         return _json(health, 200 if health["is_healthy"] else 503)
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
         if request.url.path == "/metrics" and _wants_text(request.headers.get("accept", "")):
             return await self.prometheus(request)
-        return _json(self._report.json_metrics())
+        return _json(self._report.json_metrics(await self._report.snapshots.latest()))
 
     async def prometheus(self, request: Request) -> Response:
         self._check(request)
-        return Response(exposition(self._report), media_type=CONTENT_TYPE)
+        return Response(await self._report.prometheus(), media_type=CONTENT_TYPE)
 
     def _check(self, request: Request) -> None:
         if self._token is None:

@@ -23,6 +23,8 @@ def part_with(
         return
     lose(turn, queue, group, runs)
     if queue.options.dead_letter:
+        if reason is Reason.EXPIRED:
+            group.tally.expired_dead += run_count(runs)
         bury(state, turn, queue, group, _each(runs), reason, error=error, acquired=0)
     else:
         discard(turn, queue, group, runs, reason)

@@ -6,13 +6,15 @@ from vibemq.model.runs import Run, runs_of
 
 
 class Later:
-    """Sequences by due instant. Removed ones leave the heap when they surface, or when they outnumber the others."""
+    """Sequences by due instant. Removed ones leave a heap when they surface, or when they outnumber the others."""
 
-    __slots__ = ("_due", "_heap")
+    __slots__ = ("_due", "_heap", "_order")
 
     def __init__(self) -> None:
         self._due: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
+        self._order: list[int] = []
+        """A heap of the sequences, for `lowest`."""
 
     def __len__(self) -> int:
         return len(self._due)
@@ -26,6 +28,14 @@ class Later:
     def add(self, sequence: int, due: int) -> None:
         self._due[sequence] = due
         heappush(self._heap, (due, sequence))
+        heappush(self._order, sequence)
+
+    def lowest(self) -> int | None:
+        """The smallest sequence; None when nothing waits."""
+        order, due = self._order, self._due
+        while order and order[0] not in due:
+            heappop(order)
+        return order[0] if order else None
 
     def within(self, first: int, last: int) -> list[int]:
         """The sequences in [first, last], found by walking whichever is shorter."""
@@ -42,6 +52,7 @@ class Later:
         if len(self._heap) > 2 * len(self._due) + 64:
             self._heap = [(due, sequence) for sequence, due in self._due.items()]
             heapify(self._heap)
+        self._compact()
         return found
 
     def pop_due(self, now: int) -> list[int]:
@@ -53,7 +64,12 @@ class Later:
             if self._due.get(sequence) == due:
                 del self._due[sequence]
                 found.append(sequence)
+        self._compact()
         return found
+
+    def _compact(self) -> None:
+        if len(self._order) > 2 * len(self._due) + 64:
+            self._order = sorted(self._due)
 
     def next_due(self) -> int | None:
         heap = self._heap

@@ -28,6 +28,8 @@ class Tally:
     entered: int = 0
     settled: int = 0
     dead: int = 0
+    expired_dead: int = 0
+    """Of those in `dead`, the messages whose TTL had passed."""
     expired: int = 0
     """Without a DLQ; with one they count as dead."""
     dropped: int = 0
@@ -118,6 +120,18 @@ class Group:
     def held_back(self) -> int:
         """Acknowledged, and kept for a while; counted in `in_flight`."""
         return self.cursor.held.count if self.cursor is not None else 0
+
+    def lowest_waiting(self) -> int:
+        """The smallest sequence that waits; END when none does."""
+        ready, later = self.ready.lowest(), self.later.lowest()
+        return min(END if ready is None else ready, END if later is None else later)
+
+    def lowest_held(self) -> int:
+        """The smallest sequence that a consumer or the cursor holds; END when none does."""
+        found = [sequence for consumer in self.consumers if (sequence := consumer.held.lowest()) is not None]
+        if self.cursor is not None and self.cursor.held:
+            found.append(self.cursor.held.first)
+        return min(found, default=END)
 
     def held_runs(self) -> list[Run]:
         held = [run for consumer in self.consumers for run in consumer.held.runs()]

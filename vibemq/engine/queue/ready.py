@@ -93,6 +93,11 @@ class Ready:
             runs += (self._plain if level == NORMAL else self._levels[level]).runs()
         return runs
 
+    def lowest(self) -> int | None:
+        """The smallest sequence, whatever its level; None when nothing is ready."""
+        firsts = [members.first for members in (self._plain, *self._levels.values()) if members]
+        return min(firsts, default=None)
+
     @property
     def run_count(self) -> int:
         """How many runs the whole is made of: its cost in memory."""

@@ -29,6 +29,10 @@ class Held:
     def runs(self) -> list[Run]:
         return list(zip(self._firsts, self._lasts, strict=True))
 
+    def lowest(self) -> int | None:
+        """The smallest sequence that is held; None when nothing is."""
+        return self._firsts[0] if self._firsts else None
+
     def add(self, first: int, last: int, deadline: int, size: int) -> None:
         """Hold a run of which nothing is held yet."""
         count = last - first + 1

@@ -1,1 +1,1 @@
-"""What the broker tells about itself: counters, health, metrics."""
+"""What operators see of a running broker: counters, one snapshot of all queues, health, metrics, housekeeping."""

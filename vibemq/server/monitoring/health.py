@@ -1,120 +1,103 @@
-"""What the broker says about its own condition: health, JSON metrics, alarms.
+"""What the broker says about its own state: health, JSON metrics, alarms.
 
 Keys are those of the first VibeMQ, in snake_case, so that its dashboards work.
 """
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
+from anyio import to_thread
+
 from vibemq._version import __version__
 from vibemq.model.commands import Pressure
-from vibemq.model.effects import QueueInfo
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.storage.interface import StorageStats
+from vibemq.server.monitoring.prometheus import SERIES_MAX, Scrape, SeriesChoice, exposition
+from vibemq.server.monitoring.snapshot import Observed, Snapshot, Snapshots
+from vibemq.server.monitoring.status import BrokerStatus
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * PAGE_BYTES
-
-
-@dataclass(slots=True)
-class Condition:
-    """What the keeper found out last, about every second."""
-
-    started: bool = False
-    draining: bool = False
-    failed: bool = False
-    pressure: Pressure = Pressure.NONE
-    pressure_why: str = ""
-    memory_bytes: int = 0
-    storage: StorageStats | None = None
-    loop_lag_s: float = 0.0
+STORE_AHEAD_SHOWN_MS = 3_600_000
+"""How long after the start health shows that the clock has gone back."""
 
 
 class Report:
-    """Answers of the health and metrics routes, taken from counters that exist anyway."""
+    """Answers of the health and metrics routes. Built before anything else; `attach` shows it the running broker."""
 
     def __init__(
         self,
-        condition: Condition,
+        status: BrokerStatus,
         metrics: Metrics,
         *,
-        queues: Callable[[], list[QueueInfo]],
-        retired: Callable[[], Counter[str]],
-        connections: Callable[[], dict[str, int]],
-        now: Callable[[], int],
+        series_max: int = SERIES_MAX,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.condition = condition
+        """`series_max`: queues that have series of their own in the Prometheus page."""
+        self.status = status
         self.metrics = metrics
-        self.queues = queues
-        self.retired = retired
-        """Counters of queues that are gone."""
-        self.connections = connections
-        """Open connections by protocol."""
-        self.now = now
-        self._started_at = now()
+        self.snapshots = Snapshots(monotonic=monotonic)
+        self._choice = SeriesChoice(series_max)
+        self._wall = wall
+        self._monotonic = monotonic
+        self._started_at = monotonic()
+        self._page: tuple[Snapshot, bytes] | None = None
+        self._rendering = anyio.Lock()
+
+    def attach(self, observed: Observed) -> None:
+        """The broker has been recovered: report about it from now on."""
+        self.snapshots.attach(observed)
 
     @property
     def uptime_ms(self) -> int:
-        return self.now() - self._started_at
+        return int((self._monotonic() - self._started_at) * 1000)
 
     def alarms(self) -> list[str]:
         """Sentences about what an operator should look at; empty when all is well."""
-        condition, found = self.condition, []
-        if condition.pressure is not Pressure.NONE:
-            found.append(condition.pressure_why)
+        status, found = self.status, []
+        if status.pressure is not Pressure.NONE:
+            found.append(status.pressure_why)
         if self.metrics.damaged_messages:
             found.append(
                 f"{self.metrics.damaged_messages} stored messages were damaged and moved aside; check the disk"
             )
-        if condition.failed:
+        if status.failed:
             found.append("storage has failed; the broker stops")
-        return found
+        if self.uptime_ms < STORE_AHEAD_SHOWN_MS:
+            found.append(status.store_ahead_trouble())
+        found += [status.checkpoint_trouble(), status.clock_trouble()]
+        return [alarm for alarm in found if alarm]
 
     def is_ready(self) -> bool:
         """Whether new work should be sent here: recovered, not draining, storage sound, below the 90 % watermark."""
-        condition = self.condition
-        return (
-            condition.started
-            and not condition.draining
-            and not condition.failed
-            and condition.pressure < Pressure.BLOCKING
-        )
+        status = self.status
+        return status.started and not status.draining and not status.failed and status.pressure < Pressure.BLOCKING
 
-    def _totals(self, queues: Iterable[QueueInfo]) -> Counter[str]:
-        """Sums since the start; they do not fall when a queue is deleted."""
-        totals = Counter(self.retired())
-        for queue in queues:
-            totals.update(queue.counters)
-        return totals
-
-    def health(self) -> dict[str, Any]:
-        queues = self.queues()
-        totals = self._totals(queues)
+    def health(self, snapshot: Snapshot) -> dict[str, Any]:
+        totals = snapshot.totals
         return {
             "is_healthy": self.is_ready(),
-            "status": "healthy" if self.is_ready() else "unhealthy",
-            "active_connections": sum(self.connections().values()),
-            "queue_count": len(queues),
-            "in_flight_messages": sum(queue.in_flight for queue in queues),
+            "status": self._word(),
+            "active_connections": sum(snapshot.connections.values()),
+            "queue_count": snapshot.queue_count,
+            "in_flight_messages": totals["in_flight"],
             "total_messages_published": totals["published"],
             "total_messages_delivered": totals["delivered"],
-            "memory_usage_mb": self.condition.memory_bytes // 1_048_576,
+            "memory_usage_mb": self.status.memory_bytes // 1_048_576,
             "timestamp": self._timestamp(),
             "alarms": self.alarms(),
         }
 
-    def json_metrics(self) -> dict[str, Any]:
-        queues, metrics = self.queues(), self.metrics
-        totals = self._totals(queues)
+    def _word(self) -> str:
+        if not self.is_ready():
+            return "unhealthy"
+        return "degraded" if self.alarms() else "healthy"
+
+    def json_metrics(self, snapshot: Snapshot) -> dict[str, Any]:
+        totals, metrics = snapshot.totals, self.metrics
         return {
             "total_messages_published": totals["published"],
             "total_messages_delivered": totals["delivered"],
@@ -124,14 +107,25 @@ class Report:
             "total_errors": metrics.errors + metrics.storage_full + metrics.damaged_messages,
             "total_connections_accepted": metrics.connections_accepted,
             "total_connections_rejected": metrics.connections_rejected,
-            "active_connections": sum(self.connections().values()),
-            "active_queues": len(queues),
-            "in_flight_messages": sum(queue.in_flight for queue in queues),
-            "memory_usage_bytes": self.condition.memory_bytes,
+            "active_connections": sum(snapshot.connections.values()),
+            "active_queues": snapshot.queue_count,
+            "in_flight_messages": totals["in_flight"],
+            "memory_usage_bytes": self.status.memory_bytes,
             "average_delivery_latency_ms": round(metrics.average_delivery_latency_ms, 3),
             "timestamp": self._timestamp(),
             "uptime": timespan(self.uptime_ms),
         }
+
+    async def prometheus(self) -> bytes:
+        """The page of the latest snapshot, written once for all who ask, in a thread beside the loop."""
+        snapshot = await self.snapshots.latest()
+        async with self._rendering:
+            if self._page is None or self._page[0] is not snapshot:
+                scrape = Scrape(
+                    snapshot, replace(self.status), self.metrics.copy(), self._wall(), self.uptime_ms / 1000
+                )
+                self._page = snapshot, await to_thread.run_sync(exposition, scrape, self._choice)
+            return self._page[1]
 
     def info(self) -> dict[str, Any]:
         """The broker.info verb, apart from what only the broker's owner knows."""
@@ -139,12 +133,12 @@ class Report:
             "version": __version__,
             "pid": os.getpid(),
             "uptime_ms": self.uptime_ms,
-            "pressure": self.condition.pressure.name.lower(),
+            "pressure": self.status.pressure.name.lower(),
             "alarms": self.alarms(),
         }
 
     def _timestamp(self) -> str:
-        return datetime.fromtimestamp(self.now() / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def timespan(milliseconds: int) -> str:

@@ -5,7 +5,7 @@ the event loop, per batch and never per message.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -26,6 +26,11 @@ class Histogram:
     @property
     def count(self) -> int:
         return sum(self.counts)
+
+    def copy(self) -> "Histogram":
+        copied = Histogram()
+        copied.counts, copied.sum = self.counts.copy(), self.sum
+        return copied
 
 
 @dataclass(slots=True)
@@ -48,6 +53,12 @@ class Metrics:
     delivery_latency_ms_sum: float = 0.0
     publish_ack_seconds: Histogram = field(default_factory=Histogram)
     fsync_seconds: Histogram = field(default_factory=Histogram)
+
+    def copy(self) -> "Metrics":
+        """As it is now, for a thread that reads it beside the loop."""
+        return replace(
+            self, publish_ack_seconds=self.publish_ack_seconds.copy(), fsync_seconds=self.fsync_seconds.copy()
+        )
 
     @property
     def average_delivery_latency_ms(self) -> float:

@@ -1,62 +1,67 @@
-"""Connects the reports (health, metrics, connections, broker.info) with the parts of a running broker."""
+"""What the reports look at once the broker runs, and the operators' verbs that take no arguments."""
 
-import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
-from vibemq.config import Settings
-from vibemq.model.effects import QueueInfo
-from vibemq.server.assembly import Assembly, Reports
-from vibemq.server.commit.storage_threads import Store
-from vibemq.server.monitoring.health import Condition, Report
-from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.connections import Roster
-
-Parts = Callable[[], Assembly | None]
+from vibemq.server.monitoring.health import Report
+from vibemq.server.monitoring.snapshot import Survey
+from vibemq.storage.interface import IStorageProvider, StorageStats
 
 
-def make_report(condition: Condition, metrics: Metrics, parts: Parts) -> Report:
-    """`parts` returns None until storage has been recovered; the probes must answer before that."""
-
-    def queues() -> list[QueueInfo]:
-        assembly = parts()
-        return assembly.engine.queue_infos() if assembly is not None else []
-
-    def connections() -> dict[str, int]:
-        assembly = parts()
-        return assembly.shell.roster.by_protocol() if assembly is not None else {}
-
-    def retired() -> Counter[str]:
-        assembly = parts()
-        return assembly.engine.retired_counters if assembly is not None else Counter()
-
-    return Report(
-        condition,
-        metrics,
-        queues=queues,
-        retired=retired,
-        connections=connections,
-        now=lambda: int(time.time() * 1000),
-    )
+class _Engine(Protocol):
+    def survey(self) -> Survey: ...
 
 
-def operator_reports(settings: Settings, report: Report) -> Callable[[Store, Roster], Reports]:
-    """The admin verbs that take no arguments."""
+class _Described(Protocol):
+    def described(self) -> dict[str, Any]: ...
 
-    def make(store: Store, roster: Roster) -> Reports:
-        async def info() -> dict[str, Any]:
-            stats = await store.call(store.provider.stats)
-            place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
-            return report.info() | place | {"storage": asdict(stats)}
 
-        async def metrics() -> dict[str, Any]:
-            return report.json_metrics()
+class _Connections(Protocol):
+    def by_protocol(self) -> dict[str, int]: ...
 
-        async def connections() -> list[dict[str, Any]]:
-            return [connection.described() for connection in roster]
 
-        return {"broker.info": info, "broker.metrics": metrics, "connections.list": connections}
+@dataclass(frozen=True, slots=True)
+class Running:
+    """See `Observed`."""
 
-    return make
+    engine: _Engine
+    roster: _Connections
+
+    def survey(self) -> Survey:
+        return self.engine.survey()
+
+    def connections(self) -> dict[str, int]:
+        return self.roster.by_protocol()
+
+
+class OperatorReports:
+    """Answers are JSON-ready."""
+
+    def __init__(
+        self,
+        report: Report,
+        *,
+        data_dir: Path,
+        provider: IStorageProvider,
+        stats: Callable[[], Awaitable[StorageStats]],
+        connections: Iterable[_Described],
+    ) -> None:
+        self._report = report
+        self._place = {"data_dir": str(data_dir.absolute()), "provider": provider.name}
+        self._stats = stats
+        self._connections = connections
+
+    async def info(self) -> dict[str, Any]:
+        return self._report.info() | self._place | {"storage": asdict(await self._stats())}
+
+    async def metrics(self) -> dict[str, Any]:
+        return self._report.json_metrics(await self._report.snapshots.latest())
+
+    async def connections(self) -> list[dict[str, Any]]:
+        return [connection.described() for connection in self._connections]
+
+    def verbs(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
+        """By the name an operator uses."""
+        return {"broker.info": self.info, "broker.metrics": self.metrics, "connections.list": self.connections}

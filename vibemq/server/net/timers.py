@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("vibemq.ticker")
 
 
+WAIT_S_MAX = 60.0
+"""The loop's timers stand still while the machine is suspended, and deadlines do not."""
+
+
 class Ticker:
     """One timer of the event loop, set to the nearest deadline of the engine and of all sessions."""
 
@@ -62,7 +66,7 @@ class Ticker:
         self._timer_at = deadline
         # Rounded up, and at least a millisecond: a deadline in the past must not starve the sockets.
         wait_s = max(1, deadline - self._clock.now()) / 1000
-        self._timer = self._loop.call_later(min(wait_s, 3600.0), self._due)
+        self._timer = self._loop.call_later(min(wait_s, WAIT_S_MAX), self._due)
 
     def _due(self) -> None:
         self._timer = None

@@ -339,6 +339,8 @@ class LmdbProvider:
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
             full=self._ballast.missing,
+            unapplied_bytes=journal.bytes_unreleased,
+            checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
             details={
                 "journal_segments": journal.segments,
                 "journal_spares": journal.spares,

@@ -45,7 +45,8 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         tail is not None
         and tail.last < first
         and tail.size + rows.size <= CHUNK_BYTES_MAX
-        and record.published_at - tail.published_at <= span
+        # Earlier than its tail: that one was written under a clock that was ahead.
+        and 0 <= record.published_at - tail.published_at <= span
     ):
         tail.last = first + rows.count - 1
         tail.size += rows.size
@@ -104,8 +105,9 @@ def _add_dedup(queue: StoredQueue, dedup_id: bytes, sequence: int, published_at:
 
 
 def _prune_dedup(queue: StoredQueue, now: int, dirty: Dirty | None) -> None:
-    oldest = now - queue.options.dedup_window_ms
-    gone = list(takewhile(lambda item: item[1][1] < oldest, queue.dedup.items()))
+    window = queue.options.dedup_window_ms
+    # What is so far in the future was written under a clock that was ahead.
+    gone = list(takewhile(lambda item: abs(item[1][1] - now) > window, queue.dedup.items()))
     surplus = len(queue.dedup) - DEDUP_IDS_MAX
     if surplus > len(gone):
         gone = list(islice(queue.dedup.items(), surplus))
