@@ -114,6 +114,7 @@ class Shell:
             self._refuse(connection, request, error)
         else:
             self._backoff.succeeded(connection.host)
+            connection.session.tick(self.clock.now())
             connection.session.authenticated(request.token, principal)
         finally:
             connection.pending -= 1

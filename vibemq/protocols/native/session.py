@@ -162,7 +162,7 @@ class NativeSession:
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not state.closing:
             self._give_up()
-        for queue in state.wanted.due(state.now):
+        for queue in state.wanted.due(state.now) if state.wanted else ():
             if state.subscriptions.of_queue(queue) is None and not state.subscriptions.full:
                 ask_plain(state, queue, [])
 

@@ -159,8 +159,13 @@ class Connection(asyncio.Protocol):
         self._take_requests()
         self.wake()
 
+    def _tell_the_time(self) -> None:
+        """Before requests are taken and effects applied, always: the session has no other clock."""
+        self.session.tick(self._shell.clock.now())
+
     def _take_requests(self) -> None:
         try:
+            self._tell_the_time()
             while not self._leaving and (requests := self.session.commands()):
                 self._handle(requests)
         except RemoteProtocolError as error:
@@ -214,6 +219,7 @@ class Connection(asyncio.Protocol):
                 now.append(effect)
         if now:
             try:
+                self._tell_the_time()
                 self.session.apply(now)
             except Exception:
                 self._give_up("an answer could not be encoded")
@@ -288,6 +294,7 @@ class Connection(asyncio.Protocol):
             return
         room = self.high_water - self.transport.get_write_buffer_size()
         if room > 0:
+            self._tell_the_time()
             self.outbox.pump(room)
             # Encoding may have turned a row down; what the session wants done about it stands in its commands.
             self._take_requests()
@@ -365,12 +372,8 @@ class Connection(asyncio.Protocol):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: int) -> None:
-        try:
-            self.session.tick(now)
-        except Exception:
-            self._give_up("a timer of the session failed")
-            return
+    def tick(self) -> None:
+        """A deadline of the session has come; `process` tells it the time."""
         self.process()
 
     def goodbye(self, reason: str) -> None:

@@ -75,7 +75,7 @@ class Ticker:
             if connection.scheduled_tick != due or connection.ending:
                 continue
             connection.scheduled_tick = None
-            connection.tick(now)
+            connection.tick()
             self.watch(connection)
         if self._heap:
             self._set(self._heap[0][0])
