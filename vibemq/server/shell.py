@@ -77,9 +77,10 @@ class Shell:
         mixed = outcome.gated and outcome.effects
         self.committer.submit(outcome, [getattr(command, "token", None) for command in commands] if mixed else ())
 
-    def close_session(self, session: int, *, clean: bool) -> None:
+    def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None:
+        """`last`: commands that come before the end, in the same step: nothing is handed out in between."""
         if not self.committer.dead:
-            self.decide([CloseSession(session, clean)])
+            self.decide([*last, CloseSession(session, clean)])
 
     def mind_the_load(self) -> None:
         """Stop reading while too much waits for the disk; called once per loop turn."""

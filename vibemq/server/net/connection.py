@@ -17,6 +17,7 @@ from typing import Any, cast
 from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError
 from vibemq.model.commands import Command, ListQueues, SetFlow, Settle, Settlement, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.runs import Run
 from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, Session
 from vibemq.server.commit.release_order import Lane
 from vibemq.server.guard import Guard
@@ -57,6 +58,10 @@ class Connection(asyncio.Protocol):
         self._leaving = False
         self._farewell = ""
         self._hung_up = False
+        self._halted = False
+        """The engine has been told to hand out nothing more to the session."""
+        self._parted = False
+        """The engine has closed the session."""
         self._clean = False
         self._closed = False
         self._unsubscribing: list[Any] = []
@@ -106,10 +111,9 @@ class Connection(asyncio.Protocol):
         self._closed = True
         if not self.number:
             return
-        self.outbox.close()
-        self._shell.switchboard.disconnect(self.number)
+        self._part()
+        self._shell.paused.discard(self)
         self._shell.roster.remove(self)
-        self._shell.close_session(self.number, clean=self._clean)
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
 
     @property
@@ -266,7 +270,7 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Encode and write what is due; called once per loop turn. Raises nothing: other connections come after."""
-        if self._closed:
+        if self._closed or self._parted:
             return
         try:
             self._write()
@@ -280,6 +284,10 @@ class Connection(asyncio.Protocol):
 
     def _write(self) -> None:
         self._pump()
+        if self.session.closing:
+            self._leaving = True
+        if self._leaving:
+            self._hand_back()
         finished = self._finished()
         data = self.session.data_to_send()
         if data:
@@ -301,8 +309,6 @@ class Connection(asyncio.Protocol):
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if self.session.closing:
-            self._leaving = True
         if not self._leaving or self.lane.waiting or self.pending:
             return False
         if self._farewell:
@@ -310,11 +316,41 @@ class Connection(asyncio.Protocol):
             self._farewell = ""
         return True
 
+    def _hand_back(self) -> None:
+        """Have nothing more handed out to a session that leaves, and what was not written given to others unharmed."""
+        deliveries, others = self.outbox.take_back()
+        commands = self._releases(deliveries)
+        if not self._halted:
+            self._halted = True
+            commands.insert(0, SetFlow(self.number, False))
+        if commands:
+            self._shell.decide(commands)
+        if others:
+            self.session.apply(others)
+
+    def _releases(self, deliveries: Sequence[Deliver]) -> list[Command]:
+        held: dict[int, list[Run]] = {}
+        for deliver in deliveries:
+            if not deliver.settled:
+                held.setdefault(deliver.consumer, []).extend(deliver.runs)
+        return [Settle(self.number, None, consumer, Settlement.RELEASE, runs) for consumer, runs in held.items()]
+
+    def _part(self) -> None:
+        """The session ends for the engine: what the peer has not heard of goes back unharmed, the rest as it ends."""
+        if self._parted:
+            return
+        self._parted = True
+        deliveries, _ = self.outbox.take_back()
+        deliveries += self.lane.take_back()
+        self._shell.switchboard.disconnect(self.number)
+        self._shell.close_session(self.number, self._releases(deliveries), clean=self._clean)
+
     def _hang_up(self) -> None:
         """End our side of the stream, and soon the whole: the last bytes must outlive those we have not read."""
         if self._hung_up or self.transport.is_closing():
             return
         self._hung_up = True
+        self._part()
         # A peer that never takes the last bytes must not keep the socket.
         self._note_stuck()
         if self.transport.can_write_eof():
