@@ -159,6 +159,9 @@ class Session(Protocol):
     def shutdown(self, reason: str) -> None:
         """Queue the protocol's goodbye; the server flushes and closes."""
 
+    def fail(self, error: VibeMQError) -> None:
+        """The server cannot go on with this connection: queue the last word and set `closing`."""
+
     @property
     def closing(self) -> bool:
         """The server should flush `data_to_send()` and close."""

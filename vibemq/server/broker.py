@@ -157,7 +157,7 @@ class Broker:
         entrances = [(listener, entrance_of(listener)) for listener in settings.listeners]
         if settings.http.enabled:
             self._web = WebServer(settings.http, self.report)
-            tasks.start_soon(self._web.run)
+            tasks.start_soon(self._serve_http, self._web)
         tasks.start_soon(self._guard)
         self._parts = await assemble(
             settings,
@@ -215,6 +215,13 @@ class Broker:
         if self._on_fatal is not None:
             self._on_fatal(error)
         self._failed.set()
+
+    async def _serve_http(self, web: WebServer) -> None:
+        try:
+            await web.run()
+        except Exception:
+            # Probes fail from now on, and say so to whoever watches; messages are served on.
+            log.exception("the HTTP server has failed")
 
     async def _guard(self) -> None:
         await self._failed.wait()

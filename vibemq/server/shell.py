@@ -105,7 +105,7 @@ class Shell:
             self._refuse(connection, request, AuthFailed(f"too many failed attempts; try again in {wait_s:.0f} s"))
             return
         connection.pending += 1
-        self.errands.begin(self._authenticate, connection, request)
+        self.errands.begin(self._authenticate, connection, request, failed=connection.failed)
 
     async def _authenticate(self, connection: "Connection", request: Authenticate) -> None:
         try:
@@ -113,6 +113,10 @@ class Shell:
         except AuthError as error:
             self._backoff.failed(connection.host, self.loop.time())
             self._refuse(connection, request, error)
+        except Exception:
+            fault = VibeMQError("the broker could not check the credentials; its log says why")
+            connection.session.refused(request.token, fault)
+            raise
         else:
             self._backoff.succeeded(connection.host)
             connection.session.tick(self.clock.now())
@@ -136,7 +140,7 @@ class Shell:
             self._turn_away(connection, request)
             return
         connection.pending += 1
-        self.errands.begin(self._ask, connection, request)
+        self.errands.begin(self._ask, connection, request, failed=connection.failed)
 
     async def _ask(self, connection: "Connection", request: Ask) -> None:
         await self._serve(connection, request, self.asks.answer(connection.principal, request), {})
@@ -182,7 +186,7 @@ class Shell:
             self._turn_away(connection, request)
             return
         connection.pending += 1
-        self.errands.begin(self._administer, connection, request)
+        self.errands.begin(self._administer, connection, request, failed=connection.failed)
 
     async def _administer(self, connection: "Connection", request: Admin) -> None:
         principal = connection.principal

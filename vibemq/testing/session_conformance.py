@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from vibemq.errors import AuthFailed, QueueFull, RemoteProtocolError
+from vibemq.errors import AuthFailed, QueueFull, RemoteProtocolError, VibeMQError
 from vibemq.model.commands import CloseSession, Command, Publish, Stage, Subscribe
 from vibemq.model.effects import Deliver, Published, Reply, Subscribed
 from vibemq.model.options import QueueOptions
@@ -135,6 +135,7 @@ def check_session(dialect: Dialect) -> None:
         check_relative_times_on_a_busy_connection,
         check_silence_counts_from_the_last_word,
         check_shutdown,
+        check_fail,
     ):
         check(dialect)
 
@@ -370,6 +371,19 @@ def _silent_until_closed(session: Session, now: int) -> int:
         if session.closing:
             return now
     raise AssertionError("a silent peer is never sent away")
+
+
+def check_fail(dialect: Dialect) -> None:
+    """A fault of the broker ends this one connection, and its peer is told."""
+    talking = talk(dialect)
+    talking.session.fail(VibeMQError("the broker's log says why"))
+    assert talking.session.data_to_send(), "the peer is told"
+    assert talking.session.closing
+    talking.session.fail(VibeMQError("again"))
+    assert talking.session.data_to_send() == b"", "once"
+    fresh = dialect.create(context())
+    fresh.fail(VibeMQError("before the first byte"))
+    assert fresh.closing
 
 
 def check_shutdown(dialect: Dialect) -> None:

@@ -65,7 +65,10 @@ class NativeSession:
             state.closing = True
         return requests
 
-    def _hang_up(self, error: RemoteProtocolError) -> None:
+    def fail(self, error: VibeMQError) -> None:
+        self._hang_up(error)
+
+    def _hang_up(self, error: VibeMQError) -> None:
         """Last words, once: .NET clients ignore them, people with a packet dump do not."""
         if not self._state.closing:
             self._state.closing = True

@@ -264,6 +264,16 @@ class OmqSession:
         if self._shaken and not self._state.failed:
             self._state.send(error_frame(error_text(ShuttingDown(f"the broker is stopping ({reason}); connect again"))))
 
+    def fail(self, error: VibeMQError) -> None:
+        state = self._state
+        if state.closing:
+            return
+        if self._shaken:
+            state.give_up(error)
+        else:
+            state.failed = True
+            state.close()
+
     @property
     def closing(self) -> bool:
         return self._state.closing

@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         self._leaving = False
         self._farewell = ""
         self._hung_up = False
+        self._failed = False
+        """A fault of ours: the peer is told so with the next flush, and that is the end."""
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._parted = False
@@ -75,6 +77,17 @@ class Connection(asyncio.Protocol):
         shell = self._shell
         self.high_water = shell.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
+        try:
+            self._begin()
+        except Exception:
+            shell.metrics.errors += 1
+            log.exception("a connection could not be begun", extra={"remote": self.host})
+            shell.roster.remove(self)
+            self.number = 0
+            self.transport.abort()
+
+    def _begin(self) -> None:
+        shell = self._shell
         refusal = shell.roster.admit(self)
         if refusal is not None:
             log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": self.host})
@@ -111,9 +124,9 @@ class Connection(asyncio.Protocol):
         self._closed = True
         if not self.number:
             return
-        self._part()
         self._shell.paused.discard(self)
         self._shell.roster.remove(self)
+        self._part()
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
 
     @property
@@ -215,6 +228,13 @@ class Connection(asyncio.Protocol):
 
     def take(self, effects: Sequence[Effect]) -> None:
         """Receive what the engine decided for this session, in order."""
+        try:
+            self._take(effects)
+        except Exception:
+            self._give_up("an answer could not be encoded")
+        self.wake()
+
+    def _take(self, effects: Sequence[Effect]) -> None:
         now: list[Effect] = []
         for effect in effects:
             if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.outbox):
@@ -222,12 +242,8 @@ class Connection(asyncio.Protocol):
             else:
                 now.append(effect)
         if now:
-            try:
-                self._tell_the_time()
-                self.session.apply(now)
-            except Exception:
-                self._give_up("an answer could not be encoded")
-        self.wake()
+            self._tell_the_time()
+            self.session.apply(now)
 
     def _ends_deliveries(self, effect: Effect) -> bool:
         if isinstance(effect, ConsumerEnded):
@@ -273,6 +289,9 @@ class Connection(asyncio.Protocol):
         if self._closed or self._parted:
             return
         try:
+            if self._failed:
+                self._say_the_last_word()
+                return
             self._write()
             self._mind_the_flow()
             # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
@@ -280,10 +299,23 @@ class Connection(asyncio.Protocol):
         except StorageError as error:
             self._shell.fatal(error)
         except Exception:
-            self._give_up("what was due could not be written")
+            if self._failed:
+                log.exception("a connection could not be ended", extra={"conn_id": self.connection_id})
+                self.transport.abort()
+            else:
+                self._give_up("what was due could not be written")
+
+    def _say_the_last_word(self) -> None:
+        self.session.fail(VibeMQError("a fault of the broker ends this connection; its log says why"))
+        data = self.session.data_to_send()
+        if data:
+            self.transport.write(data)
+        self._hang_up()
 
     def _write(self) -> None:
         self._pump()
+        if self._failed:
+            return
         if self.session.closing:
             self._leaving = True
         if self._leaving:
@@ -298,6 +330,7 @@ class Connection(asyncio.Protocol):
             self._hang_up()
 
     def _pump(self) -> None:
+        """May find that the session has failed: then nothing more is written here."""
         if not self.outbox or self.outbox.reading or self._leaving:
             return
         room = self.high_water - self.transport.get_write_buffer_size()
@@ -408,6 +441,13 @@ class Connection(asyncio.Protocol):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
+    def next_deadline(self) -> int | None:
+        try:
+            return self.session.next_deadline()
+        except Exception:
+            self._give_up("the next deadline is not known")
+            return None
+
     def tick(self) -> None:
         """A deadline of the session has come; `process` tells it the time."""
         self.process()
@@ -428,8 +468,16 @@ class Connection(asyncio.Protocol):
         self._clean = clean
         self.wake()
 
+    def failed(self, error: Exception) -> None:
+        """A task of this connection has let an exception through."""
+        self._give_up("a request could not be answered", error)
+
     def _give_up(self, what: str, error: BaseException | None = None) -> None:
+        """Log the fault whole, tell the peer with the next flush, and end this connection and nothing else.
+
+        May be called while effects are being told: nothing is decided here.
+        """
         self._shell.metrics.errors += 1
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
-        self._leaving = True
-        self.transport.abort()
+        self._leaving = self._failed = True
+        self.wake()
