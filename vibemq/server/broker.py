@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from vibemq.config import Http, Listener, Settings, StorageChoice
-from vibemq.errors import StorageFailed
+from vibemq.errors import ConfigInvalid, StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
@@ -88,6 +88,26 @@ class Broker:
     def stop(self) -> None:
         """Have `run` return; leaving the context then drains."""
         self._stop.set()
+
+    def reload(self) -> None:
+        """Read again what may change under a running broker: the TLS files of the listeners.
+
+        What cannot be used is logged, and the broker goes on with what it has. Connections that exist are left alone.
+        """
+        reloaded = 0
+        for listening in self.listening:
+            if listening.tls is None:
+                continue
+            try:
+                listening.tls.reload()
+            except ConfigInvalid as error:
+                log.error("not reloaded, the old files stay in use: %s", error, extra={"event": "broker.reload_failed"})
+                continue
+            reloaded += 1
+            log.info(
+                "%s reloaded for %s", listening.tls.certificate, listening.protocol, extra={"event": "tls.reloaded"}
+            )
+        log.info("reload: TLS files of %d listeners read again", reloaded, extra={"event": "broker.reloaded"})
 
     def list_queues(self) -> list[QueueInfo]:
         return self._running().engine.queue_infos()
