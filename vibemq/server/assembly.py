@@ -109,7 +109,7 @@ async def assemble(
         new_id=new_id,
     )
     turn = Turn()
-    errands = Errands(tasks)
+    errands = Errands(tasks, fatal)
     tasks.start_soon(errands.run)
     switchboard = Switchboard()
     committer = Committer(

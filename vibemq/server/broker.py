@@ -90,6 +90,26 @@ class Broker:
         """Have `run` return; leaving the context then drains."""
         self._stop.set()
 
+    def reload(self) -> None:
+        """Read again what may change under a running broker: the TLS files of the listeners.
+
+        What cannot be used is logged, and the broker goes on with what it has. Connections that exist are left alone.
+        """
+        reloaded = 0
+        for listening in self.listening:
+            if listening.tls is None:
+                continue
+            try:
+                listening.tls.reload()
+            except ConfigInvalid as error:
+                log.error("not reloaded, the old files stay in use: %s", error, extra={"event": "broker.reload_failed"})
+                continue
+            reloaded += 1
+            log.info(
+                "%s reloaded for %s", listening.tls.certificate, listening.protocol, extra={"event": "tls.reloaded"}
+            )
+        log.info("reload: TLS files of %d listeners read again", reloaded, extra={"event": "broker.reloaded"})
+
     def list_queues(self) -> list[QueueInfo]:
         return self._running().engine.queue_infos()
 
@@ -158,7 +178,7 @@ class Broker:
         entrances = [(listener, entrance_of(listener)) for listener in settings.listeners]
         if settings.http.enabled:
             self._web = WebServer(settings.http, self.report)
-            tasks.start_soon(self._web.run)
+            tasks.start_soon(self._serve_http, self._web)
         tasks.start_soon(self._guard)
         self._parts = await assemble(
             settings,
@@ -214,6 +234,13 @@ class Broker:
         if self._on_fatal is not None:
             self._on_fatal(error)
         self._failed.set()
+
+    async def _serve_http(self, web: WebServer) -> None:
+        try:
+            await web.run()
+        except Exception:
+            # Probes fail from now on, and say so to whoever watches; messages are served on.
+            log.exception("the HTTP server has failed")
 
     async def _guard(self) -> None:
         await self._failed.wait()

@@ -81,9 +81,10 @@ class Shell:
         mixed = outcome.gated and outcome.effects
         self.committer.submit(outcome, [getattr(command, "token", None) for command in commands] if mixed else ())
 
-    def close_session(self, session: int, *, clean: bool) -> None:
+    def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None:
+        """`last`: commands that come before the end, in the same step: nothing is handed out in between."""
         if not self.committer.dead:
-            self.decide([CloseSession(session, clean)])
+            self.decide([*last, CloseSession(session, clean)])
 
     def mind_the_load(self) -> None:
         """Stop reading while too much waits for the disk; called once per loop turn."""
@@ -108,7 +109,7 @@ class Shell:
             self._refuse(connection, request, AuthFailed(f"too many failed attempts; try again in {wait_s:.0f} s"))
             return
         connection.pending += 1
-        self.errands.begin(self._authenticate, connection, request)
+        self.errands.begin(self._authenticate, connection, request, failed=connection.failed)
 
     async def _authenticate(self, connection: "Connection", request: Authenticate) -> None:
         credentials = request.username, request.password, request.auth_token
@@ -118,12 +119,12 @@ class Shell:
             self._backoff.failed(connection.host, self.loop.time())
             self._refuse(connection, request, error)
         except Exception:
-            # A login is no reason to end the broker, whatever is wrong with it.
-            log.exception("credentials could not be checked", extra={"conn_id": connection.connection_id})
-            self.metrics.errors += 1
-            self._refuse(connection, request, AuthFailed("the broker could not check this; its log says why"))
+            fault = VibeMQError("the broker could not check the credentials; its log says why")
+            connection.session.refused(request.token, fault)
+            raise
         else:
             self._backoff.succeeded(connection.host)
+            connection.session.tick(self.clock.now())
             connection.session.authenticated(request.token, principal)
             self.end_revoked(connection)
         finally:
@@ -171,7 +172,7 @@ class Shell:
             self._turn_away(connection, request)
             return
         connection.pending += 1
-        self.errands.begin(self._ask, connection, request)
+        self.errands.begin(self._ask, connection, request, failed=connection.failed)
 
     async def _ask(self, connection: "Connection", request: Ask) -> None:
         await self._serve(connection, request, self.asks.answer(connection.principal, request), {})
@@ -219,7 +220,7 @@ class Shell:
             self._turn_away(connection, request)
             return
         connection.pending += 1
-        self.errands.begin(self._administer, connection, request)
+        self.errands.begin(self._administer, connection, request, failed=connection.failed)
 
     async def _administer(self, connection: "Connection", request: Admin) -> None:
         principal = connection.principal

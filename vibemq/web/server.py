@@ -10,9 +10,9 @@ import uvicorn
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
 from vibemq.server.monitoring.health import Report
+from vibemq.server.net.http_limits import HttpPool, connections_of, with_slots
 from vibemq.web.app import make_app
 
-CONCURRENT_MAX = 64
 HEAD_BYTES_MAX = 16_384
 
 
@@ -29,25 +29,25 @@ class WebServer:
     def __init__(self, http: Http, report: Report) -> None:
         family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
         try:
-            self._socket = socket.create_server((http.host, http.port), family=family, backlog=64)
+            self._socket = socket.create_server((http.host, http.port), family=family, backlog=256)
         except OSError as error:
             where = f"{http.host}:{http.port}"
             mend = "choose another http host or port, or switch it off (--no-http)"
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         token = http.token.get_secret_value() if http.token is not None else None
-        app: Any = make_app(report, token)
+        app: Any = with_slots(make_app(report, token))
+        self.pool = HttpPool()
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=connections_of(self.pool),
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                limit_concurrency=CONCURRENT_MAX,
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 timeout_keep_alive=5,
                 timeout_graceful_shutdown=2,

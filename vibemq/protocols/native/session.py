@@ -65,7 +65,10 @@ class NativeSession:
             state.closing = True
         return requests
 
-    def _hang_up(self, error: RemoteProtocolError) -> None:
+    def fail(self, error: VibeMQError) -> None:
+        self._hang_up(error)
+
+    def _hang_up(self, error: VibeMQError) -> None:
         """Last words, once: .NET clients ignore them, people with a packet dump do not."""
         if not self._state.closing:
             self._state.closing = True
@@ -162,7 +165,7 @@ class NativeSession:
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not state.closing:
             self._give_up()
-        for queue in state.wanted.due(state.now):
+        for queue in state.wanted.due(state.now) if state.wanted else ():
             if state.subscriptions.of_queue(queue) is None and not state.subscriptions.full:
                 ask_plain(state, queue, [])
 

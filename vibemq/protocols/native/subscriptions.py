@@ -100,6 +100,9 @@ class Wanted:
         self._due: dict[str, tuple[int, int]] = {}
         """Queue -> (when to ask, wait after that)."""
 
+    def __bool__(self) -> bool:
+        return bool(self._due)
+
     def add(self, queue: str, now: int) -> None:
         _, wait_ms = self._due.get(queue, (0, _WAIT_FIRST_MS))
         self._due[queue] = (now + wait_ms, min(2 * wait_ms, _WAIT_MAX_MS))

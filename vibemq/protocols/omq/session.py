@@ -43,7 +43,8 @@ class OmqSession:
         self._ahead = bytearray()
         """Bytes that came while the credentials were being checked."""
         self._broken: RemoteProtocolError | None = None
-        self._heard = False
+        self._unread = False
+        """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
         self._pinged_at: int | None = None
         """Instant until which hand-outs are expected to follow each other."""
@@ -53,6 +54,7 @@ class OmqSession:
     def receive_data(self, data: bytes) -> None:
         if self._state.failed:
             return
+        self._unread = True
         if not data:
             self._state.ended = True
         elif self._authenticating:
@@ -74,6 +76,7 @@ class OmqSession:
 
     def commands(self) -> Sequence[Request]:
         state = self._state
+        self._unread = False
         if self._shaken:
             self._read()
         if state.ended and not (state.failed or self._authenticating or state.requests):
@@ -99,7 +102,7 @@ class OmqSession:
         self._state.fail(self._broken)
 
     def _hear(self, value: Sexp) -> None:
-        self._heard = True
+        self._heard_at = self._state.now
         try:
             command = parse_command(value)
         except NotACommand as error:
@@ -158,7 +161,7 @@ class OmqSession:
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         self._state.principal = principal
-        self._heard = True
+        self._heard_at = self._state.now
         self._resume()
 
     def refused(self, token: Any, error: VibeMQError) -> None:
@@ -201,11 +204,9 @@ class OmqSession:
         state.now = max(state.now, now)
         if state.closing:
             return
-        if self._heard:
-            self._heard = False
-            self._heard_at = state.now
         deadline = self._silence_deadline()
-        if deadline is not None and state.now >= deadline:
+        unread = self._unread and state.principal is not None
+        if deadline is not None and state.now >= deadline and not unread:
             self._give_up()
         elif state.principal is not None and state.now >= self._next_ping():
             self._ping()
@@ -253,7 +254,7 @@ class OmqSession:
         silence = self._silence_deadline()
         if state.principal is None:
             return silence
-        if state.requests or self._heard:
+        if state.requests:
             return state.now
         return self._next_ping() if silence is None else min(silence, self._next_ping())
 
@@ -262,6 +263,16 @@ class OmqSession:
     def shutdown(self, reason: str) -> None:
         if self._shaken and not self._state.failed:
             self._state.send(error_frame(error_text(ShuttingDown(f"the broker is stopping ({reason}); connect again"))))
+
+    def fail(self, error: VibeMQError) -> None:
+        state = self._state
+        if state.closing:
+            return
+        if self._shaken:
+            state.give_up(error)
+        else:
+            state.failed = True
+            state.close()
 
     @property
     def closing(self) -> bool:

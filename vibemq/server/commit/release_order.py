@@ -44,6 +44,14 @@ class Lane:
     def waiting(self) -> bool:
         return bool(self._holds)
 
+    def take_back(self) -> list[Deliver]:
+        """The deliveries that still wait here; they are not told any more."""
+        deliveries: list[Deliver] = []
+        for hold in self._holds:
+            deliveries += [effect for effect in hold.effects if isinstance(effect, Deliver)]
+            hold.effects = [effect for effect in hold.effects if not isinstance(effect, Deliver)]
+        return deliveries
+
     def tell(self, effects: list[Effect]) -> None:
         if not self._holds:
             self._take(effects)

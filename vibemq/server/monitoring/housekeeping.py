@@ -112,7 +112,11 @@ class Housekeeping:
         loop = asyncio.get_running_loop()
         with self._scope:
             while True:
-                await self.round()
+                try:
+                    await self.round()
+                except Exception:
+                    # The broker goes on without this round, as it does without an answer to one connection.
+                    log.exception("housekeeping failed")
                 due = loop.time() + PERIOD_S
                 await anyio.sleep(PERIOD_S)
                 self._status.loop_lag_s = max(0.0, loop.time() - due)

@@ -1,1 +1,1 @@
-"""Connections: sockets, the sessions behind them, and who is admitted."""
+"""Sockets: who is let in, and how bytes come and go."""

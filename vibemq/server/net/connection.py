@@ -17,6 +17,7 @@ from typing import Any, cast
 from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError
 from vibemq.model.commands import Command, ListQueues, SetFlow, Settle, Settlement, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.runs import Run
 from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, Session
 from vibemq.server.admission import Admission
 from vibemq.server.commit.release_order import Lane
@@ -57,6 +58,12 @@ class Connection(asyncio.Protocol):
         self._leaving = False
         self._farewell = ""
         self._hung_up = False
+        self._failed = False
+        """A fault of ours: the peer is told so with the next flush, and that is the end."""
+        self._halted = False
+        """The engine has been told to hand out nothing more to the session."""
+        self._parted = False
+        """The engine has closed the session."""
         self._clean = False
         self._closed = False
         self._unsubscribing: list[Any] = []
@@ -70,6 +77,17 @@ class Connection(asyncio.Protocol):
         shell = self._shell
         self.high_water = shell.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
+        try:
+            self._begin()
+        except Exception:
+            shell.metrics.errors += 1
+            log.exception("a connection could not be begun", extra={"remote": self.host})
+            shell.roster.remove(self)
+            self.number = 0
+            self.transport.abort()
+
+    def _begin(self) -> None:
+        shell = self._shell
         refusal = shell.roster.admit(self)
         if refusal is not None:
             log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": self.host})
@@ -106,10 +124,9 @@ class Connection(asyncio.Protocol):
         self._closed = True
         if not self.number:
             return
-        self.outbox.close()
-        self._shell.switchboard.disconnect(self.number)
+        self._shell.paused.discard(self)
         self._shell.roster.remove(self)
-        self._shell.close_session(self.number, clean=self._clean)
+        self._part()
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
 
     @property
@@ -159,8 +176,13 @@ class Connection(asyncio.Protocol):
         self._take_requests()
         self.wake()
 
+    def _tell_the_time(self) -> None:
+        """Before requests are taken and effects applied, always: the session has no other clock."""
+        self.session.tick(self._shell.clock.now())
+
     def _take_requests(self) -> None:
         try:
+            self._tell_the_time()
             while not self._leaving and (requests := self.session.commands()):
                 self._handle(requests)
         except RemoteProtocolError as error:
@@ -206,6 +228,13 @@ class Connection(asyncio.Protocol):
 
     def take(self, effects: Sequence[Effect]) -> None:
         """Receive what the engine decided for this session, in order."""
+        try:
+            self._take(effects)
+        except Exception:
+            self._give_up("an answer could not be encoded")
+        self.wake()
+
+    def _take(self, effects: Sequence[Effect]) -> None:
         now: list[Effect] = []
         for effect in effects:
             if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.outbox):
@@ -213,11 +242,8 @@ class Connection(asyncio.Protocol):
             else:
                 now.append(effect)
         if now:
-            try:
-                self.session.apply(now)
-            except Exception:
-                self._give_up("an answer could not be encoded")
-        self.wake()
+            self._tell_the_time()
+            self.session.apply(now)
 
     def _ends_deliveries(self, effect: Effect) -> bool:
         if isinstance(effect, ConsumerEnded):
@@ -260,9 +286,12 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Encode and write what is due; called once per loop turn. Raises nothing: other connections come after."""
-        if self._closed:
+        if self._closed or self._parted:
             return
         try:
+            if self._failed:
+                self._say_the_last_word()
+                return
             self._write()
             self._mind_the_flow()
             # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
@@ -270,10 +299,27 @@ class Connection(asyncio.Protocol):
         except StorageError as error:
             self._shell.fatal(error)
         except Exception:
-            self._give_up("what was due could not be written")
+            if self._failed:
+                log.exception("a connection could not be ended", extra={"conn_id": self.connection_id})
+                self.transport.abort()
+            else:
+                self._give_up("what was due could not be written")
+
+    def _say_the_last_word(self) -> None:
+        self.session.fail(VibeMQError("a fault of the broker ends this connection; its log says why"))
+        data = self.session.data_to_send()
+        if data:
+            self.transport.write(data)
+        self._hang_up()
 
     def _write(self) -> None:
         self._pump()
+        if self._failed:
+            return
+        if self.session.closing:
+            self._leaving = True
+        if self._leaving:
+            self._hand_back()
         finished = self._finished()
         data = self.session.data_to_send()
         if data:
@@ -284,18 +330,18 @@ class Connection(asyncio.Protocol):
             self._hang_up()
 
     def _pump(self) -> None:
+        """May find that the session has failed: then nothing more is written here."""
         if not self.outbox or self.outbox.reading or self._leaving:
             return
         room = self.high_water - self.transport.get_write_buffer_size()
         if room > 0:
+            self._tell_the_time()
             self.outbox.pump(room)
             # Encoding may have turned a row down; what the session wants done about it stands in its commands.
             self._take_requests()
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if self.session.closing:
-            self._leaving = True
         if not self._leaving or self.lane.waiting or self.pending:
             return False
         if self._farewell:
@@ -303,11 +349,41 @@ class Connection(asyncio.Protocol):
             self._farewell = ""
         return True
 
+    def _hand_back(self) -> None:
+        """Have nothing more handed out to a session that leaves, and what was not written given to others unharmed."""
+        deliveries, others = self.outbox.take_back()
+        commands = self._releases(deliveries)
+        if not self._halted:
+            self._halted = True
+            commands.insert(0, SetFlow(self.number, False))
+        if commands:
+            self._shell.decide(commands)
+        if others:
+            self.session.apply(others)
+
+    def _releases(self, deliveries: Sequence[Deliver]) -> list[Command]:
+        held: dict[int, list[Run]] = {}
+        for deliver in deliveries:
+            if not deliver.settled:
+                held.setdefault(deliver.consumer, []).extend(deliver.runs)
+        return [Settle(self.number, None, consumer, Settlement.RELEASE, runs) for consumer, runs in held.items()]
+
+    def _part(self) -> None:
+        """The session ends for the engine: what the peer has not heard of goes back unharmed, the rest as it ends."""
+        if self._parted:
+            return
+        self._parted = True
+        deliveries, _ = self.outbox.take_back()
+        deliveries += self.lane.take_back()
+        self._shell.switchboard.disconnect(self.number)
+        self._shell.close_session(self.number, self._releases(deliveries), clean=self._clean)
+
     def _hang_up(self) -> None:
         """End our side of the stream, and soon the whole: the last bytes must outlive those we have not read."""
         if self._hung_up or self.transport.is_closing():
             return
         self._hung_up = True
+        self._part()
         # A peer that never takes the last bytes must not keep the socket.
         self._note_stuck()
         if self.transport.can_write_eof():
@@ -365,12 +441,15 @@ class Connection(asyncio.Protocol):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: int) -> None:
+    def next_deadline(self) -> int | None:
         try:
-            self.session.tick(now)
+            return self.session.next_deadline()
         except Exception:
-            self._give_up("a timer of the session failed")
-            return
+            self._give_up("the next deadline is not known")
+            return None
+
+    def tick(self) -> None:
+        """A deadline of the session has come; `process` tells it the time."""
         self.process()
 
     def goodbye(self, reason: str) -> None:
@@ -389,8 +468,16 @@ class Connection(asyncio.Protocol):
         self._clean = clean
         self.wake()
 
+    def failed(self, error: Exception) -> None:
+        """A task of this connection has let an exception through."""
+        self._give_up("a request could not be answered", error)
+
     def _give_up(self, what: str, error: BaseException | None = None) -> None:
+        """Log the fault whole, tell the peer with the next flush, and end this connection and nothing else.
+
+        May be called while effects are being told: nothing is decided here.
+        """
         self._shell.metrics.errors += 1
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
-        self._leaving = True
-        self.transport.abort()
+        self._leaving = self._failed = True
+        self.wake()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vibemq.server.net.connection import Connection
 
 
-FILES_KEPT = 64
-"""Open files that connections must leave to storage, logs and probes."""
+FILES_KEPT = 192
+"""Open files that connections must leave to storage, logs and HTTP."""
 
 
 @dataclass(frozen=True, slots=True)

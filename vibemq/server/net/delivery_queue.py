@@ -7,6 +7,7 @@ wait here, except the two that promise "no delivery after this": the answer to a
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.runs import Run
@@ -47,7 +48,8 @@ class Outbox:
         self._rest: list[Run] | None = None
         """Of the first item, when it has been read in part."""
         self._reading = False
-        self._closed = False
+        self._era = 0
+        """Counts the times that everything was taken back: a read that was begun before has come too late."""
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -60,9 +62,16 @@ class Outbox:
     def add(self, effect: Effect) -> None:
         self._items.append(effect)
 
-    def close(self) -> None:
-        self._closed = True
+    def take_back(self) -> tuple[list[Deliver], list[Effect]]:
+        """Empty it: the deliveries, with the runs that were not encoded, and the other effects."""
+        items, rest = list(self._items), self._rest
+        if items and rest is not None and isinstance(items[0], Deliver):
+            items[0] = replace(items[0], runs=rest)
         self._items.clear()
+        self._rest = None
+        self._era += 1
+        deliveries = [item for item in items if isinstance(item, Deliver)]
+        return deliveries, [item for item in items if not isinstance(item, Deliver)]
 
     def pump(self, room: int) -> None:
         """Encode deliveries until about `room` bytes are used up, none waits, or a read is under way."""
@@ -83,13 +92,13 @@ class Outbox:
 
     def _begin(self, item: Deliver, runs: list[Run], size: int) -> None:
         self._reading = True
-        provider = self._store.provider
+        provider, era = self._store.provider, self._era
         future = self._store.begin(lambda: read_piece(provider, item.queue_id, runs, size))
-        future.add_done_callback(lambda done: self._came(item, done))
+        future.add_done_callback(lambda done: self._came(item, era, done))
 
-    def _came(self, item: Deliver, done: "asyncio.Future[Piece]") -> None:
+    def _came(self, item: Deliver, era: int, done: "asyncio.Future[Piece]") -> None:
         self._reading = False
-        if self._closed or done.cancelled():
+        if era != self._era or done.cancelled():
             return
         error = done.exception()
         if error is not None:

@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-import ssl
 from dataclasses import dataclass
 
 from vibemq import plugins
-from vibemq.config import Listener, Tls
+from vibemq.config import Listener
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import Plugin
 from vibemq.server.checks import plugin_settings
 from vibemq.server.net.connection import Connection
 from vibemq.server.net.connections import Entrance
+from vibemq.server.net.tls import ServerTls
 from vibemq.server.shell import Shell
 
 log = logging.getLogger("vibemq.listener")
@@ -25,6 +25,7 @@ class Listening:
     host: str
     port: int
     server: asyncio.Server
+    tls: ServerTls | None = None
 
 
 def entrance_of(listener: Listener) -> Entrance:
@@ -44,14 +45,14 @@ async def listen(listener: Listener, entrance: Entrance, shell: Shell) -> Listen
     goes on. Raises ConfigInvalid when the address cannot be had.
     """
     port = entrance.plugin.port if listener.port is None else listener.port
-    tls = tls_context(listener.tls) if listener.tls is not None else None
+    tls = ServerTls(listener.tls) if listener.tls is not None else None
     try:
         server = await shell.loop.create_server(
             lambda: Connection(shell, entrance),
             listener.host,
             port,
             backlog=BACKLOG,
-            ssl=tls,
+            ssl=tls.context if tls is not None else None,
             ssl_handshake_timeout=shell.limits.handshake_timeout_ms / 1000 if tls is not None else None,
         )
     except OSError as error:
@@ -61,18 +62,4 @@ async def listen(listener: Listener, entrance: Entrance, shell: Shell) -> Listen
         ) from error
     host, chosen = server.sockets[0].getsockname()[:2]
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
-    return Listening(listener.protocol, host, chosen, server)
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    """TLS 1.2 or newer. Raises ConfigInvalid naming the file."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-        if tls.client_ca is not None:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigInvalid(f"the TLS files of a listener ({tls.certificate}) cannot be used: {error}") from error
-    return context
+    return Listening(listener.protocol, host, chosen, server, tls)

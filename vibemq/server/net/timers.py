@@ -39,8 +39,7 @@ class Ticker:
 
         Later deadlines need no call: the earlier entry surfaces, finds nothing due and is put back.
         """
-        deadline = connection.session.next_deadline()
-        if deadline is None or connection.ending:
+        if connection.ending or (deadline := connection.next_deadline()) is None:
             return
         if connection.scheduled_tick is None or deadline < connection.scheduled_tick:
             connection.scheduled_tick = deadline
@@ -79,7 +78,7 @@ class Ticker:
             if connection.scheduled_tick != due or connection.ending:
                 continue
             connection.scheduled_tick = None
-            connection.tick(now)
+            connection.tick()
             self.watch(connection)
         if self._heap:
             self._set(self._heap[0][0])

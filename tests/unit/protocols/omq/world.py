@@ -183,6 +183,7 @@ class Client:
 
     def say(self, data: bytes) -> None:
         self.session.receive_data(data)
+        self.session.tick(self.world.now)
         self.process()
 
     def end(self) -> None:
@@ -239,6 +240,7 @@ class Client:
             else:
                 now.append(effect)
         if now:
+            self.session.tick(self.world.now)
             self.session.apply(now)
 
     def _ends_deliveries(self, effect: Effect) -> bool:
