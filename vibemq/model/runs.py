@@ -155,6 +155,11 @@ class RunSet:
         high = bisect_right(self._firsts, last)
         return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
 
+    def covers(self, first: int, last: int) -> bool:
+        """Whether the whole run is there."""
+        index = bisect_right(self._firsts, first) - 1
+        return index >= 0 and last <= self._lasts[index]
+
     def touching(self, first: int, last: int) -> list[Run]:
         """The whole runs that overlap or adjoin [first, last], unclipped: those that adding or removing it changes."""
         low = bisect_left(self._lasts, first - 1)
