@@ -126,7 +126,7 @@ def _delay(state: State, turn: Turn, queue: Queue, group: Group, sequence: int, 
     if due > turn.now:
         group.ready.remove(sequence, sequence)
         group.later.add(sequence, due)
-        state.arm(queue, due)
+        state.arm_part(queue, group, due)
 
 
 def _resolve_passing(turn: Turn, queue: Queue) -> None:

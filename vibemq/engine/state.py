@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from heapq import heappush
 
 from vibemq.engine.queue.consumer import Consumer, SessionState
-from vibemq.engine.queue.group import END
+from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.step import Turn, Wait
@@ -70,6 +70,8 @@ class State:
         self.sessions: dict[int, SessionState] = {}
         self.timers: list[tuple[int, int]] = []
         """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
+        self._alarms = 0
+        """How many alarms of parts were set: their order when they are due together."""
         self.next_queue_id = 1
         self.next_dead_id = 1
         self.dead_total = 0
@@ -109,6 +111,14 @@ class State:
         if at < queue.armed_at:
             queue.armed_at = at
             heappush(self.timers, (at, queue.queue_id))
+
+    def arm_part(self, queue: Queue, part: Group | Consumer, at: int) -> None:
+        """See to one group or consumer of the queue at that instant; the others need not be looked at for it."""
+        if at < part.armed_at:
+            part.armed_at = at
+            self._alarms += 1
+            heappush(queue.alarms, (at, self._alarms, part))
+            self.arm(queue, at)
 
     def new_dead_id(self, queue: Queue) -> int:
         dead_id = self.next_dead_id

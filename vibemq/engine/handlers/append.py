@@ -68,6 +68,8 @@ def _remember_extras(queue: Queue, first: int, extras: Extras, now: int) -> None
 
 def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:
     """What nobody waits for is gone from the store with the publish itself; a later group must not expect it."""
+    if queue.starts_max <= first and queue.groups:
+        return redirected
     floor = min((group.start for group in queue.groups.values()), default=last + 1)
     if first >= floor or queue.log is not None:
         return redirected

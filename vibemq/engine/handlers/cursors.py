@@ -2,7 +2,7 @@
 
 join, commit, reject, quarantine     what an owner or an operator asks
 describe, reach, cuts                what a reader may know; the rows themselves come from storage
-see_to_cursors                       holds that are over, and groups that lag too far behind
+see_to_cursor                        holds that are over, and groups that lag too far behind
 """
 
 from itertools import groupby
@@ -54,7 +54,7 @@ def join(state: State, turn: Turn, command: JoinCursor) -> None:
         cursor.owner = command.owner[:OWNER_MAX]
     _configure(cursor, command)
     turn.note_cursor(queue, group, durable_need(queue))
-    state.arm(queue, turn.now)
+    state.arm_part(queue, group, turn.now)
     turn.answer(command, describe(queue, group, cursor), durable_need(queue))
 
 
@@ -85,7 +85,7 @@ def _acknowledge(state: State, turn: Turn, queue: Queue, group: Group, cursor: C
     if cursor.hold_ms:
         group.in_flight += run_count(runs)
         cursor.hold(runs, below, turn.now)
-        state.arm(queue, cursor.next_release())
+        state.arm_part(queue, group, cursor.next_release())
     else:
         _settle(turn, queue, group, runs)
     cursor.forget_below(head_of_cursor(cursor))
@@ -297,16 +297,13 @@ def cuts(queue: Queue, members: RunSet, start: int, end: int, parts: int) -> lis
 # -- what falls due -----------------------------------------------------------------------------------------------
 
 
-def see_to_cursors(turn: Turn, queue: Queue) -> None:
-    for group in queue.groups.values():
-        cursor = group.cursor
-        if cursor is not None:
-            released = cursor.release_due(turn.now)
-            if released:
-                group.in_flight -= run_count(released)
-                _settle(turn, queue, group, released)
-                cursor.forget_below(head_of_cursor(cursor))
-            mind_the_lag(turn, queue, group, cursor)
+def see_to_cursor(turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
+    released = cursor.release_due(turn.now)
+    if released:
+        group.in_flight -= run_count(released)
+        _settle(turn, queue, group, released)
+        cursor.forget_below(head_of_cursor(cursor))
+    mind_the_lag(turn, queue, group, cursor)
 
 
 def mind_the_lag(turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
@@ -346,7 +343,7 @@ def take_up(state: State, turn: Turn, queue: Queue, group: Group, cursor: Cursor
         cursor.hold(acknowledged, cursor.committed, turn.now)
     else:
         _settle(turn, queue, group, acknowledged)
-    state.arm(queue, turn.now)
+    state.arm_part(queue, group, turn.now)
 
 
 def leap(queue: Queue) -> None:

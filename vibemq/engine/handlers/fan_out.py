@@ -103,6 +103,8 @@ def create_group(
     need = durable_need(queue) if durable else Durability.ASYNC
     turn.note_structure(GroupCreated(queue.queue_id, group.group_id, name, durable, head), need)
     _fill(state, turn, queue, group, wanted, head)
+    if begin == 1:
+        queue.whole = group
     return group
 
 
@@ -120,6 +122,7 @@ def move_group(
     _empty(group)
     group.epoch += 1
     group.start = begin
+    queue.starts_max = max(queue.starts_max, begin)
     turn.note_structure(GroupMoved(queue.queue_id, group.group_id, head, group.epoch), need)
     _fill(state, turn, queue, group, wanted, head)
     turn.free(queue)
@@ -180,7 +183,7 @@ def _delay(state: State, turn: Turn, queue: Queue, group: Group, first: int, las
         if due > turn.now and first <= sequence <= last:
             group.ready.remove(sequence, sequence)
             group.later.add(sequence, due)
-            state.arm(queue, due)
+            state.arm_part(queue, group, due)
 
 
 def _empty(group: Group) -> None:
@@ -196,12 +199,9 @@ def _empty(group: Group) -> None:
 
 def remove_consumer(turn: Turn, consumer: Consumer) -> None:
     """Take out a consumer that holds nothing; a passing group ends with its last one."""
-    consumer.active = False
     consumer.session.consumers.pop(consumer.number, None)
     queue, group = consumer.queue, consumer.group
-    if consumer in group.consumers:
-        group.consumers.remove(consumer)
-        group.consumers_changed()
+    if group.leave(consumer):
         turn.touch(queue, group)
     if not group.durable and not group.consumers and queue.groups.get(group.name) is group:
         _leave(turn, queue, group)

@@ -150,12 +150,10 @@ def end_consumers(
     for consumer in list(group.consumers):
         if consumer.session.number == but_session:
             continue
-        group.consumers.remove(consumer)
-        consumer.session.consumers.pop(consumer.number, None)
         if consumer.active:
             turn.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
-        consumer.active = False
-    group.consumers_changed()
+        group.leave(consumer)
+        consumer.session.consumers.pop(consumer.number, None)
 
 
 def purge_queue(state: State, turn: Turn, command: PurgeQueue) -> None:

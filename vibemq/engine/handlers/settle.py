@@ -58,6 +58,7 @@ def _apply(state: State, turn: Turn, consumer: Consumer, held: list[Run], count:
 
 def _after_settling(turn: Turn, consumer: Consumer) -> None:
     if consumer.active:
+        consumer.group.offer(consumer)
         turn.touch(consumer.queue, consumer.group)
     elif not consumer.held.count:
         remove_consumer(turn, consumer)
@@ -73,7 +74,7 @@ def extend(state: State, turn: Turn, command: Extend) -> None:
         for first, last in command.runs:
             found += consumer.held.extend(first, last, deadline)
         if found:
-            state.arm(consumer.queue, deadline)
+            state.arm_part(consumer.queue, consumer, deadline)
     state.totals.unknown_settles += asked - found
     turn.answer(command, None)
 

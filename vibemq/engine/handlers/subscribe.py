@@ -28,15 +28,15 @@ def subscribe(state: State, turn: Turn, command: Subscribe) -> None:
     if existing is not None:
         group, new = existing.group, False
         _configure(state, existing, command)
-        existing.active = True
+        consumer = existing
     else:
         _check_handed_out(queue, name)
         group, new = group_for(state, turn, queue, name, command.start, command.start_sequence)
         if command.user and name is not None and group.durable and not group.owner:
             claim(turn, queue, group, command.user)
             new = True
-        group.consumers.append(_consumer(state, queue, group, command))
-    group.consumers_changed()
+        consumer = _consumer(state, queue, group, command)
+    group.join(consumer)
     turn.touch(queue, group)
     need = Durability.STRONG if created else (durable_need(queue) if new else Durability.TRANSIENT)
     turn.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
@@ -82,8 +82,7 @@ def _configure(state: State, consumer: Consumer, command: Subscribe) -> None:
 def unsubscribe(state: State, turn: Turn, command: Unsubscribe) -> None:
     consumer = state.consumer(command.session, command.consumer)
     if consumer is not None and consumer.active:
-        consumer.active = False
-        consumer.group.consumers_changed()
+        consumer.group.retire(consumer)
         turn.touch(consumer.queue, consumer.group)
         if not consumer.held.count:
             remove_consumer(turn, consumer)
@@ -100,6 +99,7 @@ def set_capacity(state: State, turn: Turn, command: SetCapacity) -> None:
         consumer.capacity_bytes = command.capacity_bytes
         if command.add_credit:
             consumer.credit = (consumer.credit or 0) + command.add_credit
+        consumer.group.offer(consumer)
         turn.touch(consumer.queue, consumer.group)
     turn.answer(command, None)
 
@@ -116,6 +116,7 @@ def set_flow(state: State, turn: Turn, command: SetFlow) -> None:
     session.open = command.open
     if command.open:
         for consumer in session.consumers.values():
+            consumer.group.offer(consumer)
             turn.touch(consumer.queue, consumer.group)
 
 
@@ -142,8 +143,7 @@ def close_session(state: State, turn: Turn, command: CloseSession) -> None:
         return
     consumers = list(session.consumers.values())
     for consumer in consumers:
-        consumer.active = False
-        consumer.group.consumers_changed()
+        consumer.group.retire(consumer)
     for consumer in consumers:
         take_back(state, turn, consumer, clean=command.clean)
         remove_consumer(turn, consumer)

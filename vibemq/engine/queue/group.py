@@ -7,7 +7,7 @@ the group's cursor.
 from collections import deque
 from dataclasses import dataclass
 
-from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.ready import Levels, Ready
@@ -52,7 +52,9 @@ class Tally:
 
 class Group:
     __slots__ = (
-        "_top",
+        "_levels",
+        "_places",
+        "armed_at",
         "attempts",
         "consumers",
         "cursor",
@@ -67,6 +69,7 @@ class Group:
         "spent",
         "start",
         "tally",
+        "top",
         "turn",
     )
 
@@ -86,11 +89,17 @@ class Group:
         self.in_flight = 0
         self.cursor: Cursor | None = None
         """Reads by ranges instead of being handed messages; such a group has no consumers."""
-        self.consumers: list[Consumer] = []
-        """Those that receive and those that only hold."""
-        self._top: list[Consumer] | None = None
+        self.consumers: dict[Consumer, None] = {}
+        """Those that receive and those that only hold, in the order of joining."""
+        self._levels: dict[int, Rotation] = {}
+        """The active ones by priority."""
+        self._places = 0
+        self.top: Rotation | None = None
+        """The active consumers of the highest priority; only they receive, even when all of them are full."""
         self.turn = 0
-        """Whose turn it is among the top consumers."""
+        """The place from which on the next hand-out looks for a consumer with room."""
+        self.armed_at = END
+        """When it wants to be seen to: see `State.arm_part`."""
         self.spent: deque[tuple[int, list[Run]]] = deque()
         """Hand-outs that were their own settlement and are not recorded as settled yet."""
         self.tally = Tally()
@@ -104,17 +113,48 @@ class Group:
     def unsettled(self) -> int:
         return self.ready.count + len(self.later) + self.in_flight
 
-    def top(self) -> list[Consumer]:
-        """The active consumers of the highest priority; only they receive, even when all of them are full."""
-        if self._top is None:
-            active = [c for c in self.consumers if c.active]
-            best = max((c.priority for c in active), default=0)
-            self._top = [c for c in active if c.priority == best]
-            self.turn = self.turn % len(self._top) if self._top else 0
-        return self._top
+    def join(self, consumer: Consumer) -> None:
+        """It receives from now on; one that only held comes back to its old place."""
+        if consumer.place < 0:
+            consumer.place = self._places
+            self._places += 1
+            self.consumers[consumer] = None
+        consumer.active = True
+        level = self._levels.get(consumer.priority)
+        if level is None:
+            level = self._levels[consumer.priority] = Rotation()
+            self.top = self._levels[max(self._levels)]
+        level.members[consumer.place] = consumer
+        level.offer(consumer)
 
-    def consumers_changed(self) -> None:
-        self._top = None
+    def retire(self, consumer: Consumer) -> None:
+        """It receives nothing more; what it holds stays its own."""
+        if not consumer.active:
+            return
+        consumer.active = False
+        level = self._levels[consumer.priority]
+        level.remove(consumer)
+        if not level.members:
+            del self._levels[consumer.priority]
+            self.top = self._levels[max(self._levels)] if self._levels else None
+
+    def leave(self, consumer: Consumer) -> bool:
+        """Take it out; whether it was there."""
+        self.retire(consumer)
+        if consumer not in self.consumers:
+            return False
+        del self.consumers[consumer]
+        return True
+
+    def offer(self, consumer: Consumer) -> None:
+        """The consumer may have room again."""
+        if consumer.active and not consumer.offered:
+            self._levels[consumer.priority].offer(consumer)
+
+    @property
+    def active(self) -> int:
+        """How many consumers receive."""
+        return sum(len(level.members) for level in self._levels.values())
 
     @property
     def held_back(self) -> int:
@@ -139,7 +179,12 @@ class Group:
 
     def take_held(self, first: int, last: int) -> list[Run]:
         """Take out what is held within [first, last], whoever holds it."""
-        taken = [run for consumer in self.consumers for run in consumer.held.take(first, last)]
+        taken: list[Run] = []
+        for consumer in self.consumers:
+            runs = consumer.held.take(first, last)
+            if runs:
+                taken += runs
+                self.offer(consumer)
         if self.cursor is not None:
             taken += self.cursor.take_held(first, last)
         self.in_flight -= run_count(taken)
@@ -152,10 +197,26 @@ class Group:
         return waiting
 
     def unsettled_set(self) -> RunSet:
-        unsettled = self.waiting_set()
-        for run in self.held_runs():
-            unsettled.add(*run)
+        unsettled = RunSet()
+        self.gather(unsettled)
         return unsettled
+
+    def gather(self, union: RunSet) -> None:
+        """Add everything unsettled to the union. Cheap when it is there already: many groups have much in common."""
+        for run in self.ready.runs():
+            if not union.covers(*run):
+                union.add(*run)
+        if self.later:
+            for run in self.later.runs():
+                union.add(*run)
+        if self.in_flight:
+            for run in self.held_runs():
+                union.add(*run)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether everything that has ever entered is still here."""
+        return self.tally.entered == self.unsettled
 
     def take_waiting(self, first: int, last: int) -> list[Run]:
         """Take out what waits within [first, last]; the caller says what becomes of it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import END, Group, Tally
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes
@@ -57,7 +58,9 @@ class Parked:
 class Queue:
     __slots__ = (
         "_collect_at",
+        "_expired",
         "_expiry",
+        "alarms",
         "armed_at",
         "created_at",
         "dead",
@@ -82,9 +85,11 @@ class Queue:
         "refused",
         "retired",
         "sizes",
+        "starts_max",
         "swept",
         "unseen",
         "unseen_count",
+        "whole",
     )
 
     def __init__(self, queue_id: int, name: str, options: QueueOptions, created_at: int, incarnation: str) -> None:
@@ -98,6 +103,10 @@ class Queue:
         self.next_group_id = DEFAULT_GROUP
         self.groups: dict[str, Group] = {}
         """By name."""
+        self.whole: Group | None = None
+        """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
+        self.starts_max = 0
+        """No group starts above it."""
         self.sizes = Sizes()
         self.levels: Levels | None = {} if options.mode is DeliveryMode.PRIORITY_BASED else None
         """Sequences of each priority but NORMAL; None when the order does not depend on it."""
@@ -110,6 +119,8 @@ class Queue:
         """Sequences whose messages could not be stored, to be recorded with the next ones that can."""
         self.expires: dict[int, int] = {}
         self._expiry: list[tuple[int, int]] = []
+        self._expired: list[int] = []
+        """Those of `expires` whose time has come."""
         self.swept = 0
         """The queue's TTL has passed for everything up to here."""
         self.delayed: dict[int, int] = {}
@@ -120,6 +131,8 @@ class Queue:
         self.parked: deque[Parked] = deque()
         self.dead = 0
         self.armed_at = END
+        self.alarms: list[tuple[int, int, Group | Consumer]] = []
+        """(instant, order, who wants to be seen to then); those that are not its `armed_at` are stale."""
         self.published = 0
         self.refused = 0
         self.redirected = 0
@@ -133,6 +146,7 @@ class Queue:
     def new_group(self, name: str, *, durable: bool, start: int) -> Group:
         group = Group(self.next_group_id, name, durable=durable, start=start, levels=self.levels)
         self.next_group_id += 1
+        self.starts_max = max(self.starts_max, start)
         self.groups[name] = group
         return group
 
@@ -167,12 +181,11 @@ class Queue:
 
     def alive(self, start: int, now: int) -> RunSet:
         """Visible sequences from `start` on that a group could still be given."""
-        if self.log is not None:
-            alive = RunSet(self.log.overlap(start, END))
-        else:
-            alive = RunSet(self._unsettled().overlap(start, END))
+        if start >= self.open_end():
+            return RunSet()
+        alive = RunSet((self.log if self.log is not None else self._unsettled()).overlap(start, END))
         alive.remove(1, self.swept)
-        for sequence in [s for s, at in self.expires.items() if at <= now]:
+        for sequence in self._overdue(now):
             alive.remove(sequence, sequence)
         return alive
 
@@ -185,6 +198,25 @@ class Queue:
                 break
             end = first
         return end
+
+    # -- alarms of groups and consumers ---------------------------------------------------------------------------
+
+    def pop_alarms(self, now: int) -> list[Group | Consumer]:
+        """Who wants to be seen to at or before now."""
+        due: list[Group | Consumer] = []
+        alarms = self.alarms
+        while alarms and alarms[0][0] <= now:
+            at, _, part = heappop(alarms)
+            if part.armed_at == at:
+                part.armed_at = END
+                due.append(part)
+        return due
+
+    def next_alarm(self) -> int:
+        alarms = self.alarms
+        while alarms and alarms[0][2].armed_at != alarms[0][0]:
+            heappop(alarms)
+        return alarms[0][0] if alarms else END
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 
@@ -200,6 +232,7 @@ class Queue:
             at, sequence = heappop(heap)
             if self.expires.get(sequence) == at:
                 found.append(sequence)
+        self._expired += found
         return found
 
     def next_expiry(self) -> int:
@@ -214,6 +247,17 @@ class Queue:
 
     def is_expired(self, sequence: int, now: int) -> bool:
         return sequence <= self.swept or self.expires.get(sequence, END) <= now
+
+    def _overdue(self, now: int) -> list[int]:
+        """Sequences whose own expiry has come, those that are in flight included."""
+        found = [sequence for sequence in self._expired if self.is_expired(sequence, now)]
+        places, heap = [0], self._expiry
+        while places:
+            place = places.pop()
+            if place < len(heap) and heap[place][0] <= now:
+                found.append(heap[place][1])
+                places += (2 * place + 1, 2 * place + 2)
+        return found
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
@@ -235,14 +279,18 @@ class Queue:
 
     def _unsettled(self) -> RunSet:
         unsettled = RunSet()
+        whole = self.whole
+        if whole is not None and whole.untouched and self.groups.get(whole.name) is whole:
+            whole.gather(unsettled)
+            return unsettled
         for group in self.groups.values():
-            for run in group.unsettled_set().runs():
-                unsettled.add(*run)
+            group.gather(unsettled)
         return unsettled
 
     def _keep_values(self, wanted: RunSet) -> None:
         self.expires = {s: at for s, at in self.expires.items() if s in wanted}
         self.delayed = {s: at for s, at in self.delayed.items() if s in wanted}
+        self._expired = [s for s in self._expired if s in self.expires]
         self._expiry = [(at, s) for at, s in self._expiry if self.expires.get(s) == at]
         heapify(self._expiry)
 
