@@ -54,7 +54,14 @@ class StorageStats:
     """How long a change waits for its checkpoint at most when all is well; 0 = no change waits."""
     journal_bytes_max: int = 0
     """More than this is never left unapplied: publishes are refused before; 0 = no bound."""
+    reusable_bytes: int = 0
+    """Room in the store's own files: unused pages, journal that nothing needs any more, and the ballast."""
     details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def writable_bytes(self) -> int:
+        """What can still be written: the disk's free bytes, and those of the store's files that can be used again."""
+        return self.disk_free_bytes + self.reusable_bytes
 
 
 class IStorageProvider(Protocol):

@@ -126,8 +126,7 @@ def end_consumers_of(state: State, turn: Turn, command: EndConsumers) -> None:
         if consumer is None:
             continue
         told = consumer.active
-        consumer.active = False
-        consumer.group.consumers_changed()
+        consumer.group.retire(consumer)
         take_back(state, turn, consumer, clean=True)
         remove_consumer(turn, consumer)
         if told:

@@ -1,1 +1,1 @@
-"""What only a data directory has: files, locks, the ballast, and the file that names the provider."""
+"""What only a data directory on this machine has: files beside it, their modes, their places."""
