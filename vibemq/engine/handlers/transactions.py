@@ -53,7 +53,7 @@ def stage(state: State, turn: Turn, command: Stage) -> None:
     done = state.transactions.get(command.app)
     if done is not None and command.version <= done.version:
         # Its commit would change nothing, so nothing need be kept.
-        turn.answer(command, Published(command.queue, 0, 1))
+        turn.answer(command, Published(command.queue, 0, 1), state.need_of_known)
         return
     queue = state.stages.get(name)
     if queue is None:
