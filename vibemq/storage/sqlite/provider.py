@@ -7,9 +7,12 @@ before it durable; frames carry checksums, so a power cut without it costs a suf
 into the database flushes the log first and the database after, as NORMAL has it. (The log holds no POSIX locks, so
 closing that descriptor releases none.)
 
+The log's end is what SQLite finds to be its end; `high_water.py` keeps what it must be at least.
+
 `maintain()` joins the small blocks and folds the log.
 """
 
+import errno
 import logging
 import os
 import sqlite3
@@ -48,6 +51,8 @@ from vibemq.storage.sqlite.connection import (
     translated,
 )
 from vibemq.storage.sqlite.copying import back_up
+from vibemq.storage.sqlite.high_water import HighWater, note_of
+from vibemq.storage.sqlite.recovery import refuse_what_is_behind
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
@@ -78,6 +83,7 @@ class SqliteStorage:
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._connection: sqlite3.Connection | None = None
         self._log = -1
+        self._note: HighWater | None = None
         self._failed: StorageFailed | None = None
         self._state = StoredState()
         self._dirty = Dirty()
@@ -87,6 +93,8 @@ class SqliteStorage:
         """Of the last batch that is in the log. The state is ahead of it while a batch is being committed, which `sync`
         in another thread must not take for written."""
         self._durable_lsn = 0
+        self._stored_lsn = 0
+        """Of the last batch in the database; batches that touch nothing but transient queues leave no trace there."""
         self._unmerged: dict[int, int] = {}
 
     # -- opening and closing --------------------------------------------------------------------------------------
@@ -127,6 +135,7 @@ class SqliteStorage:
         exists = check_store(self._data_dir, self.name, VERSION)
         if not exists:
             create_store(self._data_dir, self.name, self._now())
+        refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
         self._kv = TalliedKV(SqliteKV(self._connection, self._where))
@@ -136,10 +145,23 @@ class SqliteStorage:
         # A rewrite of one page, so that there is a log to flush, whose name is then made durable.
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        # What an earlier process wrote and nobody has flushed must be durable before anybody builds on it.
+        os.fdatasync(self._log)
+        self._note = self._open_note()
         fsync_folder(self._data_dir)
-        self._written_lsn = self._durable_lsn = self._state.lsn
+        self._written_lsn = self._durable_lsn = self._stored_lsn = self._state.lsn
+        self._note.write(self._stored_lsn)
+        self._note.flush()
         # Read twice: that is quicker than copying what was read.
         return self._load(now)
+
+    def _open_note(self) -> HighWater:
+        try:
+            return HighWater(note_of(self._path))
+        except OSError as exc:
+            if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StorageFull(f"no room beside {self._where}: {exc}; nothing was written, free space") from exc
+            raise StorageFailed(f"{note_of(self._path)} cannot be opened: {exc}") from exc
 
     def _load(self, now: int) -> StoredState:
         state = load_sound_state(self._kv)
@@ -165,6 +187,9 @@ class SqliteStorage:
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
+        if self._note is not None:
+            self._note.close()
+            self._note = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -255,6 +280,7 @@ class SqliteStorage:
                 self._dead.flush()
                 store_blocks(self._kv, state, added, dirty.left, merge_tail=False)
             self._rows.forget(state, dirty.left)
+            self._stored_lsn = lsn
         self._dead.forget()
         dirty.clear()
         for record in added:
@@ -314,11 +340,13 @@ class SqliteStorage:
 
     def sync(self) -> int:
         self._open_connection()
-        lsn = self._written_lsn
+        lsn, stored = self._written_lsn, self._stored_lsn
         if lsn <= self._durable_lsn:
             return self._durable_lsn
         try:
             os.fdatasync(self._log)
+            if self._note is not None:
+                self._note.write(stored)
         except OSError as exc:
             raise self._fail(exc) from exc
         self._durable_lsn = max(self._durable_lsn, lsn)
@@ -355,6 +383,7 @@ class SqliteStorage:
         with self._lock:
             connection = self._open_connection()
             self._ballast.take()
+            self._flush_note()
             try:
                 self._merge(connection)
                 if os.fstat(self._log).st_size > self._settings.wal_bytes:
@@ -364,6 +393,13 @@ class SqliteStorage:
                 if isinstance(error, StorageFailed):
                     raise self._fail(error) from exc
                 # A full disk undid the upkeep and harmed nothing; damage is for reads and `check` to name.
+
+    def _flush_note(self) -> None:
+        if self._note is not None:
+            try:
+                self._note.flush()
+            except OSError as exc:
+                raise self._fail(exc) from exc
 
     def _merge(self, connection: sqlite3.Connection) -> None:
         for queue_id, start in list(self._unmerged.items()):
