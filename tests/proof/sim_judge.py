@@ -265,7 +265,7 @@ class Judge:
         if not known:
             return
         outcome = engine.handle([Publish(1, "probe", queue.name, rows, extras)], now)
-        for effect in [*outcome.effects, *outcome.gated]:
+        for effect in [*outcome.effects, *outcome.after_append, *outcome.gated]:
             if isinstance(effect, Reply) and isinstance(effect.result, Published):
                 wanted = {index: sequence for index, (_, sequence) in enumerate(known)}
                 if (effect.result.duplicates or {}) != wanted:

@@ -69,7 +69,8 @@ class Driver:
         return self.submit(self.engine.handle(commands, self.now))
 
     def submit(self, outcome: Outcome) -> list[Effect]:
-        told = list(outcome.effects)
+        # The append follows at once, so its answers come with the hand-outs of the same step; `hold` keeps the flush.
+        told = [*outcome.after_append, *outcome.effects]
         self.effects += told
         self.submitting = [outcome]
         self.watch(told)
@@ -107,7 +108,10 @@ class Driver:
         told: list[Effect] = []
         for outcome in outcomes:
             if outcome.ticket:
-                told += self.submit(self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full")))
+                told_before = {effect.token for effect in outcome.after_append if isinstance(effect, Reply)}
+                answers = self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full"))
+                answers.effects = [e for e in answers.effects if not (isinstance(e, Reply) and e.token in told_before)]
+                told += self.submit(answers)
             else:
                 told += outcome.gated
                 self.effects += outcome.gated

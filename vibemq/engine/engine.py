@@ -73,10 +73,14 @@ class Engine:
         state = self._state
         state.totals.commands += len(commands)
         for command in commands:
+            told, facts = len(turn.effects), turn.facts
             try:
                 _HANDLERS[type(command)](state, turn, command)
             except VibeMQError as error:
                 _refuse(turn, command, error)
+            if turn.facts > facts and len(turn.effects) > told:
+                # Whatever a handler says while it changes what has to be kept, nobody hears it before it is kept.
+                turn.confirm_after_append(told)
         return self._finish(turn)
 
     def committed(self, ticket: int, now: int) -> Outcome:
@@ -94,9 +98,9 @@ class Engine:
         return self._finish(turn)
 
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
-        """Nothing of that outcome was written (StorageFull), and its gated effects were not told.
+        """Nothing of that outcome was written (StorageFull), and what waited for it was not told.
 
-        Its new messages vanish, and its gated replies are answered with the error. The other facts of the outcome
+        Its new messages vanish, and the replies that waited are answered with the error. The other facts of the outcome
         stay true here; their records are owed, and go before those of the next outcome (or with a later tick). So a
         settlement is not forgotten because a publish beside it did not fit.
 
@@ -112,9 +116,11 @@ class Engine:
         for queue, taken in outcome.moved:
             transactions.put_back(queue, taken)
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
-        for effect in outcome.gated:
+        for effect in (*outcome.after_append, *outcome.gated):
             if isinstance(effect, Reply):
                 self._answer_failed(turn, effect, error)
+            else:
+                turn.effects.append(effect)
         for wait in outcome.waits:
             self._fail_wait(turn, wait, ticket, holes, error)
         turn.close()
@@ -227,13 +233,13 @@ class Engine:
                 expire(state, turn, queue)
                 dispatch(state, turn, queue, group)
         turn.close()
-        if state.owed_at < END and (turn.records or turn.gated or state.owed_at <= turn.now):
+        if state.owed_at < END and (turn.records or turn.gated or turn.after_append or state.owed_at <= turn.now):
             self._pay(turn)
         ticket = self._issue(turn) if turn.records else 0
         for wait in turn.waits:
             for awaited in wait.tickets:
                 state.open[awaited].waits.append(wait)
-        return Outcome(turn.records, turn.effects, turn.gated, turn.durability, ticket)
+        return Outcome(turn.records, turn.effects, turn.after_append, turn.gated, turn.durability, ticket)
 
     def _pay(self, turn: Turn) -> None:
         """Put what is owed before the records of this outcome."""
@@ -247,7 +253,7 @@ class Engine:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(turn.records, turn.gated, turn.added, turn.moved)
+        state.open[ticket] = Open(turn.records, turn.after_append, turn.gated, turn.added, turn.moved)
         return ticket
 
     def _settle_wait(self, turn: Turn, wait: Wait, ticket: int) -> None:

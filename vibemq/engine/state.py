@@ -13,6 +13,7 @@ from vibemq.engine.step import Turn, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
+from vibemq.model.options import Durability
 from vibemq.model.records import NO_VERSION, Record
 from vibemq.model.runs import Run, RunSet
 
@@ -22,6 +23,7 @@ class Open:
     """An outcome whose records have left for storage and of which nothing has been heard."""
 
     records: list[Record]
+    after_append: list[Effect]
     gated: list[Effect]
     added: list[Added]
     moved: list[tuple[Queue, list[Run]]]
@@ -127,6 +129,11 @@ class State:
         queue.dead += 1
         self.dead_total += 1
         return dead_id
+
+    @property
+    def need_of_known(self) -> Durability:
+        """What an answer needs that tells of facts already known here: they may still be on their way to the disk."""
+        return Durability.STRONG if self.owed or self.open else Durability.TRANSIENT
 
     def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:
         """The answer when every row of a publish is refused."""

@@ -37,9 +37,11 @@ class Turn:
         "_parts",
         "_settled",
         "added",
+        "after_append",
         "dirty",
         "durability",
         "effects",
+        "facts",
         "freed",
         "gated",
         "moved",
@@ -52,8 +54,11 @@ class Turn:
         self.now = now
         self.records: list[Record] = []
         self.effects: list[Effect] = []
+        self.after_append: list[Effect] = []
         self.gated: list[Effect] = []
         self.durability = Durability.TRANSIENT
+        self.facts = 0
+        """How often something was noted that has to be kept."""
         self.added: list[Added] = []
         self.moved: list[tuple[Queue, list[Run]]] = []
         """Bundles taken out of their stages."""
@@ -74,14 +79,17 @@ class Turn:
         if self._parts:
             self.close()
         self.records.append(record)
-        if need > self.durability:
-            self.durability = need
+        if need > Durability.TRANSIENT:
+            self.facts += 1
+            if need > self.durability:
+                self.durability = need
 
     def note_added(self, queue: Queue, first: int, rows: Rows, extras: Extras | None) -> None:
         """Plain publishes that follow each other become one record: the disk is paid per record."""
         before = self.records[-1] if self._parts else None
         if isinstance(before, MessagesAdded) and before.queue_id == queue.queue_id and not extras:
             self._parts.append(rows)
+            self.facts += queue.options.durability > Durability.TRANSIENT
             return
         self.note(MessagesAdded(queue.queue_id, first, self.now, rows, extras), queue.options.durability)
         if not extras:
@@ -105,6 +113,8 @@ class Turn:
         if record is None:
             record = self._settled[group] = Settled(queue.queue_id, group.group_id, [])
             self.note(record, light(queue))
+        elif not queue.transient:
+            self.facts += 1
         gathered = record.runs
         for run in runs:
             if gathered and gathered[-1][1] + 1 == run[0]:
@@ -125,16 +135,27 @@ class Turn:
     # -- answers --------------------------------------------------------------------------------------------------
 
     def answer(self, command: Asked, result: Any, need: Durability = Durability.TRANSIENT) -> None:
-        """Reply to a command, at once or, when the answer speaks of facts that need it, when these are kept."""
-        if command.token is None:
-            return
-        reply = Reply(command.session, command.token, result)
+        """Reply to a command, at once or, when the answer speaks of facts that need it, when these are kept.
+
+        The facts may be those of earlier outcomes: what they need holds for all records up to and with this outcome's.
+        """
+        if command.token is not None:
+            self.tell(Reply(command.session, command.token, result), need)
+
+    def tell(self, reply: Reply, need: Durability) -> None:
         if need > Durability.ASYNC:
             self.gated.append(reply)
             if need > self.durability:
                 self.durability = need
+        elif need is Durability.ASYNC:
+            self.after_append.append(reply)
         else:
             self.effects.append(reply)
+
+    def confirm_after_append(self, told: int) -> None:
+        """Nothing from the effect of that index on is told before the records are appended."""
+        self.after_append += self.effects[told:]
+        del self.effects[told:]
 
     def refuse(self, command: Asked, error: VibeMQError) -> None:
         self.answer(command, error)

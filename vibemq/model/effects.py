@@ -264,12 +264,20 @@ Effect = Reply | Deliver | ConsumerEnded
 class Outcome:
     """What one engine step decided.
 
-    `records` go to storage in order. `effects` may be told at once. `gated` may be told when `durability` holds for
-    the records; then, and only then, the server calls `Engine.committed(ticket, now)` (ticket 0: nothing to say).
+    `records` go to storage in order. `effects` may be told at once: they tell no fact that has to be kept. What stands
+    in `after_append` may be told when the records, and those of all outcomes before this one, survive a kill of the
+    process; `gated` when `durability` holds for them. Then, and only then, the server calls
+    `Engine.committed(ticket, now)` (ticket 0: nothing to say).
     """
 
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    after_append: list[Effect] = field(default_factory=list)
     gated: list[Effect] = field(default_factory=list)
     durability: Durability = Durability.TRANSIENT
     ticket: int = 0
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its effects are told at different moments, so that their order has to be said."""
+        return (bool(self.effects) + bool(self.after_append) + bool(self.gated)) > 1

@@ -113,7 +113,7 @@ def reject(state: State, turn: Turn, command: RejectAt) -> None:
     for error, items in groupby(sorted(taken), key=itemgetter(0)):
         turn_down(state, turn, queue, group, runs_of(sequence for _, sequence in items), error)
     answer = Rejected(len(taken), len(command.rejects) - len(taken))
-    turn.answer(command, answer, heavy(queue) if taken else Durability.TRANSIENT)
+    turn.answer(command, answer, heavy(queue) if taken else light(queue))
 
 
 def quarantine(state: State, turn: Turn, command: Quarantine) -> None:

@@ -41,7 +41,7 @@ def purge_dead(state: State, turn: Turn, command: PurgeDead) -> None:
     if dead_ids:
         turn.note(DeadRemoved(dead_ids), Durability.STRONG)
         remove(state, dead_ids, command.origins)
-    turn.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else Durability.TRANSIENT)
+    turn.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
 
 
 def _is_there(state: State, dead_id: int) -> bool:

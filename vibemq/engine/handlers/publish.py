@@ -114,7 +114,9 @@ def _answer(
         turn.durability = max(turn.durability, durability)
         turn.gated.append(Reply(session, token, result))
     else:
-        turn.effects.append(Reply(session, token, result))
+        # A known duplicate of an async queue may still be on its way, like a message that is new.
+        kept = durability is Durability.ASYNC and (added or result.duplicates)
+        turn.tell(Reply(session, token, result), Durability.ASYNC if kept else Durability.TRANSIENT)
 
 
 def _open_originals(state: State, turn: Turn, queue: Queue, duplicates: dict[int, int]) -> set[int]:

@@ -5,7 +5,7 @@ from vibemq.engine.handlers.fan_out import open_waiting_group
 from vibemq.engine.queue.group import END
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.step import Turn, heavy, light
 from vibemq.engine.views import counters_of
 from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError
 from vibemq.model.commands import (
@@ -50,8 +50,7 @@ def create_queue(state: State, turn: Turn, command: CreateQueue) -> None:
     if existing is not None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
-        # Facts still owed to the disk may be this queue's own creation; then the answer waits for them.
-        turn.answer(command, None, Durability.STRONG if state.owed else Durability.TRANSIENT)
+        turn.answer(command, None, state.need_of_known)
         return
     name = check_queue_name(command.queue)
     options = command.options or _defaults(state)
@@ -116,7 +115,7 @@ def change_queue(state: State, turn: Turn, command: ChangeQueue) -> None:
 def delete_queue(state: State, turn: Turn, command: DeleteQueue) -> None:
     queue = state.queues.get(command.queue)
     if queue is None:
-        turn.answer(command, None)
+        turn.answer(command, None, state.need_of_known)
         return
     remove(state, turn, queue, state.queues)
     turn.answer(command, None, Durability.STRONG)
@@ -170,4 +169,4 @@ def remove_messages(state: State, turn: Turn, command: RemoveMessages) -> None:
 
 
 def _drop_need(queue: Queue, count: int) -> Durability:
-    return Durability.STRONG if count and not queue.transient else Durability.TRANSIENT
+    return heavy(queue) if count else light(queue)

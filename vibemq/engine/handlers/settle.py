@@ -6,9 +6,9 @@ from vibemq.engine.handlers.requeue import fail, release
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.step import Turn, light
 from vibemq.model.commands import Extend, Settle, Settlement
-from vibemq.model.options import LostConnection
+from vibemq.model.options import Durability, LostConnection
 from vibemq.model.runs import Run, run_count
 
 
@@ -26,7 +26,8 @@ def settle(state: State, turn: Turn, command: Settle) -> None:
             _after_settling(turn, consumer)
     else:
         state.totals.unknown_settles += asked
-    turn.answer(command, None)
+    # A message that another Settle of this consumer has taken is settled by a record that may still be on its way.
+    turn.answer(command, None, Durability.TRANSIENT if consumer is None else light(consumer.queue))
 
 
 def _asked(runs: list[Run]) -> int:

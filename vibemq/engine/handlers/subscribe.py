@@ -8,7 +8,7 @@ from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.step import Turn, light
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import CloseSession, EndConsumers, SetCapacity, SetFlow, Subscribe, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Subscribed
@@ -38,7 +38,7 @@ def subscribe(state: State, turn: Turn, command: Subscribe) -> None:
         consumer = _consumer(state, queue, group, command)
     group.join(consumer)
     turn.touch(queue, group)
-    need = Durability.STRONG if created else (durable_need(queue) if new else Durability.TRANSIENT)
+    need = Durability.STRONG if created else (durable_need(queue) if new else light(queue))
     turn.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
 
 

@@ -67,7 +67,7 @@ def stage(state: State, turn: Turn, command: Stage) -> None:
         check_pressure(state, target, 1)
     if duplicate:
         # Its commit would change nothing, so nothing need be kept.
-        turn.answer(command, Published(command.queue, 0, 1))
+        turn.answer(command, Published(command.queue, 0, 1), state.need_of_known)
         return
     queue = state.stages.get(name)
     if queue is None:

@@ -1,16 +1,16 @@
-"""Group commit: outcomes to storage, and their gated effects to the world once their durability holds.
+"""Group commit: outcomes to storage, and their effects to the world once what they need holds.
 
-Everything that all connections decide in one turn of the event loop becomes one append. Then, by durability:
+Everything that all connections decide in one turn of the event loop becomes one append. Then:
 
-    TRANSIENT     told at once
-    ASYNC, WEAK   told when the append has returned
-    STRONG        told when a flush that started after the append has returned
+    effects         told at once
+    after_append    told when the append has returned
+    gated           of a WEAK outcome: told when the append has returned
+                    of a STRONG one: told when a flush that started after the append has returned
 
 One flush runs at a time, in the sync thread; while it runs the next group gathers, so a flush is shared by everyone
 who came meanwhile and nothing needs tuning. Weak data is flushed by a timer that is armed only while some is unsynced.
 
-ASYNC could be told before the append: with a provider that appends on the loop the wait is nothing, and with any it
-lets a full disk be reported to the publisher instead of losing its message.
+An outcome without records may wait, too: for those of the outcomes before it, of which its answers speak.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import Deliver, Outcome, Published, Reply
+from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.server.clock import Clock
@@ -38,8 +38,11 @@ class Step:
     """One outcome on its way to disk."""
 
     outcome: Outcome
-    holds: list[Hold]
-    deliveries: list[Hold]
+    holds: Sequence[Hold]
+    """Answers that wait for the outcome's durability."""
+    after_append: Sequence[Hold]
+    """Answers that wait for the append."""
+    deliveries: Sequence[Hold]
     """Hand-outs that wait for the append only, however it ends."""
     size: int
     """Bytes of rows."""
@@ -69,26 +72,6 @@ def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> tuple[int,
         except StorageFull as error:
             return index, error
     return len(steps), None
-
-
-def _gate_confirms(outcome: Outcome) -> None:
-    """Let the engine's immediate confirms of messages that are kept (async ones) wait for their append as well.
-
-    A full disk may still refuse them, and a confirm is never taken back: whatever stands in `gated` then, the engine
-    answers with the refusal.
-    """
-    if outcome.durability is Durability.TRANSIENT or not any(type(r) is MessagesAdded for r in outcome.records):
-        return
-    waiting = [effect for effect in outcome.effects if isinstance(effect, Reply) and _confirms(effect.result)]
-    if waiting:
-        told = set(map(id, waiting))
-        outcome.effects = [effect for effect in outcome.effects if id(effect) not in told]
-        # In place: the engine holds the same list.
-        outcome.gated += waiting
-
-
-def _confirms(result: object) -> bool:
-    return isinstance(result, Published) and result.first_sequence > 0
 
 
 class Committer:
@@ -141,13 +124,13 @@ class Committer:
         if self._dead:
             return
         deliveries = self._take_deliveries(outcome)
-        _gate_confirms(outcome)
-        holds = self._switchboard.accept(outcome, order)
-        if not (outcome.records or holds or outcome.ticket):
+        held = self._switchboard.accept(outcome, order)
+        if not (outcome.records or held.gated or held.after_append or outcome.ticket):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
         self.backlog_bytes += size
-        self._gathered.append(Step(outcome, holds, self._switchboard.hold(deliveries), size, self._loop.time()))
+        waiting = self._switchboard.hold(deliveries) if deliveries else ()
+        self._gathered.append(Step(outcome, held.gated, held.after_append, waiting, size, self._loop.time()))
         self._idle.clear()
         self._wake()
 
@@ -213,6 +196,7 @@ class Committer:
             self._switchboard.release(step.deliveries)
         for step in steps[:written]:
             step.position = self._appends
+            self._switchboard.release(step.after_append)
             durability = step.outcome.durability
             if step.outcome.records and durability >= Durability.WEAK:
                 self._expect_weak_flush()
@@ -240,12 +224,25 @@ class Committer:
             log.warning("the disk is full, messages are refused until it has room: %s", error)
         answers: list[Outcome] = []
         for step in steps:
-            self._switchboard.drop(step.holds)
             self.backlog_bytes -= step.size
-            if step.outcome.ticket:
+            if not step.outcome.ticket:
+                # It keeps nothing, but speaks of what came before it.
+                self._answer(step.after_append, error)
+                self._answer(step.holds, error)
+            else:
+                self._switchboard.drop(step.after_append)
+                self._switchboard.drop(step.holds)
                 answers.append(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
         for answer in answers:
             self.submit(answer)
+
+    def _answer(self, holds: Sequence[Hold], error: StorageFull) -> None:
+        for hold in holds:
+            hold.effects = [
+                Reply(effect.session, effect.token, error) if isinstance(effect, Reply) else effect
+                for effect in hold.effects
+            ]
+        self._switchboard.release(holds)
 
     def _tell(self, step: Step) -> None:
         self.backlog_bytes -= step.size

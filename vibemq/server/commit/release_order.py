@@ -1,8 +1,8 @@
 """The order in which one session hears what the engine decided.
 
 Every session has a lane. What may be told at once passes straight through an empty lane. What waits for its records
-to be kept (`gated`) stands in the lane as a hold; whatever is decided later for the same session queues behind it, so
-an immediate effect never overtakes an earlier gated one. Other sessions do not wait.
+to be appended or flushed stands in the lane as a hold; whatever is decided later for the same session queues behind
+it, so an immediate effect never overtakes an earlier one that waits. Other sessions do not wait.
 
 The price: on a connection that publishes to a strong and to a transient queue, the transient confirm waits for the
 flush of the strong one before it.
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from vibemq.model.effects import Deliver, Effect, Outcome, Reply
 
@@ -73,6 +73,16 @@ class Lane:
                 self._take(effects)
 
 
+class Held(NamedTuple):
+    """What an outcome has left in the lanes."""
+
+    after_append: Sequence[Hold]
+    gated: Sequence[Hold]
+
+
+NOTHING_HELD = Held((), ())
+
+
 class Switchboard:
     """The lanes of all sessions, by session number. Effects for sessions that are gone are dropped."""
 
@@ -86,29 +96,35 @@ class Switchboard:
     def disconnect(self, session: int) -> None:
         self._lanes.pop(session, None)
 
-    def accept(self, outcome: Outcome, order: Sequence[Any] = ()) -> list[Hold]:
+    def accept(self, outcome: Outcome, order: Sequence[Any] = ()) -> Held:
         """Tell what may be told at once, and return the holds of what may not.
 
         `order` holds the tokens of the step's commands as they were asked: within one outcome too, an answer that
         could be told keeps behind a gated one that was asked for before it. Deliveries line up last: the Subscribed
         that announces a consumer may be gated while its first delivery is not.
         """
-        if not outcome.gated:
+        if not (outcome.gated or outcome.after_append):
             self._tell(outcome.effects)
-            return []
+            return NOTHING_HELD
+        if not outcome.mixed:
+            if outcome.gated:
+                return Held([], self.hold(outcome.gated))
+            return Held(self.hold(outcome.after_append), [])
         ranks = {id(token): rank for rank, token in enumerate(order)}
-        marked = [(_rank(effect, ranks, -1), False, effect) for effect in outcome.effects]
-        marked += [(_rank(effect, ranks, len(order)), True, effect) for effect in outcome.gated]
+        marked = [(_rank(effect, ranks, -1), 0, effect) for effect in outcome.effects]
+        marked += [(_rank(effect, ranks, len(order)), 1, effect) for effect in outcome.after_append]
+        marked += [(_rank(effect, ranks, len(order)), 2, effect) for effect in outcome.gated]
         marked.sort(key=itemgetter(0))
-        holds: list[Hold] = []
+        after_append: list[Hold] = []
+        gated: list[Hold] = []
         for lane, entries in self._by_lane(marked, lambda mark: mark[2].session):
-            for gated, run in groupby(entries, itemgetter(1)):
+            for moment, run in groupby(entries, itemgetter(1)):
                 effects = [effect for _, _, effect in run]
-                if gated:
-                    holds.append(lane.hold(effects))
-                else:
+                if moment == 0:
                     lane.tell(effects)
-        return holds
+                else:
+                    (after_append if moment == 1 else gated).append(lane.hold(effects))
+        return Held(after_append, gated)
 
     def hold(self, effects: Sequence[Effect]) -> list[Hold]:
         """Line effects up behind everything that their sessions have been promised so far."""

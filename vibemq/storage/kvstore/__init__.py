@@ -1,1 +1,1 @@
-"""What providers over an ordered key-value store share: keys, values, blocks, checks and repair."""
+"""What providers share that keep state and blocks in an ordered key-value store."""

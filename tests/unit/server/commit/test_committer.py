@@ -63,14 +63,15 @@ class Bench:
             Outcome(records=[added(count)], gated=[Reply(1, token, None)], durability=durability, ticket=ticket)
         )
 
-    def submit_confirmed_at_once(
-        self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0
-    ) -> Outcome:
-        """A publish whose confirm the engine does not gate."""
-        reply = Reply(1, token, Published("q", 1, count))
-        outcome = Outcome(records=[added(count)], effects=[reply], durability=durability, ticket=ticket)
+    def submit_confirmed_at_once(self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0) -> None:
+        """A publish whose confirm waits for no flush."""
+        replies: list[Effect] = [Reply(1, token, Published("q", 1, count))]
+        outcome = Outcome([added(count)], durability=durability, ticket=ticket)
+        if durability is Durability.TRANSIENT:
+            outcome.effects = replies
+        else:
+            outcome.after_append = replies
         self.committer.submit(outcome)
-        return outcome
 
     async def settled(self) -> list[Any]:
         with anyio.fail_after(30):
@@ -110,10 +111,24 @@ async def test_an_async_confirm_waits_for_its_append_too(bench: Bench) -> None:
 async def test_a_full_disk_takes_back_no_confirm_of_an_async_message(bench: Bench) -> None:
     bench.storage.full_above = 5
     bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
-    outcome = bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
+    bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
     assert await bench.settled() == ["refused"]
-    # The engine answers what stands in its own list of gated effects.
-    assert [effect.token for effect in outcome.gated if isinstance(effect, Reply)] == ["async"]
+
+
+async def test_an_answer_that_keeps_nothing_waits_for_what_it_speaks_of(bench: Bench) -> None:
+    bench.submit("weak", Durability.WEAK)
+    bench.committer.submit(Outcome(after_append=[Reply(1, "known", None)]))
+    assert bench.told == []
+    assert await bench.settled() == ["weak", "known"]
+
+
+async def test_a_full_disk_answers_what_speaks_of_refused_facts(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
+    bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
+    bench.committer.submit(Outcome(after_append=[Reply(1, "known", None)]))
+    bench.committer.submit(Outcome(gated=[Reply(1, "known too", None)], durability=Durability.STRONG))
+    assert sorted(await bench.settled()) == ["known", "known too", "refused"]
 
 
 async def test_a_transient_confirm_waits_for_nothing(bench: Bench) -> None:
