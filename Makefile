@@ -47,9 +47,9 @@ lint: install ## style, format and the rooms' imports
 types: install ## mypy --strict
 	$(BIN)/mypy
 
-test: install ## everything but Docker and Spark clusters; what CI runs
+test: install ## everything but Docker and Spark clusters, what failed once more; what CI runs
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
+	$(BIN)/python tests/run.py -m "not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 test-fast: install ## without the tests that start processes or crash things
 	$(BIN)/pytest -m "not slow and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
