@@ -1,7 +1,7 @@
 """Runs pytest, and what failed once more by itself: `python tests/run.py [arguments of pytest]`.
 
-What passes the second time is printed as `FLAKY <test>` with its first traceback and does not fail the run; it has to be
-repaired all the same. What fails twice fails. The last line is a closing line of pytest with the totals of both runs.
+What passes the second time is printed as `FLAKY <test>` with its first traceback and does not fail the run; it has to
+be repaired all the same. What fails twice fails. The last line is a closing line of pytest with the totals of both.
 
 Nothing is run again, and the first exit code stands, when the first run does not account for every test: modules that
 cannot be imported, an interruption, `-x`, an internal error. Nor when more than RERUN_MAX tests failed, which is no
