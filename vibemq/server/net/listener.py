@@ -64,9 +64,33 @@ async def listen(listener: Listener, entrance: Entrance, shell: Shell) -> Listen
     return Listening(listener.protocol, host, chosen, server)
 
 
+class _Handshaking(ssl.SSLObject):
+    """Tells the log why a handshake failed; asyncio drops such a connection without a word."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            log.info("TLS handshake failed: %s", _why(error.reason or ""), extra={"event": "conn.rejected"})
+            raise
+
+
+def _why(reason: str) -> str:
+    if reason == "HTTP_REQUEST":
+        return "an HTTP request came to a TLS listener; health and metrics are served on another port"
+    if reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "UNSUPPORTED_PROTOCOL", "PACKET_LENGTH_TOO_LONG"):
+        return "a client without TLS came to a TLS listener; it should write vibemqs://, not vibemq://"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "the client presented no certificate, which this listener asks for (client_ca)"
+    return reason.lower().replace("_", " ") or "the client gave up"
+
+
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """TLS 1.2 or newer. Raises ConfigInvalid naming the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = _Handshaking
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(tls.certificate, tls.key)
