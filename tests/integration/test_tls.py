@@ -10,11 +10,15 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from pydantic import SecretStr
 
 import vibemq
 import vibemq.sync
 from tests.integration.certificates import Authority, Signed
-from vibemq.config import Http, Listener, Settings, StorageChoice, Tls
+from vibemq.cli.admin.main import app as admin_app
+from vibemq.cli.entry import run_app
+from vibemq.cli.main import app
+from vibemq.config import Auth, Http, Listener, Settings, StorageChoice, Tls
 from vibemq.errors import ConfigInvalid, VibeMQError
 
 pytestmark = [
@@ -161,3 +165,53 @@ async def test_http_and_the_native_protocol_meet(tmp_path: Path, log: pytest.Log
             async with httpx.AsyncClient() as http:
                 await http.get(f"http://127.0.0.1:{running.port}/metrics")
         await heard(log, "an HTTP request came to the native protocol's port")
+
+
+async def test_the_command_line_presents_certificates(
+    tmp_path: Path,
+    authority: Authority,
+    server: Signed,
+    mine: Signed,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tls = Tls(certificate=server.certificate, key=server.key, client_ca=authority.ca)
+    files = ("--tls-ca", str(authority.ca), "--tls-cert", str(mine.certificate), "--tls-key", str(mine.key))
+    async with broker(tmp_path, tls) as running:
+        url = f"vibemq://127.0.0.1:{running.port}"
+
+        async def cli(*words: str) -> int:
+            if words[0] == "admin":
+                return await anyio.to_thread.run_sync(run_app, admin_app, "vibemq-admin", words[1:])
+            return await anyio.to_thread.run_sync(run_app, app, "vibemq", words)
+
+        assert await cli("ping", "--count", "1", "--url", url, *files) == 0
+        assert await cli("ping", "--count", "1", "--url", f"host=127.0.0.1;port={running.port}", *files) == 0
+        assert await cli("admin", "queue", "ls", "--url", url, *files) == 0
+        assert await cli("ping", "--count", "1", "--url", url, "--tls-insecure", *files[2:]) == 0
+        capfd.readouterr()
+        assert await cli("ping", "--count", "1", "--url", url, *files[:2]) == 5
+        assert "--tls-cert" in capfd.readouterr().err
+        assert await cli("ping", "--count", "1", "--url", url, *files[2:]) == 5
+        assert "--tls-ca" in capfd.readouterr().err
+        for option, value in zip(files[::2], files[1::2], strict=True):
+            monkeypatch.setenv("VIBEMQ_" + option.removeprefix("--").replace("-", "_").upper(), value)
+        assert await cli("pub", "orders", "1", "--url", url) == 0
+
+
+async def test_credentials_are_asked_for_in_words_of_the_command_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        storage=StorageChoice(provider="memory"),
+        listeners=(Listener(port=0),),
+        http=Http(enabled=False),
+        auth=Auth(token=SecretStr("secret")),
+    )
+    async with vibemq.Broker(settings=settings) as running:
+        words = ("ping", "--url", f"vibemq://127.0.0.1:{running.port}")
+        assert await anyio.to_thread.run_sync(run_app, app, "vibemq", words) == 4
+    said = capfd.readouterr().err
+    assert "vibemq://user:password@host" in said
+    assert "header" not in said
