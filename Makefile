@@ -92,7 +92,7 @@ clean: ## remove everything that can be made again, .venv included
 .PHONY: demo-spark spark-torture bench-spark spark-cluster
 
 demo-spark: install ## the flights through Spark; an executor, the broker and the driver get a kill -9 on the way
-	$(BIN)/python -m vibemq.cli.demo_spark $(ARGS)
+	$(BIN)/python -m vibemq.demos.spark $(ARGS)
 
 spark-torture: install ## ten minutes of kills while Spark reads and writes; ARGS="--minutes 3 --seed 7"
 	$(BIN)/python -m tests.spark.torture $(ARGS)

@@ -25,7 +25,7 @@ VERBS = {
     "ping": Verb("vibemq.cli.ping", "ping", "Measure the way to the broker and back."),
     "bench": Verb("vibemq.cli.bench", "bench", "Publish, then consume and acknowledge, and tell the rates."),
     "demo": Verb(
-        "vibemq.cli.demo.command",
+        "vibemq.demos.flights.command",
         "demo",
         "Send 336,776 flights through a broker, kill it with kill -9 in the middle, and account for every one.",
     ),
