@@ -1,4 +1,4 @@
-# Every verb works on a fresh checkout: what it needs is installed into .venv first.
+# Every verb works on a fresh checkout: what it needs, and no more, is installed into .venv first.
 # `make help` lists them.
 
 SHELL := /bin/bash
@@ -7,7 +7,9 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+# One stamp for each set of packages in .venv; the first includes the second.
 INSTALLED := $(VENV)/.installed
+DEMO := $(VENV)/.demo
 
 # The first Python that is new enough and able to make environments; `make install PYTHON=…` chooses another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -28,11 +30,18 @@ help: ## list the verbs
 
 install: $(INSTALLED) ## make .venv with VibeMQ and everything its development needs
 
-$(INSTALLED): pyproject.toml
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "VibeMQ needs Python 3.11 or newer with its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[demo,speed]' --group dev
+	@touch $@ $(DEMO)
+
+# Not compiled: most of what pandas brings is never imported.
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo,speed]'
 	@touch $@
 
 fmt: install ## format the code and mend what can be mended
@@ -61,7 +70,7 @@ torture: install ## the same proof for an hour, after the properties with fresh 
 	HYPOTHESIS_PROFILE=random $(BIN)/pytest -q tests/properties tests/simulation -n $(WORKERS) --dist worksteal
 	$(BIN)/python -m tests.proof torture $(ARGS)
 
-demo: install ## 336,776 flights, a kill -9 in the middle, and an account of every one
+demo: $(DEMO) ## 336,776 flights, a kill -9 in the middle, and an account of every one
 	$(BIN)/vibemq demo $(ARGS)
 
 bench: install ## VibeMQ alone: throughput, latency, fan-out, memory, recovery; ARGS=--quick for a look
