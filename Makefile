@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 # One stamp for each set of packages in .venv; the first includes the second.
 INSTALLED := $(VENV)/.installed
 DEMO := $(VENV)/.demo
+SITE := $(VENV)/.site
 
 # The first Python that is new enough and able to make environments; `make install PYTHON=…` chooses another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -23,7 +24,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-peers docs docker-test interop clean
+.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-peers docs site docker-test interop clean
 
 help: ## list the verbs
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +39,11 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[demo,speed]' --group dev
 	@touch $@ $(DEMO)
+
+$(SITE): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
 
 # Not compiled: most of what pandas brings is never imported.
 $(DEMO): pyproject.toml | $(BIN)/python
@@ -85,6 +91,10 @@ bench-peers: install ## beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd,
 
 docs: install ## check the documentation: links, tables, and every Python example
 	$(BIN)/pytest tests/docs $(ARGS)
+
+site: $(SITE) mkdocs.yml ## the documentation as a site in build/site, readable without a network; broken links fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+	@echo 'build/site; with search: $(BIN)/python -m http.server --directory build/site'
 
 docker-test: install ## build the image and prove it: kill, restart, drain (needs a Docker engine)
 	$(BIN)/pytest -m docker tests/docker $(ARGS)
