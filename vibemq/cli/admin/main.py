@@ -1,7 +1,6 @@
 """`vibemq-admin`: the verbs, one file each, imported when they are used."""
 
-import sys
-
+from vibemq import cli
 from vibemq.cli.entry import run_app
 from vibemq.cli.lazy import Verb, group
 from vibemq.cli.main import Version
@@ -72,4 +71,4 @@ def main() -> int:
 
 def run() -> None:
     """Entry point of scripts that were installed before `vibemq.cli:run_admin` was."""
-    sys.exit(main())
+    cli.run_admin()
