@@ -40,7 +40,7 @@ class FlushCounter:
 
     def stop(self) -> int:
         self._strace.terminate()
-        self._strace.communicate(timeout=10)
+        self._strace.communicate(timeout=60)
         return len(re.findall(r"(?:fdatasync|fsync|msync)\(", self._log.read_text()))
 
 

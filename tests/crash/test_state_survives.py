@@ -153,7 +153,7 @@ async def test_an_interrupted_replay_doubles_nothing(broker: BrokerProcess) -> N
         assert replayed["count"] == 30
         kill_and_start(broker)
     async with vibemq.connect(broker.url) as mq:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not (await mq.admin("dlq.replay", queue="q", limit=30))["done"]:
                 pass
         messages = await take(mq, "q", 100)

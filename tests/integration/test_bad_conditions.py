@@ -180,7 +180,7 @@ async def test_more_connections_than_open_files_are_refused_with_a_word(tmp_path
         finally:
             for one in crowd:
                 one.close()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with vibemq.connect(broker.url, reconnect=PATIENT) as mq:
                 await mq.publish("q", {"n": 0})
         assert broker.stop() == 0
@@ -220,7 +220,7 @@ async def test_without_file_descriptors_who_is_connected_is_served(tmp_path: Pat
             try:
                 # Longer than a round of housekeeping, which opens files as well.
                 await anyio.sleep(1.5)
-                with anyio.fail_after(30):
+                with anyio.fail_after(60):
                     while len(list(files.iterdir())) < most - 1:  # the crowd must exhaust it
                         crowd.append(socket.create_connection(("127.0.0.1", broker.port)))
                         await anyio.sleep(0.05)
@@ -233,7 +233,7 @@ async def test_without_file_descriptors_who_is_connected_is_served(tmp_path: Pat
             finally:
                 for one in crowd:
                     one.close()
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async with vibemq.connect(broker.url, reconnect=PATIENT) as late:
                     await late.publish("q", {"n": 50})
         assert broker.stop() == 0

@@ -43,7 +43,7 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 async def publish_until_refused(mq: vibemq.Client, book: Book) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         refused = 0
         while refused < 10:
             refused = 0 if await book.publish(mq, "q", 50) else refused + 1
@@ -65,7 +65,7 @@ async def drain_beside_a_publisher(mq: vibemq.Client, book: Book) -> int:
 
     async with anyio.create_task_group() as tasks, mq.subscribe("q", prefetch=200) as messages:
         tasks.start_soon(publish)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while book.lost:
                 async for message in messages:
                     number = message.json()["n"]
@@ -313,7 +313,7 @@ async def test_sigterm_under_load_loses_nothing_and_blames_no_message(tmp_path: 
         broker.start()
         async with vibemq.connect(broker.url) as mq:
             async with mq.subscribe("q", prefetch=1000) as messages:
-                with anyio.fail_after(30):
+                with anyio.fail_after(60):
                     async for message in messages:
                         book.received.add(message.json()["n"])
                         message.ack()

@@ -29,7 +29,7 @@ from vibemq.protocols.native.codec.wire import Message, decode_body, encode_body
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 10.0
+WAIT_S = 60
 TOKEN = "the-shared-secret"
 ONE_MIB = 1_048_576
 
@@ -61,14 +61,14 @@ class RunningBroker:
 
     def __enter__(self) -> "RunningBroker":
         self._thread.start()
-        assert self._ready.wait(30), "the broker does not start"
+        assert self._ready.wait(60), "the broker does not start"
         assert self._failure is None, self._failure
         return self
 
     def stop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self.broker.stop)
-        self._thread.join(40)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the broker does not stop"
 
     def __exit__(self, *_: object) -> None:
