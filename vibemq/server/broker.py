@@ -20,6 +20,7 @@ from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid, StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
+from vibemq.server.clock import Clock
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
@@ -186,12 +187,16 @@ class Broker:
             tasks,
             self._fatal,
             self._opened,
+            self._make_clock,
         )
         for listener, entrance in entrances:
             self.listening.append(await listen(listener, entrance, self._parts.shell))
         tasks.start_soon(self._parts.housekeeping.run)
         self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
+
+    def _make_clock(self, not_before: int) -> Clock:
+        return Clock(not_before=not_before)
 
     def _opened(self, store: Store) -> None:
         """Storage is open: from here on it has to be closed."""
