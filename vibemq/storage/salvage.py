@@ -47,6 +47,9 @@ class _Salvage:
         self._target = target
         self._state = StoredState()
         self._rest: dict[bytes, list[tuple[bytes, bytes]]] = {table: [] for table, _ in LOADERS}
+        """The state's values, as they are stored."""
+        self._letters: list[tuple[bytes, bytes]] = []
+        """The dead letters' values without their seals."""
         self._held: dict[int, RunSet] = {}
         self._pointers: dict[tuple[int, int], int] = {}
         """Dead letters by (queue_id, sequence)."""
@@ -66,12 +69,14 @@ class _Salvage:
             body = unseal(key, value, self._target.where) if table != keys.DEAD_BY_MESSAGE else b""
             if key == keys.TALLY:
                 self._written = Tally.unpack(body)
+            elif key == keys.VERSION:
+                self._target.put(key, value)
             elif table == keys.BLOCK:
                 self._take_block(key, body)
             elif table in self._rest:
                 self._rest[table].append((key, value))
             elif table == keys.DEAD:
-                self._rest.setdefault(table, []).append((key, body))
+                self._letters.append((key, body))
             elif table == keys.DEAD_BY_MESSAGE:
                 pointed_at = keys.split_dead_by_message_key(key)
                 self._pointers[pointed_at[:2]] = pointed_at[2]
@@ -187,7 +192,7 @@ class _Salvage:
         for queue in self._state.queues.values():
             queue.dead = RunSet()
         self._state.dead_count = 0
-        for key, body in self._rest.get(keys.DEAD, []):
+        for key, body in self._letters:
             try:
                 entry = values.unpack_dead(body)
             except GARBAGE as exc:

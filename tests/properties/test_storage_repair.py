@@ -1,0 +1,150 @@
+"""Repairing what is not broken changes nothing, whatever the store holds."""
+
+import shutil
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from vibemq.model.records import MessagesAdded
+from vibemq.plugins import find
+from vibemq.storage import keys
+from vibemq.storage.audit import audit
+from vibemq.storage.blocks import store_blocks
+from vibemq.storage.dirty import Dirty
+from vibemq.storage.encoding import seal
+from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.kv import KV, load_state, write_dirty
+from vibemq.storage.salvage import drop_missing, salvage
+from vibemq.storage.state import apply
+from vibemq.storage.stored_dead import StoredDead
+from vibemq.storage.tally import Tally, TalliedKV, write_tally
+from vibemq.testing.memory_kv import MemoryKV
+from vibemq.testing.storage_workload import Model, Workload, comparable
+
+ALL = 2**63 - 1
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
+"""A random store has no smaller one that is easier to read, and the search for it takes minutes."""
+PROVIDERS = [name for name in ("sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.provider")]
+EVERY_KIND = frozenset(
+    {
+        keys.META,
+        keys.QUEUE,
+        keys.GROUP,
+        keys.RUN_PAGE,
+        keys.VALUE_PAGE,
+        keys.CHUNK,
+        keys.DEDUP,
+        keys.TRANSACTION,
+        keys.DEAD,
+        keys.DEAD_BY_MESSAGE,
+        keys.BLOCK_INFO,
+        keys.BLOCK,
+    }
+)
+
+
+def pairs(kv: KV) -> dict[bytes, bytes]:
+    return dict(kv.scan(b"\0", b"\xff"))
+
+
+def sound_store(random: Random, batches: int) -> MemoryKV:
+    """As the checkpointer writes one, some batches per transaction. Transient messages are never written."""
+    kv, model, workload = MemoryKV(), Model(), Workload(random, transient=False)
+    kv.put(keys.VERSION, seal(keys.VERSION, b"\0\0\0\2"))
+    write_tally(kv, Tally())
+    state = load_state(kv)
+    for _ in range(batches):
+        tallied, dirty = TalliedKV(kv), Dirty()
+        dead, added = StoredDead(tallied, lambda _: False), list[MessagesAdded]()
+        for _ in range(random.randint(1, 4)):
+            batch = workload.batch(model)
+            model.apply(batch)
+            for record in batch:
+                apply(state, record, dead, dirty)
+                if isinstance(record, MessagesAdded):
+                    added.append(record)
+            state.lsn += 1
+        store_blocks(tallied, state, added, dirty.left)
+        dead.flush()
+        write_dirty(tallied, state, dirty)
+        tallied.save()
+    return kv
+
+
+def repaired(kv: MemoryKV) -> MemoryKV:
+    fresh = MemoryKV()
+    tallied = TalliedKV(fresh)
+    assert salvage(pairs(kv).items(), tallied) == []
+    assert drop_missing(tallied) == []
+    tallied.save()
+    return fresh
+
+
+@settings(max_examples=60, phases=UNSHRUNK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_repair_of_a_sound_store_keeps_every_pair(random: Random, batches: int) -> None:
+    kv = sound_store(random, batches)
+    assert list(audit(kv)) == []
+    assert pairs(repaired(kv)) == pairs(kv)
+
+
+def test_the_stores_have_every_kind_of_value() -> None:
+    found = {key[:1] for seed in range(3) for key in pairs(sound_store(Random(seed), 60))}
+    assert found == EVERY_KIND
+
+
+def everything(storage: IStorageProvider, state_queues: list[int]) -> tuple[object, object]:
+    parts = {queue_id: storage.read(queue_id, 1, ALL, 1 << 40) for queue_id in state_queues}
+    rows = {
+        (queue_id, part.first_sequence + index): (row, part.published_at)
+        for queue_id, slices in parts.items()
+        for part in slices
+        for index, row in enumerate(part.rows)
+    }
+    return rows, storage.dead_letters(limit=100_000)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@settings(max_examples=8, phases=UNSHRUNK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random=st.randoms(use_true_random=False), clean=st.booleans())
+def test_repair_of_a_sound_directory_changes_nothing(provider: str, random: Random, clean: bool) -> None:
+    """Also when part of it is still in the journal, as a crash leaves it."""
+    plugin = find("storage", provider)
+    folder = Path(tempfile.mkdtemp(prefix="vibemq-repair-"))
+    try:
+        storage = plugin.create(folder, plugin.settings())
+        storage.open()
+        model, workload = Model(), Workload(random, transient=False)
+        for index in range(30):
+            batch = workload.batch(model)
+            storage.append(batch)
+            model.apply(batch)
+            if index == 15 and provider == "lmdb":
+                storage.checkpoint()
+        storage.sync()
+        queues = list(model.state.queues)
+        before = everything(storage, queues)
+        (storage.close if clean else getattr(storage, "abandon", storage.close))()
+        assert plugin.repair(folder, plugin.settings()) == []
+        storage = plugin.create(folder, plugin.settings())
+        state = storage.open()
+        assert comparable(state) == comparable(model.state)
+        assert (state.instant, state.next_dead_id) == (model.state.instant, model.state.next_dead_id)
+        assert _living(everything(storage, queues), model) == _living(before, model)
+        assert list(storage.check()) == []
+        storage.close()
+    finally:
+        shutil.rmtree(folder)
+
+
+def _living(found: tuple[object, object], model: Model) -> tuple[object, object]:
+    """Without rows that are there but that nobody needs any more."""
+    rows, letters = found
+    assert isinstance(rows, dict)
+    wanted = {(q, s) for q in model.state.queues for s in model.alive(q)}
+    return {key: value for key, value in rows.items() if key in wanted}, letters
