@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.storage.local.modes import private_file, tighten
+from vibemq.storage.local.replace import refuse_interrupted
 from vibemq.storage.store_file import make_folder
 
 LOCK_NAME = "lock"
@@ -43,7 +45,9 @@ class DirectoryLock:
 
         Raises:
             StorageLocked: names the pid and host of the owner.
+            StorageError: a restore was interrupted before anything stood there.
         """
+        refuse_interrupted(self._data_dir)
         make_folder(self._data_dir)
         file = os.open(self._data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -59,6 +63,7 @@ class DirectoryLock:
             raise
         self._file = file
         self._write_owner()
+        tighten(self._data_dir)
 
     def release(self) -> None:
         """Idempotent."""
@@ -77,7 +82,7 @@ class DirectoryLock:
         }
         # Nothing depends on it surviving a power cut, and a full disk must not keep a broker from starting.
         try:
-            (self._data_dir / OWNER_NAME).write_text(json.dumps(owner))
+            private_file(self._data_dir / OWNER_NAME, json.dumps(owner).encode(), flush=False)
         except OSError:
             return
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StoreVersionError
+from vibemq.storage.local.modes import private_file
 
 STORE_FILE = "store.json"
 
@@ -48,10 +49,7 @@ def read_store_info(data_dir: Path) -> StoreInfo | None:
 def write_store_info(data_dir: Path, info: StoreInfo) -> None:
     facts = {"provider": info.provider, "version": info.version, "created_at": info.created_at}
     temporary = data_dir / f"{STORE_FILE}.new"
-    with temporary.open("w") as file:
-        file.write(json.dumps(facts) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    private_file(temporary, (json.dumps(facts) + "\n").encode())
     temporary.rename(data_dir / STORE_FILE)
     fsync_folder(data_dir)
     _fsync_name(data_dir)

@@ -1,6 +1,5 @@
 """`vibemq-admin backup` and `restore`."""
 
-import os
 import shutil
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ti
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
+from vibemq.storage.local.replace import begin_copy, discard_copy, replace
 from vibemq.storage.lock import DirectoryLock
 
 BACKUP_TIMEOUT = 3600.0
@@ -83,14 +83,13 @@ def restore(
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
     if occupied and not dry_run:
         out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
-    copy = data_dir.with_name(f"{data_dir.name}.restoring")
-    shutil.rmtree(copy, ignore_errors=True)
+    copy = begin_copy(data_dir, aside)
     try:
         _copy_and_check(source, copy, name, out)
         if not dry_run:
-            _swap(copy, data_dir, aside if occupied else None)
+            _swap(data_dir, aside)
     finally:
-        shutil.rmtree(copy, ignore_errors=True)
+        discard_copy(data_dir)
     value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": dry_run}
     moved = f"; what was there is in {aside}" if occupied and not dry_run else ""
     out.emit(value, f"{source} is sound, {'would be ' if dry_run else ''}restored to {data_dir}{moved}")
@@ -103,9 +102,8 @@ def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None
         for path in sorted(source.rglob("*")):
             place = copy / path.relative_to(source)
             if path.is_dir():
-                place.mkdir(parents=True, exist_ok=True)
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
                 continue
-            place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, place)
             done += path.stat().st_size
             progress(done, total)
@@ -114,28 +112,17 @@ def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None
         raise CommandFailed(f"the backup {source} is damaged: {sentence(problems[0])}", code="STORAGE_DAMAGED")
 
 
-def _swap(copy: Path, data_dir: Path, aside: Path | None) -> None:
-    if aside is not None:
-        # Refuses a directory that a broker owns; one that cannot be read may be moved all the same.
-        lock = DirectoryLock(data_dir)
-        lock.acquire()
-        try:
-            data_dir.rename(aside)
-        finally:
-            lock.release()
-    elif data_dir.exists():
-        data_dir.rmdir()
-    copy.rename(data_dir)
-    _sync_tree(data_dir)
-
-
-def _sync_tree(folder: Path) -> None:
-    for path in (*folder.rglob("*"), folder, folder.parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _swap(data_dir: Path, aside: Path) -> None:
+    if not data_dir.exists() or not any(data_dir.iterdir()):
+        replace(data_dir, aside)
+        return
+    # Refuses a directory that a broker owns; one that cannot be read may be moved all the same.
+    lock = DirectoryLock(data_dir)
+    lock.acquire()
+    try:
+        replace(data_dir, aside)
+    finally:
+        lock.release()
 
 
 def folder_bytes(folder: Path) -> int:

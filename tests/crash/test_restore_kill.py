@@ -1,0 +1,163 @@
+"""`vibemq-admin restore` is killed at each of its steps: the old data or the new are there, never an empty store."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.proof.forked import ChildDied, in_fork
+from vibemq import plugins
+from vibemq.cli.admin import main
+from vibemq.cli.entry import run_app
+from vibemq.errors import StorageError
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.local import replace
+
+KILLED = 137
+STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "vibemq.exchange", "shutil.copyfile")
+"""What changes names, and the copying of each file. Opening for writing is left out: what it makes is in the copy."""
+
+
+def opened(folder: Path) -> IStorageProvider:
+    plugin = plugins.find("storage", "sqlite")
+    store: IStorageProvider = plugin.create(folder, plugin.settings())
+    return store
+
+
+def make(folder: Path, message_id: str) -> None:
+    store = opened(folder)
+    store.open()
+    rows = Rows.of([pack_row(message_id, b"1")])
+    queue = QueueCreated(1, message_id, QueueOptions(), 1, "ab" * 16)
+    store.append([queue, GroupCreated(1, 0, "", True, 1), MessagesAdded(1, 1, 1, rows)])
+    store.sync()
+    store.close()
+
+
+def content(folder: Path) -> str:
+    """The queue that tells one store from the other; "" for an empty store."""
+    store = opened(folder)
+    state = store.open()
+    try:
+        assert list(store.check()) == []
+        return "".join(queue.name for queue in state.queues.values())
+    finally:
+        store.close()
+
+
+def restore(source: Path, data_dir: Path) -> int:
+    return run_app(main.app, "vibemq-admin", ["restore", str(source), "--data-dir", str(data_dir), "--yes", "--json"])
+
+
+def killed_at(step: int, source: Path, data_dir: Path, *, exchange: bool) -> bool:
+    """Whether there was such a step."""
+    seen = 0
+
+    def hook(event: str, arguments: object) -> None:
+        nonlocal seen
+        if event in STEPS:
+            seen += 1
+            if seen == step:
+                os._exit(KILLED)
+
+    def work() -> int:
+        if not exchange:
+            replace._EXCHANGE = 1 << 20  # The kernel answers EINVAL, as a file system that cannot do it.
+        sys.addaudithook(hook)
+        return restore(source, data_dir)
+
+    try:
+        code = in_fork(work)
+    except ChildDied as died:
+        code = died.code
+    assert code in (0, KILLED)
+    return code == KILLED
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    make(folder / "old", "old")
+    make(folder / "new", "new")
+    return folder
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two renames"])
+@pytest.mark.parametrize("before", ["old", "empty", "nothing"])
+def test_a_kill_at_any_step_leaves_one_of_the_two(stores: Path, tmp_path: Path, before: str, exchange: bool) -> None:
+    step, outcomes = 1, set[str]()
+    while True:
+        place = tmp_path / str(step)
+        place.mkdir()
+        data = place / "data"
+        if before == "old":
+            shutil.copytree(stores / "old", data)
+        elif before == "empty":
+            data.mkdir()
+        if not killed_at(step, stores / "new", data, exchange=exchange):
+            break
+        outcomes.add(_after_the_kill(data, before))
+        # And the operator's next try goes through, whatever was left.
+        assert restore(stores / "new", data) == 0
+        assert content(data) == "new"
+        if before == "old":
+            kept = [path for path in place.iterdir() if path.name.startswith("data.before-restore")]
+            assert "old" in {content(path) for path in kept}, f"step {step}: the old data are gone"
+        assert not (place / "data.restoring").exists()
+        shutil.rmtree(place)
+        step += 1
+    assert step > 5
+    assert outcomes >= ({"old", "new"} if before == "old" else {"refused"})
+
+
+def _after_the_kill(data: Path, before: str) -> str:
+    """What a broker that is started now makes of it."""
+    if before == "old":
+        found = content(data)
+        assert found in ("old", "new")
+        return found
+    try:
+        # A place that no step of the restore has touched yet is an empty place.
+        return content(data)
+    except StorageError as error:
+        return "refused" if "restore" in str(error) else str(error)
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+def test_nobody_else_may_read_the_messages(tmp_path: Path, provider: str) -> None:
+    """Made, found with wider modes, backed up and restored."""
+    data, backup, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"
+    plugin = plugins.find("storage", provider)
+    before = os.umask(0o022)
+    try:
+        store = plugin.create(data, plugin.settings())
+        store.open()
+        store.sync()
+        _only_the_owner(data)
+        store.backup(backup)
+        store.close()
+        for path in (data, *data.rglob("*")):
+            path.chmod(0o755)
+        store.open()
+        store.maintain()
+        _only_the_owner(data)
+        store.close()
+        assert restore(backup, restored) == 0
+    finally:
+        os.umask(before)
+    _only_the_owner(backup)
+    _only_the_owner(restored)
+
+
+def _only_the_owner(folder: Path) -> None:
+    modes: dict[str, str] = {
+        str(path): oct(path.stat().st_mode & 0o777)
+        for path in (folder, *folder.rglob("*"))
+        if path.stat().st_mode & 0o077
+    }
+    assert modes == {}

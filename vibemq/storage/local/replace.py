@@ -1,0 +1,125 @@
+"""Putting a finished copy in the place of a data directory, so that a kill at any step leaves one of the two there.
+
+    data                       the directory
+    data.restoring             the copy, while it is made; UNFINISHED is in it until it is complete and flushed
+    data.replacing             only where two names cannot be exchanged: says that the copy is to become `data`
+
+Linux exchanges two names in one step (renameat2, RENAME_EXCHANGE). Where the file system cannot, the note
+`data.replacing` is written first, and whoever opens the directory next completes what it says.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from vibemq.errors import StorageError
+from vibemq.storage.local.modes import private_file
+from vibemq.storage.store_file import fsync_file, fsync_folder
+
+UNFINISHED = "unfinished"
+_AT_FDCWD = -100
+_EXCHANGE = 2
+_NOT_POSSIBLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
+
+
+def copy_of(data_dir: Path) -> Path:
+    return data_dir.with_name(f"{data_dir.name}.restoring")
+
+
+def begin_copy(data_dir: Path, aside: Path) -> Path:
+    """Make the empty folder for the copy. What an earlier, interrupted restore had finished is moved to `aside`."""
+    copy = copy_of(data_dir)
+    finish_replacing(data_dir)
+    if copy.exists() and (copy / UNFINISHED).exists():
+        shutil.rmtree(copy)
+    elif copy.exists():
+        # Complete, so it may be what stood in `data_dir` before an earlier restore.
+        os.rename(copy, _unused(aside))
+    copy.mkdir(mode=0o700)
+    private_file(copy / UNFINISHED, b"")
+    return copy
+
+
+def discard_copy(data_dir: Path) -> None:
+    """Remove a copy that is not complete; no other."""
+    copy = copy_of(data_dir)
+    if (copy / UNFINISHED).exists():
+        shutil.rmtree(copy)
+
+
+def replace(data_dir: Path, aside: Path) -> None:
+    """Put the copy in the place of `data_dir`, which nobody uses; what was there, if anything, is in `aside` then."""
+    copy = copy_of(data_dir)
+    _flush_tree(copy)
+    (copy / UNFINISHED).unlink()
+    fsync_folder(copy)
+    if not data_dir.exists() or not any(data_dir.iterdir()):
+        os.rename(copy, data_dir)
+    elif _exchange(copy, data_dir):
+        fsync_folder(data_dir.parent)
+        os.rename(copy, _unused(aside))
+    else:
+        private_file(_note(data_dir), os.fsencode(copy.name))
+        fsync_folder(data_dir.parent)
+        os.rename(data_dir, _unused(aside))
+        fsync_folder(data_dir.parent)
+        finish_replacing(data_dir)
+    fsync_folder(data_dir.parent)
+
+
+def finish_replacing(data_dir: Path) -> None:
+    """Complete a replacement that was interrupted between its two renames; nothing when there is none."""
+    note, copy = _note(data_dir), copy_of(data_dir)
+    if not note.exists():
+        return
+    if not data_dir.exists() and copy.exists():
+        os.rename(copy, data_dir)
+        fsync_folder(data_dir.parent)
+    note.unlink()
+    fsync_folder(data_dir.parent)
+
+
+def refuse_interrupted(data_dir: Path) -> None:
+    """Raise StorageError for a directory that is missing, or empty, because a restore was interrupted."""
+    finish_replacing(data_dir)
+    copy = copy_of(data_dir)
+    if copy.exists() and not (data_dir.exists() and any(data_dir.iterdir())):
+        raise StorageError(
+            f"a restore into {data_dir} was interrupted, and {copy} is what it left; run `vibemq-admin restore` again, "
+            f"or remove {copy} to begin with an empty store"
+        )
+
+
+def _note(data_dir: Path) -> Path:
+    return data_dir.with_name(f"{data_dir.name}.replacing")
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two names change places in one step. False where that is not possible."""
+    sys.audit("vibemq.exchange", str(one), str(other))
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    if call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NOT_POSSIBLE:
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))
+
+
+def _unused(place: Path) -> Path:
+    """The name, with a number when it is taken."""
+    names = (place, *(place.with_name(f"{place.name}-{number}") for number in range(2, 1000)))
+    return next(name for name in names if not name.exists())
+
+
+def _flush_tree(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        if path.is_dir():
+            fsync_folder(path)
+        else:
+            fsync_file(path)
