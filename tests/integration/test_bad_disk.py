@@ -1,6 +1,7 @@
 """Disks that are full, that fail, and processes that end at the wrong moment: nothing confirmed is lost."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.integration.conditions import (
     Book,
     accepts,
     broker_on,
+    check,
     failing,
     fill,
     running,
@@ -77,6 +79,51 @@ async def drain_beside_a_publisher(mq: vibemq.Client, book: Book) -> int:
                         break
         tasks.cancel_scope.cancel()
     return rejected
+
+
+SMALL_DISK = {
+    "lmdb, 64 KiB segments": ("lmdb", "segment_bytes = 65536\ncheckpoint_ms = 500\n"),
+    "lmdb, 1 MiB segments": ("lmdb", "segment_bytes = 1048576\ncheckpoint_ms = 500\n"),
+    "lmdb, segments as always": ("lmdb", "checkpoint_ms = 500\n"),
+    "sqlite": ("sqlite", ""),
+}
+
+
+async def fill_the_store(mq: vibemq.Client, book: Book, disk: Path) -> None:
+    """Publish until messages have taken the disk: refused, and checkpointed in between, and refused again."""
+    with anyio.fail_after(90):
+        refused = 0
+        while refused < 60 or (refused < 400 and shutil.disk_usage(disk).free > 4 << 20):
+            if await book.publish(mq, "q", 20, size=1000):
+                refused = 0
+            else:
+                refused += 1
+                await anyio.sleep(0.02)
+    assert book.refusals
+
+
+@pytest.mark.parametrize("kind", SMALL_DISK)
+async def test_an_empty_broker_takes_messages_again_after_a_full_disk(tmp_path: Path, kind: str) -> None:
+    """Nothing else is on the disk, nobody helps, with and without a restart after the drain."""
+    provider, settings = SMALL_DISK[kind]
+    with small_disk(tmp_path / "disk", 32) as disk:
+        toml = f"[storage.settings]\n{settings}" if settings else ""
+        with running(broker_on(disk / "data", tmp_path, provider=provider, toml=toml)) as broker:
+            for restart in (False, True):
+                book = Book()
+                async with vibemq.connect(broker.url) as mq:
+                    await mq.create_queue("q")
+                    await fill_the_store(mq, book, disk)
+                    await book.drain(mq, "q")
+                    assert book.lost == set()
+                if restart:
+                    assert broker.stop() == 0
+                    broker.start()
+                async with vibemq.connect(broker.url) as mq:
+                    await until(lambda mq=mq: accepts(mq, "q", {"n": -1}), anyio.sleep)  # type: ignore[misc]
+                    await mq.purge_queue("q")
+            assert broker.stop() == 0
+        assert "sound" in check(disk / "data").out
 
 
 async def test_a_full_disk_is_refused_drained_and_survived(tmp_path: Path, provider: str) -> None:

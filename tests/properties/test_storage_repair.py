@@ -22,7 +22,7 @@ from vibemq.storage.kv import KV, load_state, write_dirty
 from vibemq.storage.salvage import drop_missing, salvage
 from vibemq.storage.state import apply
 from vibemq.storage.stored_dead import StoredDead
-from vibemq.storage.tally import Tally, TalliedKV, write_tally
+from vibemq.storage.tally import TalliedKV, Tally, write_tally
 from vibemq.testing.memory_kv import MemoryKV
 from vibemq.testing.storage_workload import Model, Workload, comparable
 

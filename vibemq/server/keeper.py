@@ -35,12 +35,12 @@ def memory_fraction(limits: Limits, memory_bytes: int) -> float:
 
 
 def disk_fraction(limits: Limits, stats: StorageStats) -> float:
-    """Used part of the disk; 0 while more than the reserve is free: 5 % of a big disk is plenty."""
+    """Used part of the disk; 0 while more than the reserve is left: 5 % of a big disk is plenty."""
     if stats.full:
         return 1.0
-    if not stats.disk_total_bytes or stats.disk_free_bytes >= limits.disk_reserve_bytes:
+    if not stats.disk_total_bytes or stats.writable_bytes >= limits.disk_reserve_bytes:
         return 0.0
-    return 1.0 - stats.disk_free_bytes / stats.disk_total_bytes
+    return 1.0 - stats.writable_bytes / stats.disk_total_bytes
 
 
 class Keeper:

@@ -35,19 +35,26 @@ class Ballast:
         except FileNotFoundError:
             return False
 
-    def take(self) -> bool:
+    @property
+    def bytes_held(self) -> int:
+        return self._size() if self._wanted and self.held else 0
+
+    def take(self, *, beside: int = 0) -> bool:
         """Reserve the blocks when the disk has room for them twice over; return whether they are held.
 
         Never raises for lack of space: a broker must be able to start on a full disk.
+
+        Args:
+            beside: bytes of the disk that are promised to something else.
         """
-        self.missing = not self._taken() and self._wanted > 0
+        self.missing = not self._taken(beside) and self._wanted > 0
         return not self.missing and self._wanted > 0
 
-    def _taken(self) -> bool:
+    def _taken(self, beside: int) -> bool:
         if self._wanted == 0 or self.held:
             return True
         size = self._size()
-        if shutil.disk_usage(self._folder).free < 2 * size:
+        if shutil.disk_usage(self._folder).free < 2 * size + beside:
             return False
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

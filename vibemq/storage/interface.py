@@ -48,7 +48,14 @@ class StorageStats:
     """Cut off at the last start."""
     full: bool = False
     """The disk was found full; new messages are refused, so that what room is left serves the drain."""
+    reusable_bytes: int = 0
+    """Room in the store's own files: unused pages, journal that nothing needs any more, and the ballast."""
     details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def writable_bytes(self) -> int:
+        """What can still be written: the disk's free bytes, and those of the store's files that can be used again."""
+        return self.disk_free_bytes + self.reusable_bytes
 
 
 class IStorageProvider(Protocol):

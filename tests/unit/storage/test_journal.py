@@ -416,3 +416,39 @@ def test_damage_that_the_store_does_not_need_is_no_torn_tail() -> None:
     spoil(disk, positions[1])
     _, report = opened(disk, 3)
     assert (report.last_lsn, report.cut_bytes) == (3, 0)
+
+
+def test_on_a_full_disk_a_drain_gets_a_small_segment_and_sealed_ones_lose_their_ends() -> None:
+    disk = SimDisk(capacity=5 << 20)
+    disk.mkdir("/j")
+    journal, _ = Journal.open(disk, "/j", segment_bytes=2 << 20)
+    journal.append([bytes(1 << 20)])
+    journal.seal()
+    journal.sync()
+    with pytest.raises(StorageFull):
+        journal.append([b"message"])
+    journal.append([b"settled"], urgent=True)
+    assert journal.stats().bytes_on_disk < 3 << 20
+    free = disk.free_bytes("/")
+    journal.cut_sealed()
+    assert disk.free_bytes("/") - free > 900_000
+    journal.sync()
+    journal.abandon()
+    _, report = Journal.open(disk, "/j", segment_bytes=2 << 20)
+    assert [len(record.body) for record in report] == [1 << 20, 7]
+
+
+def test_on_a_short_disk_one_free_segment_is_enough() -> None:
+    disk = SimDisk()
+    disk.mkdir("/j")
+    journal, _ = Journal.open(disk, "/j", segment_bytes=1 << 16)
+    for _ in range(40):
+        journal.append([bytes(60_000)])
+    journal.sync()
+    journal.release(journal.last_lsn)
+    before = journal.stats()
+    journal.give_back()
+    assert journal.stats().spares == before.spares - 1
+    journal.give_back(short=True)
+    assert journal.stats().spares == 1
+    assert journal.stats().bytes_reusable < 2 << 16

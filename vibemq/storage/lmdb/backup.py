@@ -1,17 +1,14 @@
-"""Copies of a store: a backup beside the living one, and a compacted one in its place."""
+"""Copies of a store: a backup of the living one, and back."""
 
-import os
 import shutil
 from pathlib import Path
-
-import lmdb
 
 from vibemq.errors import StorageError
 from vibemq.storage.interface import Progress
 from vibemq.storage.lmdb.driver import CheckpointDriver
 from vibemq.storage.lmdb.env import DATA_FILE
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
-from vibemq.storage.lmdb.tables import translated
+from vibemq.storage.local.modes import tighten
 from vibemq.storage.store_file import (
     STORE_FILE,
     StoreInfo,
@@ -22,8 +19,6 @@ from vibemq.storage.store_file import (
     read_store_info,
     write_store_info,
 )
-
-COMPACTING = "compacting"
 
 
 def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progress | None) -> None:
@@ -38,6 +33,7 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
     copy = Layout(target)
     make_folder(copy.store)
     driver.copy_store(copy.store)
+    tighten(target)
     report(2, 3)
     fsync_file(copy.store / DATA_FILE)
     fsync_folder(copy.store)
@@ -68,35 +64,6 @@ def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> N
             fsync_folder(path)
     _write_info(source, data_dir)
     report(2, 2)
-
-
-def write_compacted(layout: Layout, env: lmdb.Environment) -> None:
-    """Write a compacted copy of the store beside it. Nobody writes the store until `swap_compacted`.
-
-    Raises:
-        StorageFull: no room for the copy; nothing changed.
-    """
-    folder = layout.data_dir / COMPACTING
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    try:
-        with translated(str(folder / DATA_FILE)):
-            env.copy(str(folder), compact=True)
-        fsync_file(folder / DATA_FILE)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def swap_compacted(layout: Layout) -> None:
-    """Put the copy in the store's place. Nobody has the store open meanwhile.
-
-    A crash leaves the old file or the new one, both whole: the rename is what counts.
-    """
-    folder = layout.data_dir / COMPACTING
-    os.rename(folder / DATA_FILE, layout.data_file)
-    fsync_folder(layout.store)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_info(source: Path, target: Path) -> None:

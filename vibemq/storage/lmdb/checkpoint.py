@@ -6,7 +6,7 @@ written. After an exception the object is ahead of the store and must be thrown 
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +33,10 @@ TRANSACTION_BYTES = 4 << 20
 """Rows per transaction that are still alive: they take several times that much memory, for blocks and dirty pages."""
 
 
+def _nobody_asks() -> None:
+    pass
+
+
 class SegmentToApply(NamedTuple):
     path: str
     first_lsn: int
@@ -42,8 +46,10 @@ class SegmentToApply(NamedTuple):
 class Checkpoint:
     """Owns the state that the store holds, and moves both forward together."""
 
-    def __init__(self, env: lmdb.Environment) -> None:
+    def __init__(self, env: lmdb.Environment, progress: Callable[[], None] = _nobody_asks) -> None:
+        """`progress` is called for each record and each transaction: whoever waits can tell work from a standstill."""
         self._env = env
+        self._progress = progress
         self._where = str(Path(env.path()) / DATA_FILE)
         self._transaction_bytes = TRANSACTION_BYTES
         self._dirty = Dirty()
@@ -80,6 +86,7 @@ class Checkpoint:
             with writing(self._env, self._where) as kv:
                 more = self._one_transaction(kv, left, up_to_lsn)
             self._dirty.clear()
+            self._progress()
 
     def _one_transaction(self, kv: KV, records: Iterator[tuple[str, JournalRecord]], up_to_lsn: int) -> bool:
         """Return whether the transaction was filled before the records ran out."""
@@ -91,6 +98,7 @@ class Checkpoint:
             self._apply_one(where, record, dead, added)
             taken += len(record.body)
             del record
+            self._progress()
             if taken >= self._transaction_bytes:
                 added = [fact for fact in added if self._is_alive(fact)]
                 taken = sum(fact.rows.size for fact in added)

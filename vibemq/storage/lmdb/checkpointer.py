@@ -10,17 +10,20 @@ import json
 import logging
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
-from vibemq.errors import StorageError
+from vibemq.errors import StorageError, StorageFull
 from vibemq.storage.disk import RealDisk
 from vibemq.storage.lmdb.checkpoint import Checkpoint, SegmentToApply
+from vibemq.storage.lmdb.compaction import need_room, write_compacted
 from vibemq.storage.lmdb.env import open_writer
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.lock import WriterLock
@@ -29,17 +32,21 @@ logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 70
 NICENESS = 5
+PROGRESS_S = 1.0
+"""How often a long order says that it goes on."""
 
 
 class Checkpointer:
     """Carries out one order at a time."""
 
-    def __init__(self, env: lmdb.Environment) -> None:
+    def __init__(self, layout: Layout, env: lmdb.Environment) -> None:
+        self._layout = layout
         self._env = env
+        self._spoken_at = time.monotonic()
         # What a killed checkpointer committed may be in the page cache only. Journal is released upon what is loaded
         # here, so it must not be lost later.
         env.sync(True)
-        self._checkpoint = Checkpoint(env)
+        self._checkpoint = Checkpoint(env, self._progress)
 
     @property
     def applied_lsn(self) -> int:
@@ -54,7 +61,23 @@ class Checkpointer:
         if "backup" in order:
             self._env.copy(order["backup"], compact=True)
             return {"done": "backup"}
+        if "compact" in order:
+            return self._compact()
         raise ValueError(f"unknown order {order!r}")
+
+    def _compact(self) -> dict[str, Any]:
+        """No room for the copy is an answer like another: the store is as it was."""
+        try:
+            need_room(self._layout, self._env, shutil.disk_usage(self._layout.data_dir).free)
+            write_compacted(self._layout, self._env)
+        except StorageFull as error:
+            return {"refused": "compact", "error": str(error)}
+        return {"done": "compact"}
+
+    def _progress(self) -> None:
+        if time.monotonic() - self._spoken_at >= PROGRESS_S:
+            self._spoken_at = time.monotonic()
+            _answer({"working": self._checkpoint.applied_lsn})
 
 
 def main(arguments: list[str]) -> int:
@@ -69,7 +92,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
     try:
         lock.acquire(wait_s=10.0)
-        checkpointer = Checkpointer(open_writer(layout.store))
+        checkpointer = Checkpointer(layout, open_writer(layout.store))
         _answer({"ready": checkpointer.applied_lsn})
         while True:
             _answer(checkpointer.carry_out(orders.get()))

@@ -4,6 +4,10 @@
 `checkpoint_now`, `copy_store` and `stop` wait, and may be called from other threads; `turn` lets one in at a time.
 What the checkpointer has applied is told to `on_applied`, with the provider's lock held. `on_answer`, from a thread of
 the link's own, says that a `poll` is worth it before the second is over: a burst is applied in portions.
+
+A checkpointer that has an order and reports no progress for a while is killed, and another one goes on: the journal
+would grow without end behind one that hangs. Each such end doubles the time that the next one is given, so that a slow
+disk is not taken for a process that hangs again and again.
 """
 
 import logging
@@ -16,8 +20,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from vibemq.errors import ErrorCode, StorageError, StorageFailed
+from vibemq.errors import ErrorCode, StorageError, StorageFailed, StorageFull
 from vibemq.storage.lmdb.checkpoint import SegmentToApply
+from vibemq.storage.lmdb.compaction import copying_folder, remove_leftover
+from vibemq.storage.lmdb.env import DATA_FILE
 from vibemq.storage.lmdb.journal import Journal, SealedSegment
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.link import CheckpointerLink, checkpointer_arguments
@@ -28,6 +34,16 @@ logger = logging.getLogger(__name__)
 ORDER_TIMEOUT_S = 600.0
 WAIT_STEP_S = 0.5
 FINAL_CHECKPOINT_TIMEOUT_S = 20.0
+FULL_FAILURES_MAX = 3
+"""Failures for lack of space, one after the other, after which waiting for a checkpoint is given up: both ways to make
+one have been tried."""
+SILENCE_MAX_S = 320.0
+STARTING = 10
+"""Until it has read the state, which says nothing meanwhile, it is given so many times the time."""
+SILENCE_STEP_S = 2.0
+"""More than that between two looks is this process's own pause, and is not held against the checkpointer."""
+COMPACT_AGAIN_S = 60.0
+"""After a compaction for which there was no room."""
 
 
 class CheckpointDriver:
@@ -39,13 +55,17 @@ class CheckpointDriver:
         lock: AbstractContextManager[Any],
         on_applied: Callable[[int], None],
         on_answer: Callable[[], None],
+        on_compacted: Callable[[], None],
         *,
         applied_lsn: int,
     ) -> None:
+        """`on_compacted` puts the copy in the store's place; nobody writes the store while it runs."""
+        self._layout = layout
         self._settings = settings
         self._journal = journal
         self._lock = lock
         self._on_applied = on_applied
+        self._on_compacted = on_compacted
         self.turn = threading.RLock()
         """Whoever needs the provider's lock as well takes this one first."""
         arguments = checkpointer_arguments(layout.data_dir)
@@ -53,7 +73,20 @@ class CheckpointDriver:
         self._ordered_lsn = 0
         self._applied_lsn = applied_lsn
         self._last_order_at = time.monotonic()
+        self._applied_at = time.monotonic()
         self._done = ""
+        self._full_failures = 0
+        self._compacting = False
+        self._compact_not_before = 0.0
+        self.compaction_wanted = False
+        """The disk is short and most of the store is unused pages: have a compacted copy take its place."""
+        self._silence_max_s = settings.checkpointer_silence_ms / 1000
+        self._ready = False
+        self._silence_s = 0.0
+        self._looked_at = time.monotonic()
+        self._copied_bytes = 0
+        self.hung = 0
+        """Checkpointers that were killed because they made no progress."""
         self.disk_was_full = False
         """A checkpoint failed for lack of space, and it is not made up for yet."""
         self._one_by_one = False
@@ -67,17 +100,33 @@ class CheckpointDriver:
             "checkpointer_pid": self._link.pid,
             "checkpointer_restarts": self._link.restarts,
             "checkpointer_error": self._link.last_error,
+            "checkpointer_hung": self.hung,
+            "checkpoint_age_s": self._age_s(),
         }
+
+    def _age_s(self) -> float:
+        """For how long the store has lacked something that the journal has; 0 when it lacks nothing."""
+        lacking = self._journal.last_lsn > self._applied_lsn
+        return round(time.monotonic() - self._applied_at, 1) if lacking else 0.0
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the checkpointer has been silent over its order."""
+        return self._silence_s
 
     def poll(self) -> None:
         """Hear answers, restart a dead checkpointer, and order a checkpoint when one is due."""
         if not self.turn.acquire(blocking=False):
             return  # a backup is under way, and does the same while it waits
         try:
-            if self._link.ensure_running():
-                self._ordered_lsn = 0
+            self._see_to_the_process()
             self._hear(self._link.answers())
-            if not self._ordered_lsn and self._is_due():
+            self._mind_silence()
+            if self._ordered_lsn or self._compacting:
+                return
+            if self.compaction_wanted and time.monotonic() >= self._compact_not_before:
+                self._compacting = self._link.ask({"compact": True})
+            elif self._is_due():
                 self._order(portion(self._lacking(), self._settings.checkpoint_lag_bytes))
         finally:
             self.turn.release()
@@ -86,17 +135,19 @@ class CheckpointDriver:
         """Return when the store has everything appended before the call.
 
         Raises:
+            StorageFull: the disk has no room for it.
             StorageError: not within the time; the sentence says what the checkpointer complained of.
         """
         with self.turn:
             goal = self._journal.last_lsn
+            self._full_failures = 0
             self._wait(lambda: self._applied_lsn >= goal or not self._anything_to_do(goal), timeout_s, order=True)
 
     def copy_store(self, target: Path, timeout_s: float = ORDER_TIMEOUT_S) -> None:
         """Checkpoint, then let the checkpointer write a compacted copy of the store into the empty folder."""
         with self.turn:
             self.checkpoint_now(timeout_s)
-            self._wait(lambda: self._link.running and not self._ordered_lsn, timeout_s)
+            self._wait(lambda: self._link.running and not self._ordered_lsn and not self._compacting, timeout_s)
             self._done = ""
             if not self._link.ask({"backup": str(target)}):
                 raise StorageError(f"the checkpointer is not running ({self._link.last_error}); try again")
@@ -115,15 +166,61 @@ class CheckpointDriver:
                     raise
                 except StorageError as error:
                     logger.warning("no checkpoint at the end (%s); the next start reads the journal", error)
-            self._link.stop()
-            self._ordered_lsn = 0
+                    self._link.kill()
+            self._end()
 
     def abandon(self) -> None:
         """End the checkpointer without asking it for anything."""
         with self.turn:
-            self._link.stop()
+            self._end()
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._link.stop()
+        self._forget_orders()
+
+    def _see_to_the_process(self) -> None:
+        if self._link.ensure_running():
+            self._forget_orders()
+
+    def _forget_orders(self) -> None:
+        """Whoever had them is gone."""
+        self._ready = False
+        self._ordered_lsn = 0
+        self._silence_s = 0.0
+        if self._compacting:
+            self._compacting = False
+            remove_leftover(self._layout)
+
+    def _mind_silence(self) -> None:
+        """Kill a checkpointer that has an order and makes no progress; the next look starts another."""
+        now = time.monotonic()
+        passed, self._looked_at = min(now - self._looked_at, SILENCE_STEP_S), now
+        if not (self._ordered_lsn or self._compacting) or not self._link.running or self._copy_has_grown():
+            self._silence_s = 0.0
+            return
+        self._silence_s += passed
+        if self._silence_s <= self._silence_max_s * (1 if self._ready else STARTING):
+            return
+        self.hung += 1
+        logger.error(
+            "the checkpointer (process %s) has made no progress for %.0f s and is killed; another one goes on, and "
+            "nothing is lost",
+            self._link.pid,
+            self._silence_s,
+        )
+        self._silence_max_s = min(2 * self._silence_max_s, SILENCE_MAX_S)
+        self._link.kill()
+
+    def _copy_has_grown(self) -> bool:
+        """LMDB says nothing while it copies."""
+        try:
+            size = (copying_folder(self._layout) / DATA_FILE).stat().st_size if self._compacting else 0
+        except FileNotFoundError:
+            size = 0
+        grown, self._copied_bytes = size > self._copied_bytes, size
+        return grown
 
     def _anything_to_do(self, goal: int) -> bool:
         return bool(self._journal.stats().bytes_unreleased) and self._applied_lsn < goal
@@ -167,17 +264,37 @@ class CheckpointDriver:
             lsn = answer.get("applied") or answer.get("ready")
             if lsn:
                 self._applied(int(lsn))
+            self._silence_s = 0.0
+            self._ready |= "ready" in answer
             if "applied" in answer or "ended" in answer:
                 self._ordered_lsn = 0
             if "applied" in answer:
                 self._link.works()
+                self._silence_max_s = self._settings.checkpointer_silence_ms / 1000
+            if self._compacting and (answer.get("done") == "compact" or "refused" in answer):
+                self._compacted(answer)
+                continue
             if "failed" in answer:
                 self.disk_was_full = answer["failed"] == ErrorCode.STORAGE_FULL
+                self._full_failures += self.disk_was_full
                 self._one_by_one = self.disk_was_full and not self._one_by_one
                 logger.error("checkpoint failed: %s", answer.get("error", answer["failed"]))
             self._done = str(answer.get("done", self._done))
 
+    def _compacted(self, answer: dict[str, Any]) -> None:
+        self._compacting = False
+        if "refused" in answer:
+            self._compact_not_before = time.monotonic() + COMPACT_AGAIN_S
+            logger.warning("%s", answer.get("error", "no room to compact the store"))
+            return
+        self._end()
+        self.compaction_wanted = False
+        self._on_compacted()
+
     def _applied(self, lsn: int) -> None:
+        if lsn > self._applied_lsn:
+            self._applied_at = time.monotonic()
+            self._full_failures = 0
         self._applied_lsn = lsn
         with self._lock:
             self._on_applied(lsn)
@@ -189,11 +306,14 @@ class CheckpointDriver:
         while not done():
             if time.monotonic() > deadline:
                 raise StorageError(f"the checkpointer needs more than {timeout_s:.0f} s; {self._link.last_error}")
-            if self._link.ensure_running():
-                self._ordered_lsn = 0
-            if order and not self._ordered_lsn:
+            if order and self._full_failures >= FULL_FAILURES_MAX:
+                raise StorageFull(f"no checkpoint for lack of space: {self._link.last_error}")
+            self._see_to_the_process()
+            if order and not self._ordered_lsn and not self._compacting:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))
+            if order:
+                self._mind_silence()
 
 
 def portion(sealed: Sequence[SealedSegment], size: int) -> list[SealedSegment]:

@@ -40,6 +40,8 @@ _MENDS = {
     errno.ENFILE: "raise the system's limit of open files",
 }
 """Errors after which nothing was written and all is well, and what to do about them."""
+URGENT_BYTES = 256 << 10
+"""Of a segment on a full disk, for what drains it: the last room must not become one big segment."""
 CHECKPOINT_ROOM = 1.5
 """Bytes that LMDB may take for a byte of journal."""
 
@@ -71,6 +73,10 @@ class JournalStats:
     spares: int
     bytes_on_disk: int
     bytes_unreleased: int
+    bytes_unsynced: int
+    """Appended and not flushed yet."""
+    bytes_reusable: int
+    """Room for records in files that are there: what is left of the active segment, and segments that nothing needs."""
     appends: int
     syncs: int
 
@@ -97,6 +103,8 @@ class Journal:
         self._durable_lsn = 0
         self._marked_lsn = 0
         """Of the last mark."""
+        self._bytes_appended = 0
+        self._bytes_durable = 0
         self._appends = 0
         self._syncs = 0
         self._failure: str | None = None
@@ -169,6 +177,7 @@ class Journal:
         self._appends += 1
         with self._lock:
             self._last_lsn = lsn
+            self._bytes_appended += size + HEADER.size
             self._dirty[segment.serial] = segment
         # A flush may have failed meanwhile, in another thread: then this is told to nobody either.
         self._check()
@@ -183,7 +192,7 @@ class Journal:
         with self._sync_lock:
             self._check()
             with self._lock:
-                target = self._last_lsn
+                target, appended = self._last_lsn, self._bytes_appended
                 dirty = list(self._dirty.values())
                 self._dirty.clear()
             try:
@@ -192,7 +201,7 @@ class Journal:
             except OSError as error:
                 raise self._fail("flush", error) from error
             self._syncs += len(dirty)
-            self._durable_lsn = target
+            self._durable_lsn, self._bytes_durable = target, appended
             return target
 
     def note_durable(self) -> None:
@@ -269,12 +278,16 @@ class Journal:
             if not self._spares:
                 self._spares.append(self._new_segment(self._segment_bytes, urgent=False))
 
-    def give_back(self) -> None:
+    def give_back(self, *, short: bool = False) -> None:
         """Delete one of the free segments beyond a handful. Called once a second, it leaves those of a burst to the
-        next one for a while: to make a segment costs more than to fill it."""
+        next one for a while: to make a segment costs more than to fill it.
+
+        Args:
+            short: the disk is short of space: delete all of them but one.
+        """
         self._check()
         with self._create_lock:
-            self._delete(self._surplus(FREE_SEGMENTS_MAX)[:1])
+            self._delete(self._surplus(1) if short else self._surplus(FREE_SEGMENTS_MAX)[:1])
 
     def trim(self) -> None:
         """Delete every released segment, as `compact` wants it."""
@@ -283,9 +296,24 @@ class Journal:
             self._free.extend(spares)
             self._delete(self._surplus(0))
 
+    def cut_sealed(self) -> None:
+        """Give back what sealed segments have left behind their last record. For a full disk: a file that was made
+        shorter is not used again."""
+        self._check()
+        with self._create_lock:
+            with self._lock:
+                sealed = [s for s in self._live.values() if s is not self._active and s.size > s.end + HEADER.size]
+            for segment in sealed:
+                try:
+                    self._disk.truncate(segment.file, segment.end)
+                except OSError as error:
+                    raise self._fail("cutting a segment", error) from error
+                segment.size = segment.end
+
     def stats(self) -> JournalStats:
         with self._lock:
             live, idle = list(self._live.values()), [*self._spares, *self._free]
+            active = self._active
         return JournalStats(
             last_lsn=self._last_lsn,
             durable_lsn=self._durable_lsn,
@@ -293,6 +321,8 @@ class Journal:
             spares=len(idle),
             bytes_on_disk=sum(s.size for s in live) + sum(s.size for s in idle),
             bytes_unreleased=sum(s.end for s in live),
+            bytes_unsynced=self._bytes_appended - self._bytes_durable,
+            bytes_reusable=sum(s.size for s in idle) + (active.size - active.end if active is not None else 0),
             appends=self._appends,
             syncs=self._syncs,
         )
@@ -353,11 +383,18 @@ class Journal:
             elif self._spares:
                 segment = self._spares.popleft()
             else:
-                segment = self._new_segment(self._segment_bytes, urgent)
+                segment = self._new_urgent_segment(need) if urgent else self._new_segment(self._segment_bytes, urgent)
         with self._lock:
             self._live[segment.serial] = segment
             self._active = segment
         return segment
+
+    def _new_urgent_segment(self, need: int) -> Segment:
+        """One like all others where there is room for it, else one that is just big enough for a while."""
+        try:
+            return self._new_segment(self._segment_bytes, urgent=False)
+        except StorageFull:
+            return self._new_segment(min(self._segment_bytes, need + URGENT_BYTES), urgent=True)
 
     def _new_segment(self, size: int, urgent: bool, *, recycle: bool = True) -> Segment:
         try:
@@ -379,12 +416,17 @@ class Journal:
                 ) from error
             raise self._fail("making a segment", error) from error
 
+    @property
+    def room_kept(self) -> int:
+        """Bytes of the disk that a checkpoint of the whole journal may take."""
+        with self._lock:
+            return int(sum(segment.end for segment in self._live.values()) * CHECKPOINT_ROOM)
+
     def _keep_room(self, size: int) -> None:
         """A journal that fills the disk could not be checkpointed any more, and so never be emptied."""
+        kept = self.room_kept
         with self._lock:
-            unreleased = sum(segment.end for segment in self._live.values())
             idle = sum(segment.size for segment in self._free)
-        kept = int(unreleased * CHECKPOINT_ROOM)
         free = self._disk.free_bytes(self._folder) + idle
         if free < size + kept:
             raise OSError(errno.ENOSPC, f"{free} bytes are free, {kept} of them kept for the next checkpoint")

@@ -5,9 +5,12 @@ The checkpointer is `python -m vibemq.storage.lmdb.checkpointer`. Both sides wri
     broker → checkpointer (stdin)     {"apply": lsn, "segments": [[path, first_lsn, last_lsn] ...], "at_once": bool}
                                                                  apply these sealed segments, up to and including lsn
                                       {"backup": path}           copy the store, compacted, into the folder
+                                      {"compact": true}          write a compacted copy beside the store, and no more
     checkpointer → broker (stdout)    {"ready": lsn}             after opening; the lsn the store has applied
                                       {"applied": lsn, …stats}   committed and synced
+                                      {"working": lsn}           about every second of a long order
                                       {"done": "backup"}         an order that is no checkpoint was carried out
+                                      {"refused": "compact", "error": sentence}      no room for it; nothing changed
                                       {"failed": code, "error": sentence}
 
 End of file on stdin ends the checkpointer, so it never outlives a broker that was killed. Its death loses nothing:
@@ -157,6 +160,12 @@ class CheckpointerLink:
             process.wait()
         self._close_pipes()
         self._process = None
+
+    def kill(self) -> None:
+        """End it at once; `ensure_running` starts another one. Nothing is lost: the journal has what it worked on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():

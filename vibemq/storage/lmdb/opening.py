@@ -4,6 +4,7 @@ import os
 
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.check import check_store
+from vibemq.storage.lmdb.compaction import remove_leftover
 from vibemq.storage.lmdb.env import missing_bytes, open_reader, remove_unborn
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.lock import WriterLock
@@ -34,6 +35,7 @@ def prepare(layout: Layout, *, now: int) -> None:
     leftover = WriterLock(layout.store)
     leftover.acquire(wait_s=LEFTOVER_WAIT_S)
     leftover.release()
+    remove_leftover(layout)
     _make_whole(layout)
     # What a killed process committed may be in the page cache only; it must not be believed now and lost later.
     fsync_file(layout.data_file)

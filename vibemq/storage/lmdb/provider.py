@@ -15,8 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-import lmdb
+from typing import NamedTuple
 
 from vibemq.errors import StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
@@ -28,7 +27,7 @@ from vibemq.storage.dirty import Dirty
 from vibemq.storage.disk import RealDisk
 from vibemq.storage.encoding import decode_batch, encode_batch
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.lmdb import backup, check
+from vibemq.storage.lmdb import backup, check, compaction
 from vibemq.storage.lmdb.checkpoint import SegmentToApply, apply_offline
 from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
@@ -51,9 +50,26 @@ from vibemq.storage.tally import load_sound_state
 
 logger = logging.getLogger(__name__)
 
+SEGMENTS_PER_DISK = 64
+SEGMENT_BYTES_MIN = 64 << 10
+SHORT_PART = 10
+"""A disk is short of space when less than one byte in so many is free."""
+UNUSED_BYTES_MIN = 1 << 20
+"""Unused pages that are not worth a copy of the store."""
+
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+class DiskUsage(NamedTuple):
+    total: int
+    free: int
+
+
+def _disk_usage(folder: Path) -> DiskUsage:
+    found = shutil.disk_usage(folder)
+    return DiskUsage(found.total, found.free)
 
 
 class LmdbProvider:
@@ -62,10 +78,18 @@ class LmdbProvider:
     name = "lmdb"
     blocking_append = False
 
-    def __init__(self, data_dir: Path, settings: LmdbSettings, *, now: Callable[[], int] = _now) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: LmdbSettings,
+        *,
+        now: Callable[[], int] = _now,
+        disk_usage: Callable[[Path], DiskUsage] = _disk_usage,
+    ) -> None:
         self._layout = Layout(data_dir)
         self._settings = settings
         self._now = now
+        self._disk_usage = disk_usage
         self._where = str(self._layout.data_file)
         self._owner = DirectoryLock(data_dir)
         self._lock = threading.RLock()
@@ -73,6 +97,8 @@ class LmdbProvider:
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._torn_bytes = 0
         self._spare_missing = False
+        self._refusal = ""
+        """Why new messages are refused although the disk has room; empty when they are not."""
         self._closed = True
 
     # -- opening and closing --------------------------------------------------------------------------------------
@@ -96,7 +122,7 @@ class LmdbProvider:
             self._journal, report = Journal.open(
                 RealDisk(),
                 str(self._layout.journal),
-                segment_bytes=self._settings.segment_bytes,
+                segment_bytes=self._segment_bytes(),
                 applied_lsn=self._state.lsn,
             )
         except BaseException:
@@ -113,6 +139,7 @@ class LmdbProvider:
             self._lock,
             self._on_applied,
             self._on_answer,
+            self._swap_store,
             applied_lsn=self._applied_lsn,
         )
         self._replay(report)
@@ -121,6 +148,11 @@ class LmdbProvider:
         self._upkeep.wake()
         self._closed = False
         return copy_state(self._state)
+
+    def _segment_bytes(self) -> int:
+        """As the settings say, and less on a small disk, which a few of the default size would fill."""
+        part = self._disk_usage(self._layout.data_dir).total // SEGMENTS_PER_DISK
+        return min(self._settings.segment_bytes, max(part, SEGMENT_BYTES_MIN))
 
     def _replay(self, report: RecoveryReport) -> None:
         for record in report:
@@ -215,6 +247,8 @@ class LmdbProvider:
 
     def _write(self, records: Sequence[Record]) -> Position:
         self._ballast.refuse_messages(records)
+        if self._refusal and any(type(record) is MessagesAdded for record in records):
+            raise StorageFull(self._refusal)
         parts = encode_batch(records)
         # A full disk must still be drained: what only settles messages may use the last room, and the ballast.
         urgent = not any(type(record) is MessagesAdded for record in records)
@@ -291,10 +325,11 @@ class LmdbProvider:
         self._driver.poll()
         with self._lock:
             self._journal.note_durable()
-        self._keep_ballast()
+        short = self._mind_the_disk()
+        self._mind_the_journal()
         try:
+            self._journal.give_back(short=short)
             self._journal.prepare_spare()
-            self._journal.give_back()
             self._spare_missing = False
         except StorageFull as error:
             if not self._spare_missing:
@@ -302,18 +337,51 @@ class LmdbProvider:
                 logger.warning("no spare journal segment: %s", error)
 
     def _keep_up(self) -> None:
+        self._mind_the_journal()
         self._journal.prepare_spare()
         if self._driver.details()["checkpointer_running"]:
             self._driver.poll()
 
-    def _keep_ballast(self) -> None:
-        if not self._driver.disk_was_full:
-            if not self._ballast.take() and self._ballast.missing:
-                self._shrink_when_full()
+    def _mind_the_disk(self) -> bool:
+        """Ballast, and the store's own unused pages; return whether the disk is short of space.
+
+        LMDB keeps the pages of a drained backlog. Only it can use them; on a short disk they are given back.
+        """
+        if self._driver.disk_was_full:
+            self._journal.trim()
+            self._journal.cut_sealed()
+            if self._ballast.release():
+                logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
+        else:
+            self._ballast.take(beside=self._journal.room_kept)
+        disk = self._disk_usage(self._layout.data_dir)
+        short = self._driver.disk_was_full or self._ballast.missing or self._spare_missing
+        short = short or disk.free < disk.total // SHORT_PART
+        with self._lock:
+            size, unused = compaction.store_size(self._env)
+        used = size - unused
+        wanted = short and unused > max(used, UNUSED_BYTES_MIN) and disk.free > used + compaction.MARGIN_BYTES
+        if wanted and not self._driver.compaction_wanted:
+            logger.warning("the disk is short and %d MiB of the store are unused: compacting it", unused >> 20)
+        self._driver.compaction_wanted = wanted
+        return short
+
+    def _mind_the_journal(self) -> None:
+        """Refuse messages behind a checkpointer that does not come along: the journal must not take the whole disk."""
+        waiting, limit_bytes = self._journal.stats().bytes_unreleased, self._settings.journal_bytes_max
+        if waiting < (limit_bytes // 2 if self._refusal else limit_bytes):
+            self._refusal = ""
             return
-        self._journal.trim()
-        if self._ballast.release():
-            logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
+        if not self._refusal:
+            logger.error(
+                "%d MiB of journal are not checkpointed: new messages are refused until they are", waiting >> 20
+            )
+        error = self._driver.details()["checkpointer_error"]
+        self._refusal = (
+            f"the journal in {self._layout.journal} holds {waiting >> 20} MiB that are not checkpointed, "
+            f"{limit_bytes >> 20} MiB are allowed (journal_bytes_max): the checkpointer does not come along"
+            f"{f' ({error})' if error else ''}; publish again later, and see the broker's log"
+        )
 
     def checkpoint(self) -> None:
         """Wait until the store has everything appended before the call. Raises StorageError after ten minutes."""
@@ -323,9 +391,10 @@ class LmdbProvider:
     def stats(self) -> StorageStats:
         self._check_open()
         journal = self._journal.stats()
-        disk = shutil.disk_usage(self._layout.data_dir)
+        disk = self._disk_usage(self._layout.data_dir)
         with self._lock:
-            store_bytes, reclaimable = store_size(self._env)
+            store_bytes, reclaimable = compaction.store_size(self._env)
+            map_used_ratio = compaction.map_used_ratio(self._env)
         return StorageStats(
             provider=self.name,
             last_lsn=journal.last_lsn,
@@ -339,12 +408,16 @@ class LmdbProvider:
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
             full=self._ballast.missing,
+            reusable_bytes=reclaimable + journal.bytes_reusable + self._ballast.bytes_held,
             details={
                 "journal_segments": journal.segments,
                 "journal_spares": journal.spares,
                 "journal_bytes_unreleased": journal.bytes_unreleased,
                 "journal_appends": journal.appends,
                 "journal_flushes": journal.syncs,
+                "unsynced_bytes": journal.bytes_unsynced,
+                "map_used_ratio": map_used_ratio,
+                "messages_refused": self._refusal,
                 "ballast_held": self._ballast.held,
                 **self._driver.details(),
             },
@@ -362,52 +435,63 @@ class LmdbProvider:
         backup.make(self._driver, self._layout.data_dir, target, progress)
 
     def compact(self, progress: Progress | None = None) -> int:
-        """As the interface says. Appends and reads go on; only the swap at the end holds them up, for milliseconds."""
+        """As the interface says. Appends and reads go on; only the swap at the end holds them up, for milliseconds.
+
+        Raises:
+            StorageFull: no room for the copy, even without the ballast; says how much is missing. Nothing changed.
+        """
         self._check_open()
         report = progress or _silent
         before = directory_bytes(self._layout.data_dir)
         with self._driver.turn:
             report(0, 3)
-            self._driver.checkpoint_now()
+            behind = self._checkpoint_if_there_is_room()
+            self._journal.trim()
             self._driver.stop(final_checkpoint=False)
             report(1, 3)
-            backup.write_compacted(self._layout, self._env)
+            self._write_compacted()
             report(2, 3)
             self._swap_store()
+            if behind:
+                self._checkpoint_if_there_is_room()
             self._journal.trim()
+            self._ballast.take()
         report(3, 3)
         return max(0, before - directory_bytes(self._layout.data_dir))
 
+    def _checkpoint_if_there_is_room(self) -> bool:
+        """Whether the store is still behind the journal. It may be compacted all the same, and have the room then."""
+        try:
+            self._driver.checkpoint_now()
+        except StorageFull as error:
+            logger.warning("%s", error)
+            return True
+        return False
+
+    def _write_compacted(self) -> None:
+        free = self._disk_usage(self._layout.data_dir).free
+        compaction.need_room(self._layout, self._env, free + self._ballast.bytes_held)
+        try:
+            compaction.need_room(self._layout, self._env, free)
+        except StorageFull:
+            # What the ballast is for: room to get out of a full disk.
+            self._ballast.release()
+        compaction.write_compacted(self._layout, self._env)
+
     def _swap_store(self) -> None:
+        """Put the compacted copy in the store's place. The caller has the turn, and there is no checkpointer."""
         with self._lock:
             self._env.close()
             try:
-                backup.swap_compacted(self._layout)
+                compaction.swap_compacted(self._layout)
             finally:
                 self._env = open_reader(self._layout.store)
                 self._stored.env = self._env
                 self._dead.kv = SnapshotKV(self._env, self._where)
 
-    def _shrink_when_full(self) -> None:
-        """LMDB keeps the pages of a drained backlog; on a full disk they must be given back to get out of it."""
-        with self._lock:
-            size, unused = store_size(self._env)
-        used = size - unused
-        if unused > used and shutil.disk_usage(self._layout.data_dir).free > 2 * used:
-            logger.warning("the disk is full and most of the store is unused pages: compacting it")
-            self.compact()
-
     def _check_open(self) -> None:
         if self._closed:
             raise StorageFailed(f"the store in {self._layout.data_dir} is not open")
-
-
-def store_size(env: lmdb.Environment) -> tuple[int, int]:
-    """(bytes of the data file, bytes of its pages that nothing uses)."""
-    stat, info = env.stat(), env.info()
-    size = (info["last_pgno"] + 1) * stat["psize"]
-    used = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] + 2
-    return size, max(0, size - used * stat["psize"])
 
 
 def directory_bytes(folder: Path) -> int:

@@ -14,6 +14,10 @@ class LmdbSettings(BaseModel):
     """Journal that is left alone: messages settled while still in it never reach the store. Bounds recovery time."""
     checkpoint_ms: int = Field(default=10_000, ge=100)
     """The journal is checkpointed at least this often while anything is in it."""
+    checkpointer_silence_ms: int = Field(default=20_000, ge=100)
+    """A checkpointer that has work and reports no progress for so long is killed, and started again."""
+    journal_bytes_max: int = Field(default=4 << 30, ge=1 << 20)
+    """Journal that is not checkpointed; beyond it new messages are refused until the checkpointer has come along."""
     ballast_bytes: int = Field(default=64 << 20, ge=0)
     """Disk space kept so that a full disk can be drained."""
     allow_remote: bool = False

@@ -396,6 +396,7 @@ class SqliteStorage:
                 buffered_bytes=self._rows.size,
                 disk_free_bytes=disk.f_bavail * disk.f_frsize,
                 disk_total_bytes=disk.f_blocks * disk.f_frsize,
+                reusable_bytes=page_bytes * free_pages + self._ballast.bytes_held,
                 details={"dead_letters": self._state.dead_count, "ballast_held": self._ballast.held},
             )
 

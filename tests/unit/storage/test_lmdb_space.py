@@ -1,0 +1,199 @@
+"""Room: what the store gives back by itself, what it refuses, and a checkpointer that makes no progress."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.storage.test_lmdb_provider import a_queue, messages, sequences
+from vibemq.errors import StorageFull
+from vibemq.model.records import HandedOut, Settled
+from vibemq.storage.lmdb.compaction import COMPACTING
+from vibemq.storage.lmdb.provider import DiskUsage, LmdbProvider
+from vibemq.storage.lmdb.settings import LmdbSettings
+
+SETTINGS = LmdbSettings(
+    segment_bytes=64 << 10,
+    ballast_bytes=0,
+    checkpoint_lag_bytes=0,
+    checkpoint_ms=100,
+    checkpointer_silence_ms=500,
+)
+BOUNDED = SETTINGS.model_copy(update={"checkpointer_silence_ms": 3_600_000, "journal_bytes_max": 1 << 20})
+GIB = 1 << 30
+LOOKS = 2_000
+"""At most so many rounds of housekeeping, 20 ms apart, until something must have happened."""
+
+
+class Disk:
+    """What the provider is told about its disk."""
+
+    def __init__(self) -> None:
+        self.usage = DiskUsage(100 * GIB, 50 * GIB)
+
+    def __call__(self, folder: Path) -> DiskUsage:
+        return self.usage
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def opened(folder: Path, settings: LmdbSettings, disk: Disk) -> LmdbProvider:
+    provider = LmdbProvider(folder, settings, disk_usage=disk)
+    provider.open()
+    return provider
+
+
+@pytest.fixture
+def provider(folder: Path, disk: Disk) -> Iterator[LmdbProvider]:
+    store = opened(folder, SETTINGS, disk)
+    yield store
+    store.close()
+
+
+def housekeep_until(provider: LmdbProvider, happened: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(LOOKS):
+        if happened():
+            return
+        provider.maintain()
+        pause.wait(0.02)
+    raise AssertionError(f"it did not happen: {provider.stats()}")
+
+
+def fill(provider: LmdbProvider, count: int = 8_000) -> None:
+    provider.append(a_queue())
+    for first in range(1, count, 100):
+        provider.append([messages(first, 100, size=2000)])
+    provider.sync()
+    provider.checkpoint()
+
+
+def drain(provider: LmdbProvider, count: int = 8_000) -> None:
+    provider.append([HandedOut(1, 0, [(1, count)]), Settled(1, 0, [(1, count)])])
+    provider.sync()
+    provider.checkpoint()
+
+
+def test_unused_pages_and_free_segments_count_as_room(provider: LmdbProvider) -> None:
+    fill(provider)
+    full = provider.stats()
+    drain(provider)
+    empty = provider.stats()
+    assert empty.writable_bytes - full.writable_bytes > 8_000 * 900
+    assert empty.writable_bytes > empty.disk_free_bytes
+
+
+def test_the_store_is_compacted_by_itself_when_the_disk_is_short(
+    provider: LmdbProvider, folder: Path, disk: Disk
+) -> None:
+    fill(provider)
+    size = provider.stats().store_bytes
+    disk.usage = DiskUsage(100 * GIB, 5 * GIB)
+    housekeep_until(provider, lambda: provider.stats().journal_bytes <= 4 * SETTINGS.segment_bytes)
+    assert provider.stats().store_bytes == size, "it is full of messages"
+    drain(provider)
+    housekeep_until(provider, lambda: provider.stats().store_bytes < size // 10)
+    assert (folder / "store" / "data.mdb").stat().st_size < size // 10
+    assert not (folder / COMPACTING).exists()
+    provider.append([messages(8_001, 10)])
+    provider.checkpoint()
+    assert sequences(provider, 8_001) == list(range(8_001, 8_011))
+    assert list(provider.check()) == []
+
+
+def test_a_roomy_disk_is_left_alone(provider: LmdbProvider) -> None:
+    fill(provider)
+    size = provider.stats().store_bytes
+    drain(provider)
+    for _ in range(5):
+        provider.maintain()
+    assert provider.stats().store_bytes >= size
+    assert provider.stats().details["checkpointer_restarts"] == 0
+
+
+def test_an_unfinished_copy_is_removed_at_the_start(folder: Path, disk: Disk) -> None:
+    opened(folder, SETTINGS, disk).close()
+    (folder / COMPACTING).mkdir()
+    (folder / COMPACTING / "data.mdb").write_bytes(bytes(1 << 20))
+    provider = opened(folder, SETTINGS, disk)
+    assert not (folder / COMPACTING).exists()
+    provider.close()
+
+
+def test_compact_says_what_it_lacks(provider: LmdbProvider, disk: Disk) -> None:
+    fill(provider)
+    disk.usage = DiskUsage(100 * GIB, 4096)
+    with pytest.raises(StorageFull, match=r"needs \d+ bytes beside it and 4096 are free; free \d+ bytes"):
+        provider.compact()
+    assert sequences(provider, 7_990) == list(range(7_990, 8_001))
+    disk.usage = DiskUsage(100 * GIB, 50 * GIB)
+    provider.append([messages(8_001, 10)])
+    provider.compact()
+    assert list(provider.check()) == []
+
+
+def test_segments_are_small_on_a_small_disk(folder: Path, disk: Disk) -> None:
+    disk.usage = DiskUsage(8 << 20, 8 << 20)
+    provider = opened(folder, LmdbSettings(ballast_bytes=0), disk)
+    provider.append(a_queue())
+    assert provider.stats().journal_bytes <= 2 * (128 << 10)
+    provider.close()
+
+
+def test_a_checkpointer_that_stands_still_is_replaced(provider: LmdbProvider) -> None:
+    provider.append(a_queue())
+    provider.checkpoint()
+    os.kill(provider.stats().details["checkpointer_pid"], signal.SIGSTOP)
+    provider.append([messages(1, 100)])
+    provider.sync()
+    housekeep_until(provider, lambda: provider.stats().details["checkpoint_age_s"] > 0)
+    housekeep_until(provider, lambda: provider.stats().applied_lsn == provider.stats().last_lsn)
+    details = provider.stats().details
+    assert details["checkpointer_hung"] >= 1
+    assert details["checkpointer_restarts"] >= 1
+    assert details["checkpoint_age_s"] == 0.0
+    assert sequences(provider) == list(range(1, 101))
+
+
+def test_the_journal_has_a_bound(folder: Path, disk: Disk) -> None:
+    provider = opened(folder, BOUNDED, disk)
+    provider.append(a_queue())
+    provider.checkpoint()
+    pid = provider.stats().details["checkpointer_pid"]
+    os.kill(pid, signal.SIGSTOP)
+    first = 1
+    while not provider.stats().details["messages_refused"]:
+        provider.append([messages(first, 100)])
+        first += 100
+        provider.maintain()
+    with pytest.raises(StorageFull, match=r"not checkpointed, 1 MiB are allowed \(journal_bytes_max\)"):
+        provider.append([messages(first, 100)])
+    assert provider.stats().details["messages_refused"]
+    # What makes the backlog smaller is taken.
+    provider.append([HandedOut(1, 0, [(1, 50)]), Settled(1, 0, [(1, 50)])])
+    provider.sync()
+    os.kill(pid, signal.SIGCONT)
+    housekeep_until(provider, lambda: not provider.stats().details["messages_refused"])
+    provider.append([messages(first, 100)])
+    assert sequences(provider, 51) == list(range(51, first + 100))
+    provider.close()
+
+
+def test_what_is_not_flushed_and_the_map_are_told(provider: LmdbProvider) -> None:
+    provider.append(a_queue())
+    provider.sync()
+    assert provider.stats().details["unsynced_bytes"] == 0
+    provider.append([messages(1, 100)])
+    assert provider.stats().details["unsynced_bytes"] > 3_000
+    assert 0.0 < provider.stats().details["map_used_ratio"] < 0.01

@@ -1,0 +1,85 @@
+"""Giving the unused pages of LMDB's file back to the disk: a compacted copy takes the file's place.
+
+LMDB uses freed pages again and never makes its file shorter. A drained backlog would keep its disk space for ever,
+where nothing but LMDB can use it. The copy is written by the only writer, or while there is none.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import lmdb
+
+from vibemq.errors import StorageFull
+from vibemq.storage.lmdb.env import DATA_FILE
+from vibemq.storage.lmdb.layout import Layout
+from vibemq.storage.lmdb.tables import translated
+from vibemq.storage.store_file import fsync_file, fsync_folder
+
+COMPACTING = "compacting"
+MARGIN_BYTES = 1 << 20
+"""What the disk must have free beyond the copy."""
+
+
+def store_size(env: lmdb.Environment) -> tuple[int, int]:
+    """(bytes of the data file, bytes of its pages that nothing uses)."""
+    stat, info = env.stat(), env.info()
+    size = (info["last_pgno"] + 1) * stat["psize"]
+    used = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] + 2
+    return size, max(0, size - used * stat["psize"])
+
+
+def map_used_ratio(env: lmdb.Environment) -> float:
+    """Part of the map that the file takes; LMDB refuses to grow beyond it."""
+    stat, info = env.stat(), env.info()
+    return float((info["last_pgno"] + 1) * stat["psize"] / info["map_size"])
+
+
+def need_room(layout: Layout, env: lmdb.Environment, free: int) -> None:
+    """Raise StorageFull, with what is missing, when the copy would not fit into the disk's `free` bytes."""
+    size, unused = store_size(env)
+    needed = size - unused + MARGIN_BYTES
+    if free < needed:
+        raise StorageFull(
+            f"compacting the store in {layout.data_dir} needs {needed} bytes beside it and {free} are free; "
+            f"free {needed - free} bytes on its disk, or drain queues, and compact again"
+        )
+
+
+def copying_folder(layout: Layout) -> Path:
+    return layout.data_dir / COMPACTING
+
+
+def write_compacted(layout: Layout, env: lmdb.Environment) -> None:
+    """Write a compacted copy of the store beside it. Nobody writes the store until `swap_compacted`.
+
+    Raises:
+        StorageFull: no room for the copy; nothing changed.
+    """
+    remove_leftover(layout)
+    folder = copying_folder(layout)
+    folder.mkdir(mode=0o700)
+    try:
+        with translated(str(folder / DATA_FILE)):
+            env.copy(str(folder), compact=True)
+        fsync_file(folder / DATA_FILE)
+    except BaseException:
+        remove_leftover(layout)
+        raise
+
+
+def swap_compacted(layout: Layout) -> None:
+    """Put the copy in the store's place. Nobody has the store open meanwhile.
+
+    A crash leaves the old file or the new one, both whole: the rename is what counts.
+    """
+    folder = copying_folder(layout)
+    os.chmod(folder / DATA_FILE, 0o600)
+    os.rename(folder / DATA_FILE, layout.data_file)
+    fsync_folder(layout.store)
+    remove_leftover(layout)
+
+
+def remove_leftover(layout: Layout) -> None:
+    """Remove an unfinished copy: it takes room, and nothing reads it."""
+    shutil.rmtree(copying_folder(layout), ignore_errors=True)
