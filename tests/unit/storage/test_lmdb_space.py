@@ -20,9 +20,10 @@ SETTINGS = LmdbSettings(
     ballast_bytes=0,
     checkpoint_lag_bytes=0,
     checkpoint_ms=100,
-    checkpointer_silence_ms=500,
+    checkpointer_silence_ms=3_600_000,
 )
-BOUNDED = SETTINGS.model_copy(update={"checkpointer_silence_ms": 3_600_000, "journal_bytes_max": 1 << 20})
+IMPATIENT = SETTINGS.model_copy(update={"checkpointer_silence_ms": 500})
+BOUNDED = SETTINGS.model_copy(update={"journal_bytes_max": 1 << 20})
 GIB = 1 << 30
 LOOKS = 2_000
 """At most so many rounds of housekeeping, 20 ms apart, until something must have happened."""
@@ -151,7 +152,8 @@ def test_segments_are_small_on_a_small_disk(folder: Path, disk: Disk) -> None:
     provider.close()
 
 
-def test_a_checkpointer_that_stands_still_is_replaced(provider: LmdbProvider) -> None:
+def test_a_checkpointer_that_stands_still_is_replaced(folder: Path, disk: Disk) -> None:
+    provider = opened(folder, IMPATIENT, disk)
     provider.append(a_queue())
     provider.checkpoint()
     os.kill(provider.stats().details["checkpointer_pid"], signal.SIGSTOP)
@@ -164,6 +166,7 @@ def test_a_checkpointer_that_stands_still_is_replaced(provider: LmdbProvider) ->
     assert details["checkpointer_restarts"] >= 1
     assert details["checkpoint_age_s"] == 0.0
     assert sequences(provider) == list(range(1, 101))
+    provider.close()
 
 
 def test_the_journal_has_a_bound(folder: Path, disk: Disk) -> None:

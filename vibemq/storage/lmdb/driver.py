@@ -122,7 +122,8 @@ class CheckpointDriver:
             self._see_to_the_process()
             self._hear(self._link.answers())
             self._mind_silence()
-            if self._ordered_lsn or self._compacting:
+            # Before it is ready nobody knows what it lacks: one that was killed may have committed its last order.
+            if self._ordered_lsn or self._compacting or not self._ready:
                 return
             if self.compaction_wanted and time.monotonic() >= self._compact_not_before:
                 self._compacting = self._link.ask({"compact": True})
@@ -147,7 +148,7 @@ class CheckpointDriver:
         """Checkpoint, then let the checkpointer write a compacted copy of the store into the empty folder."""
         with self.turn:
             self.checkpoint_now(timeout_s)
-            self._wait(lambda: self._link.running and not self._ordered_lsn and not self._compacting, timeout_s)
+            self._wait(lambda: self._ready and not self._ordered_lsn and not self._compacting, timeout_s)
             self._done = ""
             if not self._link.ask({"backup": str(target)}):
                 raise StorageError(f"the checkpointer is not running ({self._link.last_error}); try again")
@@ -197,7 +198,8 @@ class CheckpointDriver:
         """Kill a checkpointer that has an order and makes no progress; the next look starts another."""
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, SILENCE_STEP_S), now
-        if not (self._ordered_lsn or self._compacting) or not self._link.running or self._copy_has_grown():
+        at_work = bool(self._ordered_lsn or self._compacting or not self._ready)
+        if not at_work or not self._link.running or self._copy_has_grown():
             self._silence_s = 0.0
             return
         self._silence_s += passed
@@ -309,7 +311,7 @@ class CheckpointDriver:
             if order and self._full_failures >= FULL_FAILURES_MAX:
                 raise StorageFull(f"no checkpoint for lack of space: {self._link.last_error}")
             self._see_to_the_process()
-            if order and not self._ordered_lsn and not self._compacting:
+            if order and self._ready and not self._ordered_lsn and not self._compacting:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))
             if order:
