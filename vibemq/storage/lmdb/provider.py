@@ -23,6 +23,7 @@ from vibemq.model.records import MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.ballast import Ballast
 from vibemq.storage.blocks import limit
+from vibemq.storage.collecting import uncollected
 from vibemq.storage.dirty import Dirty
 from vibemq.storage.disk import RealDisk
 from vibemq.storage.encoding import decode_batch, encode_batch
@@ -107,7 +108,8 @@ class LmdbProvider:
         refuse_remote(self._layout.data_dir, allow=self._settings.allow_remote)
         self._owner.acquire()
         try:
-            return self._open()
+            with uncollected():
+                return self._open()
         except BaseException:
             self._owner.release()
             raise
