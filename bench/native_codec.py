@@ -12,9 +12,10 @@ from vibemq.model.commands import Publish, Subscribe
 from vibemq.model.effects import Deliver, Published, Reply, Subscribed
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
-from vibemq.protocols.native import NativeSession, NativeSettings, extensions
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native import NativeSession, NativeSettings
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import NOW, SESSION, context
 

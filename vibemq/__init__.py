@@ -4,29 +4,13 @@
 
     async with vibemq.Broker(data_dir="data") as broker: ...           a broker inside this program
 
-The names below are loaded when first used, so that `import vibemq` costs nothing.
+The names below are loaded when first used, so that `import vibemq` costs nothing. Type checkers read `__init__.pyi`.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vibemq._version import __version__
-
-if TYPE_CHECKING:
-    from vibemq import sync
-    from vibemq.client import (
-        Client,
-        Message,
-        MessageBatch,
-        Outgoing,
-        Publisher,
-        PublishReport,
-        Receipt,
-        ReconnectPolicy,
-        Subscription,
-        connect,
-    )
-    from vibemq.server.broker import Broker
 
 _HOMES = {
     "Broker": "vibemq.server.broker",

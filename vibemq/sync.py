@@ -38,7 +38,7 @@ from vibemq.client import (
     SubscriptionStats,
 )
 from vibemq.client.message import Delivery, Settler, route
-from vibemq.client.outgoing import PriorityLike, Seconds
+from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.queues import Difference, OnConflict
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo

@@ -13,9 +13,9 @@ from typing import Any
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.message import Delivery, MessageBatch
-from vibemq.client.outbox import PublishBatch
-from vibemq.client.outgoing import RowPacker
 from vibemq.client.protocol import ClientProtocol
+from vibemq.client.publishing.outbox import PublishBatch
+from vibemq.client.publishing.outgoing import RowPacker
 from vibemq.client.settlements import BACKOFF, SettlementBuffer
 from vibemq.engine import Engine, EngineSettings
 from vibemq.model.commands import Command, CreateQueue, Settlement
@@ -23,12 +23,13 @@ from vibemq.model.effects import Deliver, Effect, Outcome
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.protocols.native import NativeSession, NativeSettings, extensions
-from vibemq.protocols.native.extensions import DeliverMany
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native import NativeSession, NativeSettings
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.extensions import DeliverMany
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.session import Authenticate, Principal
-from vibemq.server.reading import read_piece
+from vibemq.server.net.row_reader import read_piece
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.testing.session_conformance import NOW, context

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from vibemq.spark.columns import arrow_schema
+from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.schema import QUEUE_COLUMNS
 
 FETCH_BYTES = 1 << 20

@@ -1,7 +1,8 @@
 """Sealed values; values of the pre-release layout get their seal.
 
 Version 0 kept the same keys with bare values. From version 1 on every value starts with its layout number and a CRC32C
-over key and body (see vibemq/storage/encoding.py; repeated here, because a migration must not change later).
+over key and body (see
+vibemq/storage/kvstore/encoding.py; repeated here, because a migration must not change later).
 """
 
 import struct

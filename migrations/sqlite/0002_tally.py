@@ -1,6 +1,6 @@
 """What a store should hold: a tally of its values, and each block's checksum in its info.
 
-See vibemq/storage/tally.py and blocks.py; repeated here, because a migration must not change later.
+See vibemq/storage/kvstore/integrity.py and blocks.py; repeated here, because a migration must not change later.
 """
 
 import sqlite3

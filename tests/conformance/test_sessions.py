@@ -3,9 +3,9 @@
 import pytest
 
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.extensions import publish_many
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.extensions import publish_many, stage
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.frames import ACCEPTED
 from vibemq.testing import session_conformance as suite
@@ -19,6 +19,29 @@ def frame(kind: CommandType, message_id: str, queue: str = "", payload: bytes = 
     return encode_frame(encode_body(kind, message_id, queue, payload, named))
 
 
+def timed_frame(message_id: str, delay_ms: int, ttl_ms: int) -> bytes:
+    """PUBLISH with headers that were met before."""
+    times = {"vibemq_delay_ms": str(delay_ms), "vibemq_ttl_ms": str(ttl_ms)}
+    return frame(CommandType.PUBLISH, message_id, QUEUE, b"1", **times)
+
+
+def timed_frame_with_news(message_id: str, delay_ms: int, ttl_ms: int) -> bytes:
+    """The same with headers that no frame had before: they are read, not recognised."""
+    times = {"vibemq_delay_ms": str(delay_ms), "vibemq_ttl_ms": str(ttl_ms)}
+    return frame(CommandType.PUBLISH, message_id, QUEUE, b"1", news=message_id, **times)
+
+
+def timed_many(message_id: str, delay_ms: int, ttl_ms: int) -> bytes:
+    extras = {0: {"delay_ms": delay_ms, "ttl_ms": ttl_ms}}
+    return encode_frame(publish_many("r-" + message_id, QUEUE, Rows.of([pack_row(message_id, b"1")]), extras))
+
+
+def timed_stage(message_id: str, delay_ms: int, ttl_ms: int) -> bytes:
+    about = {"app": "app", "version": 1, "stage": message_id, "chunk": 0}
+    extras = {0: {"delay_ms": delay_ms, "ttl_ms": ttl_ms}}
+    return encode_frame(stage("r-" + message_id, QUEUE, about, Rows.of([pack_row(message_id, b"1")]), extras))
+
+
 NATIVE = Dialect(
     name="native, as .NET speaks it",
     create=lambda context: NativeSession(context, NativeSettings()),
@@ -28,6 +51,7 @@ NATIVE = Dialect(
     publish=lambda message_id, payload: frame(CommandType.PUBLISH, message_id, QUEUE, payload),
     subscribe=lambda: frame(CommandType.SUBSCRIBE, "s1", QUEUE),
     broken=BROKEN,
+    timed={"Publish": timed_frame, "Publish, new headers": timed_frame_with_news},
 )
 
 NATIVE_BULK = Dialect(
@@ -35,7 +59,9 @@ NATIVE_BULK = Dialect(
     create=lambda context: NativeSession(context, NativeSettings()),
     hello=encode_frame(
         encode_body(
-            CommandType.CONNECT, "hello", headers={"authToken": "secret", "supported-extensions": "batch/1,admin/1"}
+            CommandType.CONNECT,
+            "hello",
+            headers={"authToken": "secret", "supported-extensions": "batch/1,admin/1,cursor/1"},
         )
     ),
     publish=lambda message_id, payload: encode_frame(
@@ -44,6 +70,12 @@ NATIVE_BULK = Dialect(
     subscribe=lambda: frame(CommandType.SUBSCRIBE, "s1", QUEUE),
     broken=BROKEN,
     publishes_alone=True,
+    timed={
+        "Publish": timed_frame,
+        "Publish, new headers": timed_frame_with_news,
+        "PublishMany": timed_many,
+        "Stage": timed_stage,
+    },
 )
 
 OMQ = Dialect(
@@ -52,6 +84,8 @@ OMQ = Dialect(
     hello=ACCEPTED + b"(Connect 1 somebody:secret)\n",
     publish=None,
     subscribe=lambda: f"(Subscribe {QUEUE} From_beginning)\n".encode(),
+    keep_alive=lambda now: f"(Ack {now // 1000})\n".encode(),
+    silence_ms=OmqSettings().ack_timeout_ms,
     broken=(b")", b"(Ack |#)", b'(Ack "\\999")', b"(" * 65, b"(Ack " + b"1" * 65_536),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vibemq.plugins import find
-from vibemq.storage import keys
+from vibemq.storage.kvstore import keys
 from vibemq.testing.storage_conformance import CHECKS, Check, Subject
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from vibemq.errors import StorageFailed, StorageFull
-from vibemq.storage.lmdb.journal import Journal
+from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.testing.sim_disk import PowerCut, SimDisk
 
 SEGMENT = 2048

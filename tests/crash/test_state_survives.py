@@ -9,6 +9,7 @@ import pytest
 import vibemq
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import take
+from tests.integration.cursor_peer import Peer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -159,3 +160,19 @@ async def test_an_interrupted_replay_doubles_nothing(broker: BrokerProcess) -> N
         assert await mq.fetch("q", max=1, timeout=0) == []
     assert sorted(m.json()["n"] for m in messages) == list(range(100))
     assert all(m.headers["vibemq-replay-count"] == "1" for m in messages)
+
+
+async def test_a_confirmed_position_survives_a_kill_in_the_same_instant(broker: BrokerProcess) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", mode="fan-out-with-ack", durability="weak")
+        await mq.publish_many("q", [{"n": n} for n in range(20)])
+    for committed in range(2, 8):
+        peer = Peer(broker.port)
+        epoch = peer.ask("group.join", "q", group="g")["epoch"]
+        assert peer.ask("group.commit", "q", group="g", epoch=epoch, sequence=committed)["committed"] == committed
+        broker.kill()
+        peer.close()
+        broker.start()
+        peer = Peer(broker.port)
+        assert peer.ask("group.offsets", "q", group="g")["committed"] == committed
+        peer.close()

@@ -12,14 +12,14 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from tests.docs.pages import DOCS, Block, blocks, first_cells, pages
+from tests.docs.pages import DOCS, Block, blocks, pages
 from vibemq import errors
 from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Settings, StorageChoice, Tls, User
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.omq.settings import OmqSettings
-from vibemq.server.prometheus import HISTOGRAMS, METRICS
+from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
 from vibemq.settings import load
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.memory.settings import MemorySettings
@@ -120,8 +120,14 @@ def test_error_classes_exist_and_carry_the_code(code: ErrorCode) -> None:
 
 
 def test_metrics() -> None:
-    names = {name for name in first_cells(REFERENCE / "metrics.md") if name.startswith("vibemq_")}
-    assert names == {metric.name for metric in METRICS} | {name for name, _, _ in HISTOGRAMS}
+    """Names, kinds, labels and meanings."""
+    table = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    found = [
+        tuple(cell.strip() for cell in row)
+        for row in re.findall(r"^\| `(vibemq_\w+)` \|(.*)\|(.*)\|(.*)\|$", table, re.M)
+    ]
+    declared = [(metric.name, metric.kind, ", ".join(metric.by), metric.help) for metric in METRICS]
+    assert found == [*declared, *((name, "histogram", "", text) for name, text, _ in HISTOGRAMS)]
 
 
 def test_alert_rules_name_metrics_that_exist() -> None:

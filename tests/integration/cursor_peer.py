@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from vibemq.model.rows import Rows, pack_row
-from vibemq.protocols.native import extensions
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType, decode_body, encode_body
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 FRAME_MAX = 1_048_576 + 65_536
 TIMEOUT_S = 30

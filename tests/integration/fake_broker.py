@@ -22,9 +22,9 @@ from vibemq.client import ReconnectPolicy
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.model.rows import Rows, RowView
-from vibemq.protocols.native import extensions
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType, body_type, decode_body, encode_body
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, body_type, decode_body, encode_body
 
 QUICK = ReconnectPolicy(initial_delay=0.01, max_delay=0.05)
 

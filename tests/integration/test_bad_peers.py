@@ -10,9 +10,9 @@ import pytest
 
 import vibemq
 from tests.integration.conditions import Book, broker_on, resident_mib, running
-from vibemq.protocols.native.compression import Compression, compress
-from vibemq.protocols.native.frames import HEADER, FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType, Message, decode_body, encode_body
+from vibemq.protocols.native.codec.compression import Compression, compress
+from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body, encode_body
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -180,3 +180,38 @@ def test_a_damaged_lmdb_file_never_kills_the_broker(template: Template, tmp_path
     book, dead = drained(broker)
     assert book.received <= set(range(MESSAGES))
     assert dead == 0
+
+
+def test_a_damaged_sqlite_log_is_refused_named_and_repaired(tmp_path: Path) -> None:
+    """SQLite takes the damage for the end of its log and says nothing."""
+    data_dir, book = tmp_path / "data", Book()
+    broker = broker_on(data_dir, tmp_path, provider="sqlite")
+
+    async def publish_and_kill() -> None:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q")
+            for _ in range(40):
+                await book.publish(mq, "q", 40)
+            broker.kill()
+
+    async def drain() -> None:
+        async with vibemq.connect(broker.url) as mq:
+            await book.drain(mq, "q")
+
+    with running(broker):
+        anyio.run(publish_and_kill)
+    log = data_dir / "vibemq.sqlite-wal"
+    for at in range(log.stat().st_size // 3, log.stat().st_size // 3 + 16):
+        flip(log, at)
+    refused = serve(data_dir, "--storage", "sqlite")
+    assert refused.code == 1
+    assert "STORAGE_DAMAGED" in refused.error
+    assert f"{log} at offset" in refused.error
+    found = check(data_dir)
+    assert found.code != 0
+    assert "batches cannot be read" in found.out + found.err
+    repaired = check(data_dir, "--repair", "--yes")
+    assert "log" in repaired.out + repaired.err
+    with running(broker):
+        anyio.run(drain)
+    assert len(book.lost) <= 80, f"{len(book.lost)} of {len(book.confirmed)} lost"

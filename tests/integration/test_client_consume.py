@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client
 from vibemq.errors import NotConnected, QueueExists, QueueNotFound
-from vibemq.protocols.native.wire import CommandType
+from vibemq.protocols.native.codec.wire import CommandType
 
 pytestmark = pytest.mark.anyio
 

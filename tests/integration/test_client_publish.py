@@ -21,7 +21,7 @@ from vibemq.errors import (
     RequestTimeout,
 )
 from vibemq.model.rows import RowView
-from vibemq.protocols.native.wire import CommandType
+from vibemq.protocols.native.codec.wire import CommandType
 
 pytestmark = pytest.mark.anyio
 

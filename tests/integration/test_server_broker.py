@@ -14,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 import vibemq
+from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
 from vibemq.errors import (
     AuthError,
@@ -26,9 +27,8 @@ from vibemq.errors import (
     VibeMQError,
 )
 from vibemq.model.stored import Slice
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
-from vibemq.server.passwords import hash_password
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +116,7 @@ async def test_what_is_held_at_the_end_is_released_without_counting_as_failed(tm
         assert await mq.fetch("q", max=1, timeout=30)
         # The broker ends first, with the message held by a consumer.
         broker_stopped = broker
-    assert broker_stopped.condition.draining
+    assert broker_stopped.status.draining
     async with Broker(tmp_path, storage="sqlite") as broker, vibemq.connect(broker.url) as mq:
         (message,) = await mq.fetch("q", max=1, timeout=30)
         assert message.json() == {"n": 1}

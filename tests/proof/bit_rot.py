@@ -1,4 +1,5 @@
-"""Bit rot: flipped bits, zeroed sectors and pages, cut files, in journal, stored values and both providers' files.
+"""Bit rot: flipped bits, a few wrong bytes, zeroed sectors and pages, cut files, in journal, stored values and both
+providers' files, SQLite's log among them.
 
 Detected is what somebody refuses or `check` names. Harmless is what hits nothing that counts: free space, bytes behind
 the last record, pages that LMDB has freed. A torn tail is damage to the last flushed batch with nothing behind it that
@@ -23,11 +24,11 @@ import lmdb
 
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.rot_files import FileCounts, RottenFiles
-from tests.proof.rot_journal import Counts, Rot, RottenJournal, cuts, flips, zeroes
+from tests.proof.rot_journal import Counts, Rot, RottenJournal, cuts, flips, smears, zeroes
 from tests.proof.rot_store import Sown, sow
 from tests.proof.rot_values import RottenValues, ValueRot, value_flips, value_losses
 from tests.proof.sim_disk import FIRST
-from vibemq.storage.kv import load_state
+from vibemq.storage.kvstore.store import load_state
 from vibemq.testing.memory_kv import MemoryKV
 
 SECTOR, PAGE = 512, 4096
@@ -35,7 +36,7 @@ FINDINGS_MAX = 1 if FIRST in os.environ else 20
 REPAIR_EVERY = 8
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 64 << 20
-FILES = (("lmdb", "store/data.mdb", 48), ("sqlite", "vibemq.sqlite", 8))
+FILES = (("lmdb", "store/data.mdb", 48), ("sqlite", "vibemq.sqlite", 8), ("sqlite", "vibemq.sqlite-wal", 8))
 """How many findings go to a repair each: that of LMDB starts a process."""
 
 
@@ -67,9 +68,10 @@ class Sowing:
         self._values(pairs, cases // 5, until=0.4)
         files = cases - self.result.cases
         for number, (provider, name, repair_every) in enumerate(FILES):
-            sown = busy if provider == "lmdb" else sow(work / provider, provider, self._budget.seed)
+            live = name.endswith("-wal")
+            sown = busy if provider == "lmdb" else sow(work / Path(name).name, provider, self._budget.seed, live=live)
             part = RottenFiles(sown, provider, name, work)
-            self._files(part, name, files // 2, repair_every, until=0.7 + 0.3 * number)
+            self._files(part, name, files // len(FILES), repair_every, until=0.6 + 0.2 * number)
 
     def _late(self, until: float) -> bool:
         return time.monotonic() - self._begun > until * self._budget.seconds
@@ -164,7 +166,9 @@ def file_rots(rotten: RottenFiles, name: str, cases: int, rng: Random) -> list[R
     """
     bits = [Rot("flip", name, byte, 1, bit) for byte in rotten.structure for bit in range(8)]
     flips_of_structure = rng.sample(bits, min(len(bits), cases // 2))
-    rots = flips_of_structure + list(journal_rots(name, rotten.size, cases - len(flips_of_structure), rng, SECTOR))
+    few_bytes = list(smears(name, rotten.size, max(1, 4 * rotten.size // cases), rng.randrange(rotten.size)))
+    left = max(20, cases - len(flips_of_structure) - len(few_bytes))
+    rots = flips_of_structure + few_bytes + list(journal_rots(name, rotten.size, left, rng, SECTOR))
     rng.shuffle(rots)
     return rots
 

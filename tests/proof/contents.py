@@ -14,7 +14,7 @@ from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.plugins import find
 from vibemq.server.letters import replay_count
 from vibemq.storage.interface import IStorageProvider, Plugin
-from vibemq.storage.liveness import waiting_runs
+from vibemq.storage.state.liveness import waiting_runs
 
 READ_BYTES = 1 << 20
 DRAIN_TIMEOUT_S = 60

@@ -8,9 +8,9 @@ from typing import cast
 from tests.proof.fuzz_engine import Broken, Target
 from tests.proof.fuzz_store import BYTE_WORDS
 from vibemq.errors import StorageDamaged, StorageFailed
-from vibemq.storage.disk import Disk
-from vibemq.storage.lmdb.journal import Journal
-from vibemq.storage.lmdb.segment import DATA, HEADER, MARK, SegmentReader, pack_header, segment_name
+from vibemq.storage.lmdb.journal.journal import Journal
+from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, SegmentReader, pack_header, segment_name
+from vibemq.storage.local.disk import Disk
 from vibemq.testing.sim_disk import SimDisk
 
 FOLDER = "/j"

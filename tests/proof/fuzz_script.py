@@ -28,11 +28,11 @@ class SessionScript:
         self.over = False
 
     def hear(self, data: bytes) -> None:
-        """As the server does: time, bytes, then commands until there are none."""
+        """As the server does: bytes, time, then commands until there are none."""
         if self.over:
             return
-        self.session.tick(self.now)
         self.session.receive_data(data)
+        self.session.tick(self.now)
         self.take()
 
     def take(self) -> None:

@@ -23,11 +23,11 @@ from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native import extensions as ext
-from vibemq.protocols.native.frames import HEADER, FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType, decode_body, encode_body
+from vibemq.protocols.native.codec import extensions as ext
+from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.protocols.session import Admin, Authenticate, Goodbye, Principal, Request, SessionLimits
-from vibemq.storage.encoding import decode_batch, encode_batch
+from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 from vibemq.testing.session_conformance import SESSION, context
 
 LIMITS = SessionLimits(body_bytes_max=16_384, handshake_bytes_max=512, idle_timeout_ms=10_000)

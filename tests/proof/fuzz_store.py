@@ -28,12 +28,12 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice, StoredState
-from vibemq.storage import keys, values
-from vibemq.storage.at_hand import BlocksAtHand
-from vibemq.storage.blocks import clip, decode_block, encode_block, limit, put_block
-from vibemq.storage.dirty import ValueKind
-from vibemq.storage.encoding import GARBAGE, decode_batch, encode_batch, seal, unseal
-from vibemq.storage.kv import LOADERS, load_state
+from vibemq.storage.kvstore import keys, values
+from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.blocks import clip, decode_block, encode_block, limit, put_block
+from vibemq.storage.kvstore.encoding import GARBAGE, decode_batch, encode_batch, seal, unseal
+from vibemq.storage.kvstore.store import LOADERS, load_state
+from vibemq.storage.state.changes import ValueKind
 from vibemq.testing.memory_kv import MemoryKV
 
 NOW = 1_700_000_000_000

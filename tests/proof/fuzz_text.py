@@ -12,7 +12,7 @@ from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.rows import RowView, pack_row
 from vibemq.settings import load
-from vibemq.storage import dotnet_values as dotnet
+from vibemq.storage.importers import dotnet_values as dotnet
 
 ADDRESS_WORDS = (
     *(

@@ -15,18 +15,18 @@ from vibemq.errors import InvalidOptions, LocalProtocolError, RemoteProtocolErro
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
-from vibemq.protocols.native import extensions as ext
 from vibemq.protocols.native.bulk import message_extras
-from vibemq.protocols.native.compression import Compression
+from vibemq.protocols.native.codec import extensions as ext
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.codec.headers import HeaderReader
+from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
+from vibemq.protocols.native.codec.options import options_of
+from vibemq.protocols.native.codec.row_check import check_rows
+from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan
+from vibemq.protocols.native.codec.wire import Message, decode_body, encode_body, encode_message, str16
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
-from vibemq.protocols.native.frames import HEADER, FrameReader, encode_frame
-from vibemq.protocols.native.headers import HeaderReader
-from vibemq.protocols.native.jsoncheck import JsonCheck, as_json
-from vibemq.protocols.native.options import options_of
 from vibemq.protocols.native.outbox import Outbox
-from vibemq.protocols.native.rowcheck import check_rows
-from vibemq.protocols.native.timespan import format_timespan, parse_timespan
-from vibemq.protocols.native.wire import Message, decode_body, encode_body, encode_message, str16
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "native.json"
 BODY_BYTES_MAX = 16_384

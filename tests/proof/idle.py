@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tests.crash.ledger import BrokerProcess
 from tests.proof.contract import Budget, Finding, Method, Result, Size
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 RSS_MAX_MIB = 400
 PING_P99_MAX_MS = 100.0

@@ -10,8 +10,8 @@ import json
 import resource
 import sys
 
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 CONNECT = encode_frame(encode_body(CommandType.CONNECT, "c"))
 PING = encode_frame(encode_body(CommandType.PING, "p"))

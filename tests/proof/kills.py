@@ -24,8 +24,8 @@ from tests.proof.kill_bench import Bench, Life
 from tests.proof.load import Load, Plan
 from tests.proof.shim import missing_compiler
 from tests.proof.warm import WarmBroker, import_everything, warm_brokers
-from vibemq.client.outgoing import Outgoing
-from vibemq.storage.lmdb.lock import WriterLock
+from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 
 PROVIDERS = ("lmdb", "lmdb", "sqlite")
 WORK = {"load": 60, "start": 10, "compact": 10, "migrate": 10, "replay": 10}

@@ -14,7 +14,7 @@ import anyio
 
 import vibemq
 from tests.proof.account import Account, body_of
-from vibemq.client.outgoing import Outgoing
+from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import ErrorCode, VibeMQError
 

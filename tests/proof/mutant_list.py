@@ -51,11 +51,11 @@ LOST_OR_BROKEN = LOST + r"|^StorageDamaged: journal record \d+ is (broken althou
 """What was confirmed is not there, or recovery itself says that it ought to be."""
 STORE_GONE = r"^StorageDamaged: (no valid LMDB header|the file is missing or empty) in /data/store/data\.mdb"
 
-JOURNAL = "storage/lmdb/journal.py"
-RECOVERY = "storage/lmdb/recovery.py"
-SEGMENT = "storage/lmdb/segment.py"
-COMMITTER = "server/committer.py"
-CHECKPOINT = "storage/lmdb/checkpoint.py"
+JOURNAL = "storage/lmdb/journal/journal.py"
+RECOVERY = "storage/lmdb/journal/recovery.py"
+SEGMENT = "storage/lmdb/journal/segment.py"
+COMMITTER = "server/commit/committer.py"
+CHECKPOINT = "storage/lmdb/checkpoint/checkpoint.py"
 
 FLUSHES = (
     Mutant(
@@ -143,7 +143,7 @@ FLUSHES = (
     ),
     Mutant(
         "a restarted checkpointer believes what nobody flushed",
-        "storage/lmdb/checkpointer.py",
+        "storage/lmdb/checkpoint/checkpointer.py",
         "        env.sync(True)\n",
         "",
         sign=LOST_OR_BROKEN,
@@ -152,7 +152,7 @@ FLUSHES = (
     ),
     Mutant(
         "a restarted broker believes a commit that nobody flushed",
-        "storage/lmdb/opening.py",
+        "storage/lmdb/prepare.py",
         "    fsync_file(layout.data_file)\n",
         "",
         sign=LOST_OR_BROKEN,
@@ -208,7 +208,7 @@ BELIEF = (
     ),
     Mutant(
         "no checksum of a stored value",
-        "storage/encoding.py",
+        "storage/kvstore/encoding.py",
         "    if crc != google_crc32c.extend(google_crc32c.value(key), body):\n",
         "    if crc < 0:\n",
         sign=r"is (served|loaded|read) all the same",
@@ -219,7 +219,7 @@ BELIEF = (
 CHECKPOINTS = (
     Mutant(
         "segments are released before the checkpoint is durable",
-        "storage/lmdb/driver.py",
+        "storage/lmdb/checkpoint/schedule.py",
         "            self._ordered_lsn = goal\n            self._last_order_at = time.monotonic()\n",
         "            self._ordered_lsn = goal\n            self._applied(goal)\n",
         sign=LOST_OR_BROKEN,
@@ -240,7 +240,7 @@ CHECKPOINTS = (
     ),
     Mutant(
         "dedup ids are not loaded",
-        "storage/kv.py",
+        "storage/kvstore/store.py",
         "    state.queues[queue_id].dedup[dedup_id] = (sequence, published_at)\n",
         "    pass\n",
         sign=r"\.dedup ",
@@ -258,7 +258,7 @@ FACTS = (
     ),
     Mutant(
         "a dead letter moves as two facts",
-        "engine/leaving.py",
+        "engine/handlers/dead_lettering.py",
         "    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
         "    turn.note_settled(queue, group, [(f.sequence, f.sequence) for f in letters])\n"
         "    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
@@ -266,7 +266,7 @@ FACTS = (
     ),
     Mutant(
         "an acked message is not removed",
-        "storage/state.py",
+        "storage/state/reducer.py",
         "    for group in groups:\n        for run in record.runs:\n            _settle(queue, group, run, dirty)\n"
         "    messages.may_have_left(queue, record.runs, dirty)\n\n\ndef _dropped",
         "    messages.may_have_left(queue, record.runs, dirty)\n\n\ndef _dropped",
@@ -275,14 +275,14 @@ FACTS = (
     ),
     Mutant(
         "the dedup window is not restored",
-        "engine/restore.py",
+        "engine/recovery.py",
         "    queue.dedup = young\n",
         "    queue.dedup = {}\n",
         sign=r"forgot dedup ids|was published twice",
     ),
     Mutant(
         "the sequence counter is restored one too low",
-        "engine/restore.py",
+        "engine/recovery.py",
         "    queue.next_sequence = stored.next_sequence\n",
         "    queue.next_sequence = max(1, stored.next_sequence - 1)\n",
         sign=r"would be given again|is given again|first_sequence == self.first_seen",
@@ -293,7 +293,7 @@ FACTS = (
 ENGINE = (
     Mutant(
         "a new owner does not fence the old one",
-        "engine/groups.py",
+        "engine/handlers/groups.py",
         "        end_consumers(turn, queue, group.name, fenced, but_session=command.session)\n",
         "",
         sign=r"were not fenced",
@@ -301,7 +301,7 @@ ENGINE = (
     ),
     Mutant(
         "a group's epoch stays when it is taken over",
-        "engine/fanout.py",
+        "engine/handlers/fan_out.py",
         "    group.epoch += 1\n",
         "",
         sign=r"epoch \d+ after \d+ owners",
@@ -309,7 +309,7 @@ ENGINE = (
     ),
     Mutant(
         "an ack of somebody else's delivery counts",
-        "engine/settle.py",
+        "engine/handlers/settle.py",
         "        held = _take(consumer, command.runs)\n",
         "        held = _take(consumer, command.runs) or [\n"
         "            run for other in consumer.group.consumers for run in _take(other, command.runs)\n        ]\n",
@@ -318,7 +318,7 @@ ENGINE = (
     ),
     Mutant(
         "a delivery's deadline is ignored",
-        "engine/settle.py",
+        "engine/handlers/settle.py",
         "    overdue = consumer.held.due(turn.now)\n    if not overdue:\n",
         "    overdue = consumer.held.due(turn.now)\n    if overdue or not overdue:\n",
         sign=r"compare: .*in_flight",
@@ -326,7 +326,7 @@ ENGINE = (
     ),
     Mutant(
         "a returned message goes to the tail",
-        "engine/failing.py",
+        "engine/handlers/requeue.py",
         "        group.ready.add(first, last)\n    turn.touch(queue, group)\n    part_with(",
         "        for sequence in range(first, last + 1):\n            group.later.add(sequence, turn.now + 1)\n"
         "            state.arm(queue, turn.now + 1)\n    turn.touch(queue, group)\n    part_with(",
@@ -335,7 +335,7 @@ ENGINE = (
     ),
     Mutant(
         "a message's end is ignored",
-        "engine/expiry.py",
+        "engine/handlers/expiry.py",
         "def expire(",
         "def expire(*_: object) -> None:\n    return\n\n\ndef _expire(",
         sign=r"out of order|compare: ",
@@ -346,7 +346,7 @@ ENGINE = (
 OTHERS = (
     Mutant(
         "a full disk takes messages",
-        "storage/ballast.py",
+        "storage/local/ballast.py",
         "        if self.missing and any(type(record) is MessagesAdded for record in records):\n",
         "        if self._wanted < 0:\n",
         sign="it takes messages without a ballast",

@@ -22,8 +22,8 @@ from tests.proof.chaos_proxy import CALM, ChaosProxy, Weather
 from tests.proof.contract import Budget, Finding, Result
 from tests.proof.network_load import CLIENT, Account, body_of, quiet_clients, take
 from vibemq.errors import VibeMQError
-from vibemq.protocols.native.frames import encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 IDLE_TIMEOUT_S = 2.0
 HANDSHAKE_TIMEOUT_S = 2.0

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
-from vibemq.storage.lmdb.journal import Journal, Position
-from vibemq.storage.lmdb.recovery import RecoveryReport
-from vibemq.storage.lmdb.segment import HEADER, MARK, JournalRecord, SegmentReader, serial_of
+from vibemq.storage.lmdb.journal.journal import Journal, Position
+from vibemq.storage.lmdb.journal.recovery import RecoveryReport
+from vibemq.storage.lmdb.journal.segment import HEADER, MARK, JournalRecord, SegmentReader, serial_of
 from vibemq.testing.sim_disk import SimDisk
 
 FOLDER = "/journal"
+SMEAR = 16
 
 
 class Rot(NamedTuple):
@@ -48,11 +49,20 @@ def cuts(path: str, size: int, stride: int, phase: int = 0) -> Iterator[Rot]:
         yield Rot("cut", path, offset, size - offset)
 
 
+def smears(path: str, size: int, stride: int, phase: int = 0) -> Iterator[Rot]:
+    """A few wrong bytes in a row."""
+    for offset in range(phase % stride, size, stride):
+        yield Rot("smear", path, offset, min(SMEAR, size - offset))
+
+
 def damaged(content: bytes, rot: Rot) -> bytes:
     if rot.kind == "cut":
         return content[: rot.offset]
     old = content[rot.offset : rot.offset + rot.size]
-    new = bytes([old[0] ^ 1 << rot.bit]) if rot.kind == "flip" else bytes(len(old))
+    if rot.kind == "smear":
+        new = bytes(byte ^ 0xA5 for byte in old)
+    else:
+        new = bytes([old[0] ^ 1 << rot.bit]) if rot.kind == "flip" else bytes(len(old))
     return content[: rot.offset] + new + content[rot.offset + rot.size :]
 
 

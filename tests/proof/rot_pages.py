@@ -92,7 +92,17 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
     return number << 8 | content[at + 8], at + 9
 
 
-STRUCTURES = {"store/data.mdb": lmdb_structure, "vibemq.sqlite": sqlite_structure}
+def sqlite_log_structure(content: bytes) -> list[Span]:
+    """The header, and the header of each frame; pages have the checksum of their frame."""
+    (page_bytes,) = struct.unpack_from("!I", content, 8)
+    return [(0, 32), *((at, 24) for at in range(32, len(content) - 24, 24 + page_bytes))]
+
+
+STRUCTURES = {
+    "store/data.mdb": lmdb_structure,
+    "vibemq.sqlite": sqlite_structure,
+    "vibemq.sqlite-wal": sqlite_log_structure,
+}
 
 
 def others(spans: list[Span], size: int) -> list[Span]:

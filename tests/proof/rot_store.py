@@ -49,8 +49,13 @@ class Sown:
         return target
 
 
-def sow(folder: Path, provider: str, seed: int, *, idle: bool = False) -> Sown:
-    """Make a store in the folder, which is new. `idle`: the crash comes when nothing has happened for a while."""
+def sow(folder: Path, provider: str, seed: int, *, idle: bool = False, live: bool = False) -> Sown:
+    """Make a store in the folder, which is new.
+
+    Args:
+        idle: the crash comes when nothing has happened for a while.
+        live: what `kill -9` leaves; SQLite's log is part of it.
+    """
     folder.mkdir(parents=True)
     store = new_store(folder, provider)
     store.open()
@@ -64,8 +69,11 @@ def sow(folder: Path, provider: str, seed: int, *, idle: bool = False) -> Sown:
         store.sync()
     if idle:
         store.maintain()
+    sown = Sown(folder, model)
+    if live:
+        sown = Sown(sown.copy(folder.with_name(f"{folder.name}-live")), model)
     abandon(store)
-    return Sown(folder, model)
+    return sown
 
 
 find_storage = cache(partial(find, "storage"))

@@ -10,15 +10,15 @@ from typing import NamedTuple
 from tests.proof.rot_journal import Counts
 from vibemq.errors import StorageDamaged
 from vibemq.model.stored import Slice
-from vibemq.storage import keys
-from vibemq.storage.at_hand import BlocksAtHand
-from vibemq.storage.audit import audit
-from vibemq.storage.blocks import block_infos, limit, load_block
 from vibemq.storage.interface import Problem
-from vibemq.storage.kv import KV, LOADERS, load_state
-from vibemq.storage.salvage import drop_missing, salvage
-from vibemq.storage.stored_dead import StoredDead
-from vibemq.storage.tally import TalliedKV
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.audit import audit
+from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.blocks import block_infos, limit, load_block
+from vibemq.storage.kvstore.dead_letters import StoredDead
+from vibemq.storage.kvstore.integrity import TalliedKV
+from vibemq.storage.kvstore.salvage import drop_missing, salvage
+from vibemq.storage.kvstore.store import KV, LOADERS, load_state
 from vibemq.testing.memory_kv import MemoryKV
 
 READ_BYTES = 1 << 30

@@ -10,9 +10,9 @@ import orjson
 from tests.proof.fuzz_engine import Mutator
 from tests.proof.fuzz_wire import JSON_WORDS, WORDS
 from vibemq.model.rows import Rows, pack_row
-from vibemq.protocols.native import extensions as ext
-from vibemq.protocols.native.frames import HEADER, encode_frame
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec import extensions as ext
+from vibemq.protocols.native.codec.frames import HEADER, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 OWN_QUEUES = ("f1", "f2", "f-fan", "fprio")
 NUMBERS = (0, 1, 2, 5, 60_000, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -1)

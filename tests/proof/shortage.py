@@ -27,7 +27,7 @@ from vibemq.errors import StorageFull, VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
-from vibemq.storage.ballast import BALLAST_FILE
+from vibemq.storage.local.ballast import BALLAST_FILE
 
 SETTINGS = {
     "lmdb": "segment_bytes = 65536\nballast_bytes = 1048576\ncheckpoint_lag_bytes = 1048576\ncheckpoint_ms = 500\n",

@@ -16,9 +16,9 @@ from tests.proof.sim_lmdb import Book, SimEnv, Snapshot, snapshot_number
 from tests.proof.sim_machinery import FLUSH_S_MAX
 from tests.proof.sim_world import DATA_DIR, Sizes, World
 from vibemq.errors import VibeMQError
-from vibemq.storage import keys
+from vibemq.storage.kvstore import keys
+from vibemq.storage.local.store_file import StoreInfo, write_store_info
 from vibemq.storage.migrate import VERSION_KEY
-from vibemq.storage.store_file import StoreInfo, write_store_info
 from vibemq.testing.sim_disk import Fate, PowerCut, SimDisk
 
 FAILURES = (AssertionError, VibeMQError, OSError, LookupError, TypeError, ValueError, AttributeError)

@@ -16,10 +16,13 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from tests.proof.sim_lmdb import DATA_FILE, Book, SimEnv, snapshot_number
-from vibemq.storage import migrate, store_file
-from vibemq.storage.disk import write_all
-from vibemq.storage.lmdb import backup, checkpoint, checkpointer, driver, migration, opening, provider, recovery
-from vibemq.storage.lmdb.segment import JournalRecord, SegmentReader
+from vibemq.storage import migrate
+from vibemq.storage.lmdb import backup, migration, prepare, provider
+from vibemq.storage.lmdb.checkpoint import checkpoint, checkpointer, schedule
+from vibemq.storage.lmdb.journal import recovery
+from vibemq.storage.lmdb.journal.segment import JournalRecord, SegmentReader
+from vibemq.storage.local import store_file
+from vibemq.storage.local.disk import write_all
 from vibemq.testing.sim_disk import SimDisk
 
 TRANSACTION_BYTES = 4_000
@@ -234,14 +237,14 @@ def seams(machine: Machine) -> Iterator[None]:
         (provider, {"RealDisk": real_disk, "open_reader": _open_reader, "DirectoryLock": _NoLock}),
         (provider, {"directory_bytes": lambda folder: 0}),
         (provider, {"refuse_remote": no_check, "Upkeep": lambda work: machine.new_upkeep(work)}),
-        (driver, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
+        (schedule, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
         (checkpoint, {"RealDisk": real_disk, "open_writer": _open_writer, "WriterLock": _NoLock}),
         (checkpoint, {"TRANSACTION_BYTES": TRANSACTION_BYTES}),
         (checkpointer, {"RealDisk": real_disk}),
         (recovery, {"SegmentReader": _remembering()}),
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
-        (opening, {"os": _Os, "open_reader": _open_reader, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
-        (opening, {"check_pages": no_check}),
+        (prepare, {"os": _Os, "open_reader": _open_reader, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
+        (prepare, {"check_pages": no_check}),
         (backup, {"os": _Os, "shutil": SimpleNamespace(rmtree=_rmtree)}),
         (store_file, {"os": _Os}),
         (migrate, {"DirectoryLock": _NoLock, "find_steps": functools.lru_cache(migrate.find_steps)}),

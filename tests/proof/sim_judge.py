@@ -24,13 +24,13 @@ from vibemq.model.options import Durability
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import StoredState
-from vibemq.storage import keys
-from vibemq.storage.encoding import unseal
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.encoding import unseal
+from vibemq.storage.kvstore.values import unpack_meta
 from vibemq.storage.lmdb.copying import copy_state
-from vibemq.storage.lmdb.journal import Journal
+from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.provider import LmdbProvider
-from vibemq.storage.state import restart_transient
-from vibemq.storage.values import unpack_meta
+from vibemq.storage.state.reducer import restart_transient
 from vibemq.testing.sim_disk import SimDisk
 
 JOURNAL = f"{DATA_DIR}/journal"
@@ -265,7 +265,7 @@ class Judge:
         if not known:
             return
         outcome = engine.handle([Publish(1, "probe", queue.name, rows, extras)], now)
-        for effect in [*outcome.effects, *outcome.gated]:
+        for effect in [*outcome.effects, *outcome.after_append, *outcome.gated]:
             if isinstance(effect, Reply) and isinstance(effect.result, Published):
                 wanted = {index: sequence for index, (_, sequence) in enumerate(known)}
                 if (effect.result.duplicates or {}) != wanted:

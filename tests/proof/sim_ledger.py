@@ -17,10 +17,10 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.stored import StoredState
-from vibemq.storage.dead import DeadEntry, DeadTable
-from vibemq.storage.encoding import decode_batch
+from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.lmdb.copying import copy_state
-from vibemq.storage.state import apply
+from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
+from vibemq.storage.state.reducer import apply
 
 STRUCTURAL = (
     "CreateQueue",

@@ -10,7 +10,7 @@ from tests.proof.sim_files import Machine, SimPath
 from tests.proof.sim_lmdb import SimEnv
 from tests.proof.sim_loop import Crew, VirtualLoop, Worker
 from vibemq.errors import StorageError
-from vibemq.storage.lmdb.checkpointer import Checkpointer
+from vibemq.storage.lmdb.checkpoint.checkpointer import Checkpointer
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.provider import LmdbProvider
 

@@ -20,11 +20,11 @@ from vibemq.model.commands import Command
 from vibemq.model.effects import Effect
 from vibemq.model.records import Record
 from vibemq.server.clock import Clock
-from vibemq.server.committer import Committer
-from vibemq.server.lanes import Switchboard
-from vibemq.server.metrics import Metrics
-from vibemq.server.ticker import Ticker
-from vibemq.server.turn import Turn
+from vibemq.server.commit.committer import Committer
+from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.timers import Ticker
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.testing.sim_disk import PowerCut, SimDisk
@@ -183,8 +183,7 @@ class World:
         named = self.engine.queue_info(getattr(command, "queue", ""))
         outcome = self.engine.handle([command], self.clock.now())
         self.ledger.asked(command, None if named is None else named.queue_id, outcome)
-        mixed = outcome.gated and outcome.effects
-        self.committer.submit(outcome, [getattr(command, "token", None)] if mixed else ())
+        self.committer.submit(outcome, [getattr(command, "token", None)] if outcome.mixed else ())
 
     def pass_time(self, ms: int) -> None:
         self.loop.run_until(self.loop.now + ms / 1000)

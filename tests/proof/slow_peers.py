@@ -25,9 +25,9 @@ import orjson
 from tests.crash.ledger import BrokerProcess
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from vibemq.model.rows import Rows, pack_row
-from vibemq.protocols.native import extensions as ext
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType, decode_body, encode_body
+from vibemq.protocols.native.codec import extensions as ext
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 RATIO_LEAST = 0.95
 NOISE_MOST = 0.1

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from vibemq.errors import RemoteProtocolError
-from vibemq.protocols.native.frames import FrameReader
-from vibemq.server.connection import Connection
-from vibemq.server.roster import Entrance
+from vibemq.protocols.native.codec.frames import FrameReader
+from vibemq.server.net.connection import Connection
+from vibemq.server.net.connections import Entrance
 from vibemq.server.shell import Shell
 
 HEARD_MAX = 1 << 20

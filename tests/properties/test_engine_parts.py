@@ -1,13 +1,18 @@
 """The engine's run-keeping parts against plain dicts and lists."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.engine.backoff import DELAY_MS_MAX, retry_delay_ms
-from vibemq.engine.held import Held
-from vibemq.engine.later import Later
-from vibemq.engine.ready import Ready
-from vibemq.engine.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Sizes
+from vibemq.engine.queue import unacked as held_module
+from vibemq.engine.queue.delayed import Later
+from vibemq.engine.queue.ready import Ready
+from vibemq.engine.queue.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Sizes
+from vibemq.engine.queue.unacked import Held
+from vibemq.model import runs as runs_module
 from vibemq.model.runs import RunSet, run_count
 
 small = st.integers(1, 40)
@@ -19,6 +24,17 @@ def members(found: list[tuple[int, int]]) -> list[int]:
     return [s for first, last in found for s in range(first, last + 1)]
 
 
+@pytest.fixture(params=["in one list", "in parts"], scope="module")
+def kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What many stretches and runs are kept in, with parts of up to four as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "in parts":
+            patch.setattr(held_module, "STRETCHES_TOGETHER_MAX", 4)
+            patch.setattr(runs_module, "RUNS_TOGETHER_MAX", 4)
+        yield
+
+
+@pytest.mark.usefixtures("kept")
 @given(steps)
 def test_held_is_a_dict_of_deadlines(actions: list[tuple[str, tuple[int, int], int]]) -> None:
     held, model = Held(), dict[int, int]()
@@ -47,6 +63,7 @@ def test_held_is_a_dict_of_deadlines(actions: list[tuple[str, tuple[int, int], i
         assert all(held.earliest <= deadline for deadline in model.values())
 
 
+@pytest.mark.usefixtures("kept")
 @given(
     st.lists(st.tuples(st.sampled_from(["add", "pop", "remove", "oldest"]), runs, st.integers(1, 9)), max_size=40),
     st.dictionaries(st.integers(0, 3).filter(lambda level: level != 1), st.sets(small), max_size=3),
@@ -151,3 +168,17 @@ def test_weighing_counts_every_held_message(added: list[tuple[int, int]]) -> Non
             held.add(first, last, 1, 0)
     held.weigh(lambda first, last: 7 * (last - first + 1))
     assert held.size == 7 * run_count(held.runs())
+
+
+def test_no_list_of_a_scattered_hold_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settlement in a long list moves all that stands behind its place."""
+    monkeypatch.setattr(held_module, "STRETCHES_TOGETHER_MAX", 1_000)
+    held = Held()
+    held.add(1, 80_000, 5, 80_000)
+    for sequence in range(2, 80_000, 2):
+        held.take(sequence, sequence)
+    assert held.count == held.size == 40_001
+    assert max(len(part._firsts) for part in held._parts or []) <= held_module.STRETCHES_TOGETHER_MAX
+    assert len(held._firsts) < 100
+    assert run_count(held.take(1, 80_000)) == 40_001
+    assert (held.count, held.size, held.runs()) == (0, 0, [])

@@ -14,11 +14,12 @@ from vibemq.model.commands import Publish, Settle, Subscribe
 from vibemq.model.effects import Deliver, Reply, Subscribed
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
-from vibemq.protocols.native import NativeSession, NativeSettings, extensions
-from vibemq.protocols.native.compression import Compression
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.jsoncheck import JsonCheck
-from vibemq.protocols.native.wire import CommandType, Message, decode_body, encode_body, encode_message
+from vibemq.protocols.native import NativeSession, NativeSettings
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.json_check import JsonCheck
+from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body, encode_body, encode_message
 from vibemq.protocols.session import Authenticate, Principal, Request
 from vibemq.testing.session_conformance import NOW, SESSION, context
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import Rows, pack_row
-from vibemq.protocols.native.headers import HeaderReader
-from vibemq.protocols.native.rowcheck import check_rows
+from vibemq.protocols.native.codec.headers import HeaderReader
+from vibemq.protocols.native.codec.row_check import check_rows
 
 HEADERS_MAX = 3
 UNITS_MAX = 200

@@ -36,8 +36,8 @@ from vibemq.model.records import (
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.storage.blocks import BLOCK_BYTES, clip, decode_block, encode_block, last_of, limit, pack
-from vibemq.storage.encoding import GARBAGE, decode_batch, encode_batch
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES, clip, decode_block, encode_block, last_of, limit, pack
+from vibemq.storage.kvstore.encoding import GARBAGE, decode_batch, encode_batch
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)

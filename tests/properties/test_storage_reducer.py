@@ -23,8 +23,8 @@ from vibemq.model.records import (
     Returned,
     Settled,
 )
-from vibemq.storage.kv import load_state, write_dirty
-from vibemq.storage.state import DeadTable, Dirty, alive_runs, apply, is_alive, is_waiting, waiting_runs
+from vibemq.storage.kvstore.store import load_state, write_dirty
+from vibemq.storage.state.reducer import DeadTable, Dirty, alive_runs, apply, is_alive, is_waiting, waiting_runs
 from vibemq.testing.memory_kv import MemoryKV
 from vibemq.testing.storage_workload import Model, Workload
 

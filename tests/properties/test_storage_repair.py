@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from vibemq.model.records import MessagesAdded
 from vibemq.plugins import find
-from vibemq.storage import keys
-from vibemq.storage.audit import audit
-from vibemq.storage.blocks import store_blocks
-from vibemq.storage.dirty import Dirty
-from vibemq.storage.encoding import seal
 from vibemq.storage.interface import IStorageProvider
-from vibemq.storage.kv import KV, load_state, write_dirty
-from vibemq.storage.salvage import drop_missing, salvage
-from vibemq.storage.state import apply
-from vibemq.storage.stored_dead import StoredDead
-from vibemq.storage.tally import TalliedKV, Tally, write_tally
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.audit import audit
+from vibemq.storage.kvstore.blocks import store_blocks
+from vibemq.storage.kvstore.dead_letters import StoredDead
+from vibemq.storage.kvstore.encoding import seal
+from vibemq.storage.kvstore.integrity import TalliedKV, Tally, write_tally
+from vibemq.storage.kvstore.salvage import drop_missing, salvage
+from vibemq.storage.kvstore.store import KV, load_state, write_dirty
+from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.reducer import apply
 from vibemq.testing.memory_kv import MemoryKV
 from vibemq.testing.storage_workload import Model, Workload, comparable
 

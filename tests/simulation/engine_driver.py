@@ -27,8 +27,8 @@ from vibemq.model.records import MessageExtra, MessagesAdded, Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredGroup, StoredState
-from vibemq.storage.dead import DeadTable
-from vibemq.storage.state import apply, in_group, restart_transient
+from vibemq.storage.state.dead_letter_facts import DeadTable
+from vibemq.storage.state.reducer import apply, in_group, restart_transient
 
 
 def rows_of(number: int, size: int = 10) -> Rows:
@@ -69,7 +69,8 @@ class Driver:
         return self.submit(self.engine.handle(commands, self.now))
 
     def submit(self, outcome: Outcome) -> list[Effect]:
-        told = list(outcome.effects)
+        # The append follows at once, so its answers come with the hand-outs of the same step; `hold` keeps the flush.
+        told = [*outcome.after_append, *outcome.effects]
         self.effects += told
         self.submitting = [outcome]
         self.watch(told)
@@ -107,7 +108,10 @@ class Driver:
         told: list[Effect] = []
         for outcome in outcomes:
             if outcome.ticket:
-                told += self.submit(self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full")))
+                told_before = {effect.token for effect in outcome.after_append if isinstance(effect, Reply)}
+                answers = self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full"))
+                answers.effects = [e for e in answers.effects if not (isinstance(e, Reply) and e.token in told_before)]
+                told += self.submit(answers)
             else:
                 told += outcome.gated
                 self.effects += outcome.gated

@@ -48,7 +48,7 @@ from vibemq.model.options import (
     Retention,
 )
 from vibemq.model.records import MessageExtra, MessagesAdded
-from vibemq.storage.liveness import is_alive
+from vibemq.storage.state.liveness import is_alive
 
 QUEUES = ["q1", "q2", "q3"]
 

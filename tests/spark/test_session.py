@@ -24,7 +24,7 @@ from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from vibemq.cli.demo_spark import tidy
 from vibemq.spark import LagListener, lag, register
-from vibemq.spark.client import Client
+from vibemq.spark.connection.client import Client
 from vibemq.spark.errors import Refused
 from vibemq.spark.options import parse
 

@@ -3,9 +3,9 @@
 from vibemq.client.address import ClientSettings
 from vibemq.client.api import Client, connect
 from vibemq.client.message import Message, MessageBatch
-from vibemq.client.outgoing import Outgoing
 from vibemq.client.publisher import Confirm, Publisher
-from vibemq.client.receipts import PublishReport, Receipt
+from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.publishing.receipts import PublishReport, Receipt
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import Subscription, SubscriptionStats
 

@@ -13,16 +13,16 @@ from vibemq.client.address import ClientSettings, compressions, parse
 from vibemq.client.fetch import fetch
 from vibemq.client.link import Link
 from vibemq.client.message import Message
-from vibemq.client.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publisher import Publisher, Publishing
+from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
+from vibemq.client.publishing.receipts import PublishReport, Receipt
 from vibemq.client.queues import Difference, OnConflict, Queues, option_values
-from vibemq.client.receipts import PublishReport, Receipt
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import SubscribeOptions, Subscription
 from vibemq.client.supervisor import Supervisor
 from vibemq.errors import NotConnected
 from vibemq.model.effects import QueueInfo
-from vibemq.protocols.native.wire import CommandType
+from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")
 

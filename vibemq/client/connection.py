@@ -12,7 +12,7 @@ from vibemq.client.address import ClientSettings
 from vibemq.client.link import Link
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
-from vibemq.protocols.native.wire import Message
+from vibemq.protocols.native.codec.wire import Message
 
 READ_BYTES = 262_144
 GOODBYE_SECONDS = 2.0

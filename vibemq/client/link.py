@@ -16,12 +16,12 @@ import anyio
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.failures import PASSING, error_of
-from vibemq.client.outbox import Failure, Outbox
 from vibemq.client.pending import Pending
 from vibemq.client.protocol import ClientProtocol, Incoming
+from vibemq.client.publishing.outbox import Failure, Outbox
 from vibemq.errors import ConnectionLost, ErrorCode, NotConnected, RequestTimeout, VibeMQError
-from vibemq.protocols.native.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
-from vibemq.protocols.native.wire import CommandType, Message
+from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
+from vibemq.protocols.native.codec.wire import CommandType, Message
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import anyio
 
-from vibemq.client.outbox import Failure
-from vibemq.protocols.native.wire import Message
+from vibemq.client.publishing.outbox import Failure
+from vibemq.protocols.native.codec.wire import Message
 
 
 class Pending:

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from vibemq._version import __version__
 from vibemq.client.address import ClientSettings
 from vibemq.client.failures import error_of
-from vibemq.client.outbox import PublishBatch
+from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.settlements import SettleRuns
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.protocols.native import extensions
-from vibemq.protocols.native.compression import Compression, choose
-from vibemq.protocols.native.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType, Message, body_type, decode_body, encode_body
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.compression import Compression, choose
+from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, Message, body_type, decode_body, encode_body
 
 Incoming = Message | PublishManyAck | DeliverMany | SubscriptionEnded
 

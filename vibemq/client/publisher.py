@@ -16,9 +16,9 @@ from typing import Any, Self
 from anyio.lowlevel import checkpoint
 
 from vibemq.client.link import Link
-from vibemq.client.outbox import PublishBatch
-from vibemq.client.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of
-from vibemq.client.receipts import PublishReport, Receipt, raise_for, receipt
+from vibemq.client.publishing.outbox import PublishBatch
+from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of
+from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
 from vibemq.errors import VibeMQError
 from vibemq.model.options import check_queue_name
 

@@ -11,14 +11,14 @@ from anyio.lowlevel import checkpoint
 
 from vibemq.client.link import Link
 from vibemq.client.message import Delivery, Message, MessageBatch, Settler
-from vibemq.client.outbox import Failure
 from vibemq.client.protocol import ClientProtocol
+from vibemq.client.publishing.outbox import Failure
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns
 from vibemq.errors import LocalProtocolError
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run, RunSet
-from vibemq.protocols.native.extensions import DeliverMany
-from vibemq.protocols.native.wire import CommandType
+from vibemq.protocols.native.codec.extensions import DeliverMany
+from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")
 

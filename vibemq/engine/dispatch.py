@@ -1,11 +1,13 @@
 """Hand out what is ready to those who have room: fair, stable, in contiguous stretches."""
 
-from vibemq.engine.consumer import Consumer
-from vibemq.engine.group import Group
-from vibemq.engine.held import NEVER
-from vibemq.engine.queue import Queue
+from bisect import bisect_left
+
+from vibemq.engine.queue.consumer import Consumer, Rotation
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import State
-from vibemq.engine.turn import Turn
+from vibemq.engine.step import Turn
 from vibemq.model.effects import Deliver
 from vibemq.model.runs import Run, run_count
 
@@ -22,34 +24,39 @@ Given = dict[Consumer, list[Run]]
 
 
 def dispatch(state: State, turn: Turn, queue: Queue, group: Group) -> None:
-    ready, top = group.ready, group.top()
-    if not top or not ready.count:
+    ready, top = group.ready, group.top
+    if top is None or not top.open or not ready.count:
         return
     given: Given = {}
-    takers = len(top)
+    takers = len(top.members)
     while ready.count and takers:
         # An even share for everyone who took some in the last round, so that a backlog is split and single messages
         # alternate strictly, and nobody waits for those who are full.
         share = max(1, min(SLICE, ready.count // takers)) if takers > 1 else ready.count
-        takers = _round(turn, queue, group, share, given)
+        takers = _round(turn, queue, group, top, share, given)
     if given:
         _tell(state, turn, queue, group, given)
 
 
-def _round(turn: Turn, queue: Queue, group: Group, share: int, given: Given) -> int:
-    """Each top consumer's turn once; how many had room."""
-    top = group.top()
-    start, size = group.turn, len(top)
+def _round(turn: Turn, queue: Queue, group: Group, top: Rotation, share: int, given: Given) -> int:
+    """The turn of each top consumer that may have room, once; how many had it."""
+    places = top.open
+    index = bisect_left(places, group.turn)
     takers = 0
-    for step in range(size):
-        index = (start + step) % size
-        consumer = top[index]
+    for _ in range(len(places)):
+        if index >= len(places):
+            index = 0
+        place = places[index]
+        consumer = top.members[place]
         room = consumer.room()
         if room <= 0:
+            consumer.offered = False
+            del places[index]
             continue
         given.setdefault(consumer, []).extend(_take(turn, queue, consumer, min(room, share)))
-        group.turn = (index + 1) % size
+        group.turn = place + 1
         takers += 1
+        index += 1
         if not group.ready.count:
             break
     return takers
@@ -111,8 +118,8 @@ def _tell(state: State, turn: Turn, queue: Queue, group: Group, given: Given) ->
                 settled=not queue.options.consumers_settle,
             )
         )
-        if consumer.held.earliest < queue.armed_at:
-            state.arm(queue, consumer.held.earliest)
+        if consumer.held.earliest < consumer.armed_at:
+            state.arm_part(queue, consumer, consumer.held.earliest)
     count = run_count(handed_out)
     group.tally.delivered += count
     handed_out = _joined(sorted(handed_out)) if len(handed_out) > 1 else handed_out
@@ -123,7 +130,7 @@ def _tell(state: State, turn: Turn, queue: Queue, group: Group, given: Given) ->
         group.tally.settled += count
         group.forget_history(handed_out)
         group.spent.append((turn.now + UNACKED_SETTLE_LAG_MS, handed_out))
-        state.arm(queue, group.spent[0][0])
+        state.arm_part(queue, group, group.spent[0][0])
     turn.free(queue)
 
 

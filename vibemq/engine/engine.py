@@ -13,17 +13,28 @@ with `committed` or `failed`.
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from vibemq.engine import cursors, dead, groups, info, publish, queues, settle, subscribe, timers, transactions, undo
-from vibemq.engine.adding import show
+from vibemq.engine import rollback, views
 from vibemq.engine.dispatch import dispatch
-from vibemq.engine.expiry import expire
-from vibemq.engine.fanout import remove_consumer
-from vibemq.engine.group import END
-from vibemq.engine.readers import Readers
-from vibemq.engine.restore import restore
+from vibemq.engine.handlers import (
+    cursors,
+    dead_letters,
+    groups,
+    publish,
+    queues,
+    settle,
+    subscribe,
+    timers,
+    transactions,
+)
+from vibemq.engine.handlers.append import show
+from vibemq.engine.handlers.expiry import expire
+from vibemq.engine.handlers.fan_out import remove_consumer
+from vibemq.engine.queue.group import END
+from vibemq.engine.range_views import Readers
+from vibemq.engine.recovery import restore
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import Open, State, Totals
-from vibemq.engine.turn import Turn, Wait
+from vibemq.engine.step import Turn, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueInfo, Reply, Subscribed
@@ -47,8 +58,10 @@ class Engine:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def restore(self, state: StoredState, now: int) -> Outcome:
-        """Take over what storage kept. Once, before anything else."""
-        self._state.now = max(self._state.now, state.instant)
+        """Take over what storage kept. Once, before anything else.
+
+        `now` counts, even when storage has seen later instants: those were of a clock that was wrong.
+        """
         turn = self._begin(now)
         restore(self._state, turn, state)
         timers.ring(self._state, turn)
@@ -60,10 +73,14 @@ class Engine:
         state = self._state
         state.totals.commands += len(commands)
         for command in commands:
+            told, facts = len(turn.effects), turn.facts
             try:
                 _HANDLERS[type(command)](state, turn, command)
             except VibeMQError as error:
                 _refuse(turn, command, error)
+            if turn.facts > facts and len(turn.effects) > told:
+                # Whatever a handler says while it changes what has to be kept, nobody hears it before it is kept.
+                turn.confirm_after_append(told)
         return self._finish(turn)
 
     def committed(self, ticket: int, now: int) -> Outcome:
@@ -81,9 +98,9 @@ class Engine:
         return self._finish(turn)
 
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
-        """Nothing of that outcome was written (StorageFull), and its gated effects were not told.
+        """Nothing of that outcome was written (StorageFull), and what waited for it was not told.
 
-        Its new messages vanish, and its gated replies are answered with the error. The other facts of the outcome
+        Its new messages vanish, and the replies that waited are answered with the error. The other facts of the outcome
         stay true here; their records are owed, and go before those of the next outcome (or with a later tick). So a
         settlement is not forgotten because a publish beside it did not fit.
 
@@ -95,17 +112,19 @@ class Engine:
         state.totals.failed_outcomes += 1
         outcome = state.open.pop(ticket)
         for added in outcome.added:
-            undo.vanish(turn, state, added)
+            rollback.vanish(turn, state, added)
         for queue, taken in outcome.moved:
             transactions.put_back(queue, taken)
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
-        for effect in outcome.gated:
+        for effect in (*outcome.after_append, *outcome.gated):
             if isinstance(effect, Reply):
                 self._answer_failed(turn, effect, error)
+            else:
+                turn.effects.append(effect)
         for wait in outcome.waits:
             self._fail_wait(turn, wait, ticket, holes, error)
         turn.close()
-        state.owed += undo.owed_of(state, outcome.records, holes) + turn.records
+        state.owed += rollback.owed_of(state, outcome.records, holes) + turn.records
         self._carry(turn)
         return Outcome(effects=turn.effects)
 
@@ -127,16 +146,25 @@ class Engine:
 
     def queue_info(self, name: str) -> QueueInfo | None:
         queue = self._state.queues.get(name)
-        return None if queue is None else info.queue_info(queue)
+        return None if queue is None else views.queue_info(queue)
 
     def queue_infos(self) -> list[QueueInfo]:
         """By name."""
-        return [info.queue_info(queue) for _, queue in sorted(self._state.queues.items())]
+        return [views.queue_info(queue) for _, queue in sorted(self._state.queues.items())]
+
+    def survey(self) -> views.Survey:
+        """The figures of all queues, step by step, for metrics."""
+        return views.Survey(self._state)
 
     def waiting_runs(self, queue: str, limit: int) -> list[Run]:
         """Up to `limit` waiting messages in the order of hand-out, delayed ones last; [] for a missing queue."""
         found = self._state.queues.get(queue)
-        return [] if found is None else info.waiting_runs(found, limit)
+        return [] if found is None else views.waiting_runs(found, limit)
+
+    def subscriptions(self, session: int) -> list[tuple[int, str]]:
+        """(consumer, queue) of each subscription of a session, those that only hold messages included."""
+        known = self._state.sessions.get(session)
+        return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
 
     @property
     def readers(self) -> Readers:
@@ -167,7 +195,7 @@ class Engine:
 
     def violations(self) -> list[str]:
         """Where published = settled + ready + in flight + delayed + dead + expired + dropped does not hold."""
-        return [line for queue in self._state.queues.values() for line in info.violations(queue)]
+        return [line for queue in self._state.queues.values() for line in views.violations(queue)]
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -205,13 +233,13 @@ class Engine:
                 expire(state, turn, queue)
                 dispatch(state, turn, queue, group)
         turn.close()
-        if state.owed_at < END and (turn.records or turn.gated or state.owed_at <= turn.now):
+        if state.owed_at < END and (turn.records or turn.gated or turn.after_append or state.owed_at <= turn.now):
             self._pay(turn)
         ticket = self._issue(turn) if turn.records else 0
         for wait in turn.waits:
             for awaited in wait.tickets:
                 state.open[awaited].waits.append(wait)
-        return Outcome(turn.records, turn.effects, turn.gated, turn.durability, ticket)
+        return Outcome(turn.records, turn.effects, turn.after_append, turn.gated, turn.durability, ticket)
 
     def _pay(self, turn: Turn) -> None:
         """Put what is owed before the records of this outcome."""
@@ -225,7 +253,7 @@ class Engine:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(turn.records, turn.gated, turn.added, turn.moved)
+        state.open[ticket] = Open(turn.records, turn.after_append, turn.gated, turn.added, turn.moved)
         return ticket
 
     def _settle_wait(self, turn: Turn, wait: Wait, ticket: int) -> None:
@@ -233,7 +261,7 @@ class Engine:
         if not wait.tickets:
             turn.effects.append(Reply(wait.session, wait.token, wait.result))
 
-    def _fail_wait(self, turn: Turn, wait: Wait, ticket: int, holes: undo.Holes, error: VibeMQError) -> None:
+    def _fail_wait(self, turn: Turn, wait: Wait, ticket: int, holes: rollback.Holes, error: VibeMQError) -> None:
         """Rows whose original vanished are refused like it; the others may still be waited for."""
         name = wait.result.queue
         queue = self._state.queues.get(name) or self._state.stages.get(name)
@@ -273,17 +301,17 @@ def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> Non
 
 
 def _refuse(turn: Turn, command: "ask.Command", error: VibeMQError) -> None:
-    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.SetPressure):
+    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure):
         turn.refuse(command, error)
 
 
 def _describe(state: State, turn: Turn, command: ask.DescribeQueue) -> None:
     queue = state.queues.get(command.queue)
-    turn.answer(command, None if queue is None else info.queue_info(queue))
+    turn.answer(command, None if queue is None else views.queue_info(queue))
 
 
 def _list(state: State, turn: Turn, command: ask.ListQueues) -> None:
-    turn.answer(command, [info.queue_info(queue) for _, queue in sorted(state.queues.items())])
+    turn.answer(command, [views.queue_info(queue) for _, queue in sorted(state.queues.items())])
 
 
 def _set_pressure(state: State, turn: Turn, command: ask.SetPressure) -> None:
@@ -301,6 +329,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ask.SetCapacity: subscribe.set_capacity,
     ask.SetFlow: subscribe.set_flow,
     ask.CloseSession: subscribe.close_session,
+    ask.EndConsumers: subscribe.end_consumers_of,
     ask.CreateQueue: queues.create_queue,
     ask.ChangeQueue: queues.change_queue,
     ask.DeleteQueue: queues.delete_queue,
@@ -318,7 +347,8 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ask.DecideTransaction: transactions.decide,
     ask.MoveStaged: transactions.move,
     ask.DropStages: transactions.drop,
-    ask.ReplayDead: dead.replay_dead,
-    ask.PurgeDead: dead.purge_dead,
+    ask.ForgetApplication: transactions.forget,
+    ask.ReplayDead: dead_letters.replay_dead,
+    ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,
 }

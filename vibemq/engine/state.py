@@ -5,15 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappush
 
-from vibemq.engine.consumer import Consumer, SessionState
-from vibemq.engine.group import END
-from vibemq.engine.queue import Added, Queue
+from vibemq.engine.queue.consumer import Consumer, SessionState
+from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.turn import Turn, Wait
+from vibemq.engine.step import Turn, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
-from vibemq.model.records import Record
+from vibemq.model.options import Durability
+from vibemq.model.records import NO_VERSION, Record
 from vibemq.model.runs import Run, RunSet
 
 
@@ -22,6 +23,7 @@ class Open:
     """An outcome whose records have left for storage and of which nothing has been heard."""
 
     records: list[Record]
+    after_append: list[Effect]
     gated: list[Effect]
     added: list[Added]
     moved: list[tuple[Queue, list[Run]]]
@@ -38,6 +40,10 @@ class Transaction:
     """queue_id of each committed stage, in order; those that are gone have been moved whole."""
     tag: str = ""
     """The application's own note."""
+    owner: str = ""
+    """The user to whom the application belongs; "" = nobody."""
+    skipped_from: int = NO_VERSION
+    """From here up to this version, itself left out, nothing was committed."""
 
 
 @dataclass(slots=True)
@@ -66,6 +72,8 @@ class State:
         self.sessions: dict[int, SessionState] = {}
         self.timers: list[tuple[int, int]] = []
         """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
+        self._alarms = 0
+        """How many alarms of parts were set: their order when they are due together."""
         self.next_queue_id = 1
         self.next_dead_id = 1
         self.dead_total = 0
@@ -106,6 +114,14 @@ class State:
             queue.armed_at = at
             heappush(self.timers, (at, queue.queue_id))
 
+    def arm_part(self, queue: Queue, part: Group | Consumer, at: int) -> None:
+        """See to one group or consumer of the queue at that instant; the others need not be looked at for it."""
+        if at < part.armed_at:
+            part.armed_at = at
+            self._alarms += 1
+            heappush(queue.alarms, (at, self._alarms, part))
+            self.arm(queue, at)
+
     def new_dead_id(self, queue: Queue) -> int:
         dead_id = self.next_dead_id
         self.next_dead_id += 1
@@ -113,6 +129,11 @@ class State:
         queue.dead += 1
         self.dead_total += 1
         return dead_id
+
+    @property
+    def need_of_known(self) -> Durability:
+        """What an answer needs that tells of facts already known here: they may still be on their way to the disk."""
+        return Durability.STRONG if self.owed or self.open else Durability.TRANSIENT
 
     def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:
         """The answer when every row of a publish is refused."""

@@ -1,7 +1,8 @@
 """Facts that storage keeps. One batch of records is applied whole or not at all.
 
-The engine makes them; storage applies them in order to a `StoredState` (see `vibemq.storage.state`) and keeps the
-rows. Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
+The engine makes them; storage applies them in order to a `StoredState` (see
+`vibemq.storage.state.reducer`) and keeps the rows.
+Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ ALL_GROUPS = 0xFFFF_FFFF
 
 DEFAULT_GROUP = 0
 """The group that ordinary subscribers share; in a fan-out queue, the group that waits for the first subscriber."""
+
+
+NO_VERSION = (1 << 64) - 1
+"""In place of a version: there is none, or it is not known."""
 
 
 class Reason(IntEnum):
@@ -161,6 +166,15 @@ class CursorChanged:
 
 
 @dataclass(slots=True)
+class GroupOwned:
+    """A durable group belongs to this user from now on."""
+
+    queue_id: int
+    group_id: int
+    owner: str
+
+
+@dataclass(slots=True)
 class MessagesAdded:
     """Consecutive new messages; `extras` maps an index in `rows` to what is special about that message."""
 
@@ -233,6 +247,10 @@ class TransactionDecided:
     """queue_id of each stage, in order; those of earlier decisions that are not empty yet come first."""
     tag: str = ""
     """The application's own note, told to whoever commits the same version again."""
+    owner: str = ""
+    """The user to whom the application belongs; "" = nobody."""
+    skipped_from: int = NO_VERSION
+    """From here up to this version, itself left out, nothing was committed."""
 
 
 @dataclass(slots=True)
@@ -249,6 +267,7 @@ Record = (
     | GroupDeleted
     | GroupMoved
     | CursorChanged
+    | GroupOwned
     | MessagesAdded
     | HandedOut
     | Returned

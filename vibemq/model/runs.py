@@ -32,14 +32,22 @@ def run_count(runs: Iterable[Run]) -> int:
     return sum(last - first + 1 for first, last in runs)
 
 
-class RunSet:
-    """A mutable set of integers kept as runs. Adding at the end and removing from the front are cheap."""
+RUNS_TOGETHER_MAX = 2048
+"""Runs that stand in one list; more are kept in parts, so that a change moves some kilobytes at most."""
 
-    __slots__ = ("_firsts", "_lasts", "count")
+
+class RunSet:
+    """A mutable set of integers kept as runs. Any change costs about the logarithm of their number.
+
+    Few runs are two lists. Many are parts, each such a set of its own; the two lists are then the parts' bounds.
+    """
+
+    __slots__ = ("_firsts", "_lasts", "_parts", "count")
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
+        self._parts: list[RunSet] | None = None
         self.count = 0
         for first, last in runs:
             self.add(first, last)
@@ -51,11 +59,10 @@ class RunSet:
         return self.count > 0
 
     def __contains__(self, sequence: int) -> bool:
-        index = bisect_right(self._firsts, sequence) - 1
-        return index >= 0 and sequence <= self._lasts[index]
+        return self.covers(sequence, sequence)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RunSet) and self._firsts == other._firsts and self._lasts == other._lasts
+        return isinstance(other, RunSet) and self.count == other.count and self.runs() == other.runs()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -65,9 +72,13 @@ class RunSet:
     @property
     def run_count(self) -> int:
         """How many runs it is made of: what it costs."""
+        if self._parts is not None:
+            return sum(len(part._firsts) for part in self._parts)
         return len(self._firsts)
 
     def runs(self) -> list[Run]:
+        if self._parts is not None:
+            return [run for part in self._parts for run in part.runs()]
         return list(zip(self._firsts, self._lasts, strict=True))
 
     def __iter__(self) -> Iterator[int]:
@@ -87,24 +98,31 @@ class RunSet:
 
     def add(self, first: int, last: int) -> None:
         """Add every sequence of the run; those already there stay once."""
+        if self._parts is not None:
+            self._add_to_parts(self._parts, first, last)
+            return
         firsts, lasts = self._firsts, self._lasts
         if not firsts or first > lasts[-1] + 1:
             firsts.append(first)
             lasts.append(last)
             self.count += last - first + 1
-            return
-        low = bisect_left(lasts, first - 1)
-        high = bisect_right(firsts, last + 1)
-        if low < high:
-            self.count -= sum(lasts[i] - firsts[i] + 1 for i in range(low, high))
-            first = min(first, firsts[low])
-            last = max(last, lasts[high - 1])
-        firsts[low:high] = [first]
-        lasts[low:high] = [last]
-        self.count += last - first + 1
+        else:
+            low = bisect_left(lasts, first - 1)
+            high = bisect_right(firsts, last + 1)
+            if low < high:
+                self.count -= sum(lasts[i] - firsts[i] + 1 for i in range(low, high))
+                first = min(first, firsts[low])
+                last = max(last, lasts[high - 1])
+            firsts[low:high] = [first]
+            lasts[low:high] = [last]
+            self.count += last - first + 1
+        if len(firsts) > RUNS_TOGETHER_MAX:
+            self._divide()
 
     def remove(self, first: int, last: int) -> int:
         """Remove every sequence of the run that is there; return how many were."""
+        if self._parts is not None:
+            return self._remove_from_parts(self._parts, first, last)
         firsts, lasts = self._firsts, self._lasts
         low = bisect_left(lasts, first)
         high = bisect_right(firsts, last)
@@ -123,10 +141,14 @@ class RunSet:
         self.count += sum(b - a + 1 for a, b in zip(kept_firsts, kept_lasts, strict=True))
         firsts[low:high] = kept_firsts
         lasts[low:high] = kept_lasts
+        if len(firsts) > RUNS_TOGETHER_MAX:
+            self._divide()
         return before - self.count
 
     def pop_front(self, count: int) -> list[Run]:
         """Remove and return up to `count` of the smallest sequences, as runs."""
+        if self._parts is not None:
+            return self._pop_from_parts(count)
         taken: list[Run] = []
         whole = 0
         for first, last in zip(self._firsts, self._lasts, strict=True):
@@ -153,13 +175,115 @@ class RunSet:
         """The members within [first, last], as runs, without removing them."""
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
+        if self._parts is not None:
+            return [run for part in self._parts[low:high] for run in part.overlap(first, last)]
         return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether the whole run is there."""
+        index = bisect_right(self._firsts, first) - 1
+        if index < 0 or last > self._lasts[index]:
+            return False
+        return self._parts is None or self._parts[index].covers(first, last)
 
     def touching(self, first: int, last: int) -> list[Run]:
         """The whole runs that overlap or adjoin [first, last], unclipped: those that adding or removing it changes."""
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
+        if self._parts is not None:
+            return [run for part in self._parts[low:high] for run in part.touching(first, last)]
         return list(zip(self._firsts[low:high], self._lasts[low:high], strict=True))
 
     def count_between(self, first: int, last: int) -> int:
         return run_count(self.overlap(first, last))
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _divide(self) -> None:
+        self._parts = self._halves()
+        self._firsts = [part.first for part in self._parts]
+        self._lasts = [part.last for part in self._parts]
+
+    def _halves(self) -> "list[RunSet]":
+        middle = len(self._firsts) // 2
+        return [_part(self._firsts[:middle], self._lasts[:middle]), _part(self._firsts[middle:], self._lasts[middle:])]
+
+    def _add_to_parts(self, parts: "list[RunSet]", first: int, last: int) -> None:
+        low = bisect_left(self._lasts, first - 1)
+        high = bisect_right(self._firsts, last + 1)
+        if low >= high:
+            # It touches none: it goes to the end of the part before it.
+            low = max(low - 1, 0)
+            high = low + 1
+        if high - low == 1:
+            before = parts[low].count
+            parts[low].add(first, last)
+            self.count += parts[low].count - before
+            self._tidy(parts, low, high)
+            return
+        before = sum(part.count for part in parts[low:high])
+        end = parts[high - 1].touching(first, last)
+        last = max(last, end[-1][1]) if end else last
+        parts[high - 1].remove(first, last)
+        for part in parts[low + 1 : high - 1]:
+            part._clear()
+        parts[low].add(first, last)
+        self.count += sum(part.count for part in parts[low:high]) - before
+        self._tidy(parts, low, high)
+
+    def _remove_from_parts(self, parts: "list[RunSet]", first: int, last: int) -> int:
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        removed = 0
+        for index in range(low, high):
+            if low < index < high - 1:
+                removed += parts[index].count
+                parts[index]._clear()
+            else:
+                removed += parts[index].remove(first, last)
+        if removed:
+            self.count -= removed
+            self._tidy(parts, low, high)
+        return removed
+
+    def _pop_from_parts(self, count: int) -> list[Run]:
+        taken: list[Run] = []
+        while count > 0 and self._parts is not None:
+            part = self._parts[0]
+            before = part.count
+            taken += part.pop_front(count)
+            count -= before - part.count
+            self.count -= before - part.count
+            self._tidy(self._parts, 0, 1)
+        return taken + self.pop_front(count) if count > 0 else taken
+
+    def _clear(self) -> None:
+        self._firsts, self._lasts, self._parts, self.count = [], [], None, 0
+
+    def _tidy(self, parts: "list[RunSet]", low: int, high: int) -> None:
+        """After the parts [low, high) have changed: none is empty or too big."""
+        if high - low == 1:
+            part = parts[low]
+            if part._firsts and part._parts is None:
+                self._firsts[low] = part._firsts[0]
+                self._lasts[low] = part._lasts[-1]
+                return
+        tidied: list[RunSet] = []
+        for part in parts[low:high]:
+            if part._parts is not None:
+                tidied += part._parts
+            elif part._firsts:
+                tidied.append(part)
+        parts[low:high] = tidied
+        self._firsts[low:high] = [part._firsts[0] for part in tidied]
+        self._lasts[low:high] = [part._lasts[-1] for part in tidied]
+        if len(parts) <= 1:
+            self._firsts, self._lasts = (parts[0]._firsts, parts[0]._lasts) if parts else ([], [])
+            self._parts = None
+
+
+def _part(firsts: list[int], lasts: list[int]) -> RunSet:
+    part = RunSet()
+    part._firsts, part._lasts = firsts, lasts
+    part.count = sum(lasts) - sum(firsts) + len(firsts)
+    return part

@@ -2,17 +2,20 @@
 
 The server drives it like this, once per socket read, never once per message:
 
+    session.receive_data(chunk)                # kept, not looked at
     session.tick(now)
-    session.receive_data(chunk)
     requests = session.commands()              # engine commands, and the requests below
     … the engine decides, storage keeps …
     session.apply(effects)                     # replies, in order
     session.deliver(deliver, slices)           # rows that the server read for a Deliver effect
     transport.write(session.data_to_send())
 
-Verbs never overlap and never wait. The tick before a read is how a session learns the time, which relative delays
-need. A session may have commands of its own (a row it cannot deliver, a subscription it renews): its next_deadline()
-is then already due, and after every tick() the server calls commands(). A RemoteProtocolError may be raised by
+Verbs never overlap and never wait. tick() is how a session learns the time, and a session has no other clock: relative
+delays, keep-alive and deadlines count from the last tick. So the server calls tick(now) before it takes commands and
+before it applies effects, always; `vibemq.server.net.connection` does so in one place for each. It comes behind
+receive_data(), so that a peer whose bytes have arrived is not judged silent because the server was late to read them.
+A session may have commands of its own (a row it cannot deliver, a subscription it renews): its next_deadline() is then
+already due, and after every tick() the server calls commands(). A RemoteProtocolError may be raised by
 `commands()`: the requests before it have been returned by an earlier call (a session yields what it has, then raises
 on the next call).
 """
@@ -22,18 +25,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vibemq.errors import VibeMQError
+from vibemq.model.access import Principal as Principal
 from vibemq.model.commands import Command
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.options import QueueOptions
 from vibemq.model.stored import Slice
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who a session acts as. `anonymous` is the principal of a broker without authentication."""
-
-    name: str
-    superuser: bool = False
 
 
 @dataclass(slots=True)
@@ -118,7 +114,10 @@ class Session(Protocol):
     """One connection of one protocol."""
 
     def receive_data(self, data: bytes) -> None:
-        """Keep bytes from the peer; b"" means its end of stream."""
+        """Keep bytes from the peer; b"" means its end of stream.
+
+        What they mean is decided in `commands`, at the instant of the tick before it.
+        """
 
     def commands(self) -> Sequence[Request]:
         """Everything that is complete by now, in order. Ping answers and refusals go straight to `data_to_send`.
@@ -152,6 +151,9 @@ class Session(Protocol):
 
     def shutdown(self, reason: str) -> None:
         """Queue the protocol's goodbye; the server flushes and closes."""
+
+    def fail(self, error: VibeMQError) -> None:
+        """The server cannot go on with this connection: queue the last word and set `closing`."""
 
     @property
     def closing(self) -> bool:

@@ -24,7 +24,7 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT, drain, and return the exit code.
+    """Run until SIGTERM or SIGINT, drain, and return the exit code. SIGHUP reloads the TLS files.
 
     Prints one JSON line per listener on stdout, then `{"event": "ready"}`; logs go to stderr. A second signal ends at
     once. Ends the process with code 70 when a write failed with an unknown outcome.
@@ -32,6 +32,8 @@ def serve(settings: Settings) -> int:
     Raises:
         ConfigInvalid, StorageError: nothing was served.
     """
+    # Until the broker can reload anything: a hang-up is no end.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logs.set_up(settings.log)
     # Every connection is an open file, and the soft limit is often as low as 1024.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -69,6 +71,8 @@ def _obey_signals(broker: Broker) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, obey, number)
+    # By default a process ends with SIGHUP, at once. Logs go to stderr: whoever rotates them owns that end.
+    loop.add_signal_handler(signal.SIGHUP, broker.reload)
 
 
 def _end_now(error: BaseException) -> None:

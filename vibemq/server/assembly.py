@@ -1,45 +1,44 @@
 """Puts a broker together from its parts, in the order in which they need each other."""
 
 import asyncio
+import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from anyio.abc import TaskGroup
 
 from vibemq import plugins
+from vibemq.auth.users import Accounts
 from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
+from vibemq.operations.long_polls import Waiters
 from vibemq.server.admin import Admin
 from vibemq.server.asks import AskDesk
-from vibemq.server.authority import Authority
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
-from vibemq.server.committer import Committer
+from vibemq.server.commit.committer import Committer
+from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.cursors import Cursors
 from vibemq.server.declared import declare
-from vibemq.server.errands import Errands
-from vibemq.server.fetching import Fetching
-from vibemq.server.health import Condition
-from vibemq.server.inner import INNER_SESSION, InnerSession
-from vibemq.server.keeper import Keeper
-from vibemq.server.lanes import Switchboard
-from vibemq.server.metrics import Metrics
-from vibemq.server.roster import Roster
+from vibemq.server.monitoring.health import Report
+from vibemq.server.monitoring.housekeeping import Housekeeping
+from vibemq.server.monitoring.reporting import OperatorReports, Running
+from vibemq.server.net.background_tasks import Errands
+from vibemq.server.net.connections import Roster
+from vibemq.server.net.local_session import INNER_SESSION, InnerSession
+from vibemq.server.net.timers import Ticker
 from vibemq.server.shell import Shell
-from vibemq.server.store import Store
-from vibemq.server.ticker import Ticker
 from vibemq.server.transactions import Transactions
-from vibemq.server.turn import Turn
-from vibemq.server.waiters import Waiters
 from vibemq.storage.interface import Plugin
 
-Reports = Mapping[str, Callable[[], Awaitable[Any]]]
+log = logging.getLogger("vibemq.assembly")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Assembly:
 
     engine: QueueEngine
     shell: Shell
-    keeper: Keeper
+    housekeeping: Housekeeping
     inner: InnerSession
     waiters: Waiters
 
@@ -70,9 +69,7 @@ def storage_plugin(settings: Settings) -> tuple[Plugin, Any]:
 
 async def assemble(
     settings: Settings,
-    condition: Condition,
-    metrics: Metrics,
-    reports: Callable[[Store, Roster], Reports],
+    report: Report,
     tasks: TaskGroup,
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
@@ -80,7 +77,7 @@ async def assemble(
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
     Args:
-        reports: makes the admin verbs that need no arguments.
+        report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
 
     Raises:
@@ -89,12 +86,16 @@ async def assemble(
     plugin, provider_settings = storage_plugin(settings)
     if plugin.durable:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = Authority(settings.auth)
+    accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
     store = Store(plugin.create(settings.data_dir, provider_settings))
     opened(store)
     state = await store.begin(store.provider.open)
 
+    metrics, status = report.metrics, report.status
     clock = Clock(not_before=state.instant)
+    status.store_ahead_ms = clock.set_back_ms
+    if clock.set_back_ms:
+        log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
     queue_defaults = options_from_dict(settings.queue_defaults)
     engine: QueueEngine = Engine(
         EngineSettings(
@@ -108,7 +109,7 @@ async def assemble(
         new_id=new_id,
     )
     turn = Turn()
-    errands = Errands(tasks)
+    errands = Errands(tasks, fatal)
     tasks.start_soon(errands.run)
     switchboard = Switchboard()
     committer = Committer(
@@ -125,7 +126,7 @@ async def assemble(
         settings.limits,
         metrics,
         clock,
-        authentication=authority.enabled,
+        authentication=accounts.enabled,
         queue_defaults=queue_defaults,
         new_id=new_id,
     )
@@ -133,6 +134,13 @@ async def assemble(
     switchboard.connect(INNER_SESSION, inner.take)
     waiters = Waiters(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
+    operators = OperatorReports(
+        report,
+        data_dir=settings.data_dir,
+        provider=store.provider,
+        stats=lambda: store.call(store.provider.stats),
+        connections=roster,
+    )
     shell = Shell(
         loop=asyncio.get_running_loop(),
         engine=engine,
@@ -143,25 +151,26 @@ async def assemble(
         turn=turn,
         ticker=Ticker(engine, committer, clock),
         roster=roster,
-        authority=authority,
+        accounts=accounts,
         limits=settings.limits,
         metrics=metrics,
-        admin=Admin(engine, store, inner, clock, reports(store, roster)),
-        asks=AskDesk(authority, Cursors(engine, store, inner, waiters), Fetching(engine, store, inner), transactions),
+        admin=Admin(engine, store, inner, clock, operators.verbs()),
+        asks=AskDesk(accounts.policy, engine, store, inner, waiters, transactions),
         errands=errands,
         fatal=fatal,
     )
     turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine, waiters.look]
-    keeper = Keeper(
+    housekeeping = Housekeeping(
         store=store,
-        roster=roster,
+        sweep=roster.sweep,
         clock=clock,
-        condition=condition,
+        status=status,
         limits=settings.limits,
         decide=shell.decide,
         chores=transactions.tidy,
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
+    report.attach(Running(engine, roster))
     await declare(settings.queues, inner, defaults=queue_defaults, durable=plugin.durable)
-    return Assembly(engine, shell, keeper, inner, waiters)
+    return Assembly(engine, shell, housekeeping, inner, waiters)

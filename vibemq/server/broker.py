@@ -13,19 +13,20 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from vibemq.config import Http, Listener, Settings, StorageChoice
-from vibemq.errors import StorageFailed
+from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
+from vibemq.errors import ConfigInvalid, StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
-from vibemq.server.health import Condition
-from vibemq.server.listener import Listening, entrance_of, listen
-from vibemq.server.metrics import Metrics
-from vibemq.server.reporting import make_report, operator_reports
-from vibemq.server.stopping import drain
-from vibemq.server.store import Store
-from vibemq.server.web_server import WebServer
+from vibemq.server.commit.storage_threads import Store
+from vibemq.server.monitoring.health import Report
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.monitoring.status import BrokerStatus
+from vibemq.server.net.listener import Listening, entrance_of, listen
+from vibemq.server.shutdown import drain
+from vibemq.web.server import WebServer
 
 log = logging.getLogger("vibemq.broker")
 
@@ -68,7 +69,7 @@ class Broker:
         self.settings = settings
         self.listening: list[Listening] = []
         self.metrics_counters = Metrics()
-        self.condition = Condition()
+        self.status = BrokerStatus()
         self._on_fatal = on_fatal
         self._parts: Assembly | None = None
         self._store: Store | None = None
@@ -77,7 +78,7 @@ class Broker:
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._stop = asyncio.Event()
-        self.report = make_report(self.condition, self.metrics_counters, lambda: self._parts)
+        self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
 
     # -- the operations of a broker -----------------------------------------------------------------------------------
 
@@ -89,6 +90,26 @@ class Broker:
         """Have `run` return; leaving the context then drains."""
         self._stop.set()
 
+    def reload(self) -> None:
+        """Read again what may change under a running broker: the TLS files of the listeners.
+
+        What cannot be used is logged, and the broker goes on with what it has. Connections that exist are left alone.
+        """
+        reloaded = 0
+        for listening in self.listening:
+            if listening.tls is None:
+                continue
+            try:
+                listening.tls.reload()
+            except ConfigInvalid as error:
+                log.error("not reloaded, the old files stay in use: %s", error, extra={"event": "broker.reload_failed"})
+                continue
+            reloaded += 1
+            log.info(
+                "%s reloaded for %s", listening.tls.certificate, listening.protocol, extra={"event": "tls.reloaded"}
+            )
+        log.info("reload: TLS files of %d listeners read again", reloaded, extra={"event": "broker.reloaded"})
+
     def list_queues(self) -> list[QueueInfo]:
         return self._running().engine.queue_infos()
 
@@ -97,11 +118,11 @@ class Broker:
 
     def metrics(self) -> dict[str, Any]:
         """As /metrics/ shows them."""
-        return self.report.json_metrics()
+        return self.report.json_metrics(self.report.snapshots.at_once())
 
     def health(self) -> dict[str, Any]:
         """As /health/ shows it."""
-        return self.report.health()
+        return self.report.health(self.report.snapshots.at_once())
 
     @property
     def port(self) -> int:
@@ -157,21 +178,19 @@ class Broker:
         entrances = [(listener, entrance_of(listener)) for listener in settings.listeners]
         if settings.http.enabled:
             self._web = WebServer(settings.http, self.report)
-            tasks.start_soon(self._web.run)
+            tasks.start_soon(self._serve_http, self._web)
         tasks.start_soon(self._guard)
         self._parts = await assemble(
             settings,
-            self.condition,
-            self.metrics_counters,
-            operator_reports(settings, self.report),
+            self.report,
             tasks,
             self._fatal,
             self._opened,
         )
         for listener, entrance in entrances:
             self.listening.append(await listen(listener, entrance, self._parts.shell))
-        tasks.start_soon(self._parts.keeper.run)
-        self.condition.started = True
+        tasks.start_soon(self._parts.housekeeping.run)
+        self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
 
     def _opened(self, store: Store) -> None:
@@ -181,7 +200,7 @@ class Broker:
     async def _finish(self) -> None:
         assert self._parts is not None
         try:
-            await drain(self._parts, self.condition, self.listening, self.settings.drain_timeout_ms)
+            await drain(self._parts, self.status, self.listening, self.settings.drain_timeout_ms)
             if self._store is not None and self._failure is None:
                 await self._store.close()
         except StorageFailed as error:
@@ -210,11 +229,18 @@ class Broker:
         if self._failure is not None:
             return
         self._failure = error
-        self.condition.failed = True
+        self.status.failed = True
         log.critical("storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"})
         if self._on_fatal is not None:
             self._on_fatal(error)
         self._failed.set()
+
+    async def _serve_http(self, web: WebServer) -> None:
+        try:
+            await web.run()
+        except Exception:
+            # Probes fail from now on, and say so to whoever watches; messages are served on.
+            log.exception("the HTTP server has failed")
 
     async def _guard(self) -> None:
         await self._failed.wait()
@@ -228,6 +254,21 @@ class Broker:
         failure = StorageFailed(f"storage failed in an unforeseen way: {error!r}")
         failure.__cause__ = error
         return failure
+
+    async def replace_users(self, auth: Auth) -> None:
+        """Other users, rules and token from now on. They count at once: a subscription whose right is gone ends with
+        NOT_AUTHORIZED, and the connections of a user who is gone are closed.
+
+        Whether the broker asks for credentials at all stays as it was at the start.
+
+        Raises:
+            ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
+        """
+        shell = self._running().shell
+        if not (auth.enabled and shell.accounts.enabled):
+            raise ConfigInvalid("authentication is switched on and off with a restart only; keep a user or a token")
+        accounts = await anyio.to_thread.run_sync(auth.accounts)
+        shell.replace_accounts(accounts, token=auth.shared_token)
 
     def _running(self) -> Assembly:
         if self._parts is None:

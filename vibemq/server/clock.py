@@ -1,7 +1,13 @@
 """Instants for the engine: wall-clock milliseconds that never go back and never jump.
 
-Deadlines outlive restarts, so instants are wall time. But a wall clock can be set: one step forward of a year would
-expire every message at once. So time flows at the pace of the monotonic clock and only drifts towards the wall.
+wall clock       deadlines outlive restarts, so instants are wall time, and a start begins with the wall clock
+monotonic clock  while the broker runs, time flows at its pace and only drifts towards the wall: one step of the wall
+                 clock by a year, forward or back, neither expires every message at once nor stops time. It is the one
+                 that goes on while the machine is suspended
+
+What storage remembers may be ahead of the wall clock: by moments because time never went back in the last run, which
+then goes on here, or by much because the clock was wrong in an earlier run. That run's time is not taken over: it
+would make deadlines pass early for as long as the clock had been ahead.
 """
 
 import time
@@ -9,26 +15,43 @@ from collections.abc import Callable
 
 DRIFT_MS_MAX = 50
 """Most milliseconds that one `follow_wall` moves us towards the wall clock."""
+AHEAD_MS_MAX = 5_000
+"""A store that is further ahead of the wall clock than this was written under another clock."""
+
+
+def running_s() -> float:
+    """Seconds since the machine was started, its suspensions included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Clock:
-    """Wall milliseconds, started no earlier than `not_before` (the last instant that storage knows)."""
+    """Wall milliseconds, started no earlier than `not_before` (the last instant that storage knows) if that is near."""
 
     def __init__(
         self,
         *,
         not_before: int = 0,
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = running_s,
     ) -> None:
         self._wall = wall
         self._monotonic = monotonic
-        self._base = max(int(wall() * 1000), not_before) - int(monotonic() * 1000)
+        start = int(wall() * 1000)
+        ahead = not_before - start
+        self.set_back_ms = ahead if ahead > AHEAD_MS_MAX else 0
+        """How far the store is ahead of the wall clock, when that is more than a restart explains."""
+        if 0 < ahead <= AHEAD_MS_MAX:
+            start = not_before
+        self._base = start - int(monotonic() * 1000)
         self._last = 0
 
     def now(self) -> int:
         self._last = max(self._last, self._base + int(self._monotonic() * 1000))
         return self._last
+
+    def ahead_ms(self) -> int:
+        """How far our time is ahead of the wall clock; negative when it is behind."""
+        return self.now() - int(self._wall() * 1000)
 
     def follow_wall(self) -> None:
         """Come at most DRIFT_MS_MAX closer to the wall clock; called about every second."""

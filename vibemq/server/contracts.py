@@ -1,10 +1,10 @@
 """What the shell asks of the engine; written down here so that tests may stand in for it."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from vibemq.engine.readers import Readers
+from vibemq.engine.range_views import Readers
+from vibemq.engine.views import Survey
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
 from vibemq.model.effects import Outcome, QueueInfo
@@ -31,10 +31,11 @@ class QueueEngine(Protocol):
 
     def queue_infos(self) -> list[QueueInfo]: ...
 
-    @property
-    def retired_counters(self) -> Counter[str]: ...
+    def survey(self) -> Survey: ...
 
     @property
     def readers(self) -> Readers: ...
+
+    def subscriptions(self, session: int) -> list[tuple[int, str]]: ...
 
     def waiting_runs(self, queue: str, limit: int) -> list[Run]: ...

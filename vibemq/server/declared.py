@@ -7,7 +7,7 @@ from typing import Any
 from vibemq.errors import ConfigInvalid, InvalidOptions, QueueExists, VibeMQError
 from vibemq.model.commands import Command, CreateQueue
 from vibemq.model.options import Durability, QueueOptions, options_from_dict
-from vibemq.server.inner import InnerSession
+from vibemq.server.net.local_session import InnerSession
 
 log = logging.getLogger("vibemq.declared")
 

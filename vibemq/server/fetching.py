@@ -9,11 +9,11 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import DeadLetter, Slice
 from vibemq.server.arguments import Arguments, flag, items, number, numbers, text_or_none
+from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.inner import InnerSession
 from vibemq.server.letters import replay
-from vibemq.server.reading import read_piece
-from vibemq.server.store import Store
+from vibemq.server.net.local_session import Asking
+from vibemq.server.net.row_reader import read_piece
 
 COLUMNS = frozenset({"sequence", "published_at", "message_id", "body", "priority", "headers"})
 FETCH_BYTES_MAX = 1 << 20
@@ -28,7 +28,7 @@ LETTERS_AT_ONCE = 500
 class Fetching:
     """One method for each verb, as in `Cursors`."""
 
-    def __init__(self, engine: QueueEngine, store: Store, inner: InnerSession) -> None:
+    def __init__(self, engine: QueueEngine, store: Store, inner: Asking) -> None:
         self._readers = engine.readers
         self._store = store
         self._inner = inner

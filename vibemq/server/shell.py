@@ -2,32 +2,33 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from anyio import CapacityLimiter, to_thread
 
+from vibemq.auth.matrix import ADMIN, SUBSCRIBE, permissions_of
+from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
-from vibemq.model.commands import CloseSession, Command
+from vibemq.model.commands import CloseSession, Command, EndConsumers
 from vibemq.model.effects import Reply
 from vibemq.protocols.session import Admin, Ask, Authenticate, Principal
-from vibemq.server.authority import Action, Authority
 from vibemq.server.clock import Clock
-from vibemq.server.committer import Committer
+from vibemq.server.commit.committer import Committer
+from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.errands import Errands
-from vibemq.server.lanes import Switchboard
-from vibemq.server.metrics import Metrics
-from vibemq.server.ratelimit import FailureBackoff
-from vibemq.server.roster import Roster
-from vibemq.server.store import Store
-from vibemq.server.ticker import Ticker
-from vibemq.server.turn import Turn
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.background_tasks import Errands
+from vibemq.server.net.connections import Roster
+from vibemq.server.net.limits import FailureBackoff
+from vibemq.server.net.timers import Ticker
 
 if TYPE_CHECKING:
-    from vibemq.server.connection import Connection
+    from vibemq.server.net.connection import Connection
 
 log = logging.getLogger("vibemq.shell")
 
@@ -43,6 +44,9 @@ class Desk(Protocol):
 
 
 class AdminDesk(Protocol):
+    @property
+    def verbs(self) -> Collection[str]: ...
+
     async def answer(self, verb: str, arguments: dict[str, object]) -> object: ...
 
 
@@ -57,7 +61,7 @@ class Shell:
     turn: Turn
     ticker: Ticker
     roster: Roster
-    authority: Authority
+    accounts: Accounts
     limits: Limits
     metrics: Metrics
     admin: AdminDesk
@@ -74,12 +78,13 @@ class Shell:
     def decide(self, commands: Sequence[Command]) -> None:
         """One engine step. Raises what the engine raises, which is a bug of ours."""
         outcome = self.engine.handle(commands, self.clock.now())
-        mixed = outcome.gated and outcome.effects
-        self.committer.submit(outcome, [getattr(command, "token", None) for command in commands] if mixed else ())
+        order = [getattr(command, "token", None) for command in commands] if outcome.mixed else ()
+        self.committer.submit(outcome, order)
 
-    def close_session(self, session: int, *, clean: bool) -> None:
+    def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None:
+        """`last`: commands that come before the end, in the same step: nothing is handed out in between."""
         if not self.committer.dead:
-            self.decide([CloseSession(session, clean)])
+            self.decide([*last, CloseSession(session, clean)])
 
     def mind_the_load(self) -> None:
         """Stop reading while too much waits for the disk; called once per loop turn."""
@@ -96,30 +101,63 @@ class Shell:
     # -- people -----------------------------------------------------------------------------------------------------
 
     def authenticate(self, connection: "Connection", request: Authenticate) -> None:
-        if not self.authority.enabled:
-            connection.session.authenticated(request.token, self.authority.authenticate(request))
+        if not self.accounts.enabled:
+            connection.session.authenticated(request.token, ANONYMOUS)
             return
         wait_s = self._backoff.wait_s(connection.host, self.loop.time())
         if wait_s > 0:
             self._refuse(connection, request, AuthFailed(f"too many failed attempts; try again in {wait_s:.0f} s"))
             return
         connection.pending += 1
-        self.errands.begin(self._authenticate, connection, request)
+        self.errands.begin(self._authenticate, connection, request, failed=connection.failed)
 
     async def _authenticate(self, connection: "Connection", request: Authenticate) -> None:
+        credentials = request.username, request.password, request.auth_token
         try:
-            principal = await to_thread.run_sync(self.authority.authenticate, request, limiter=self._hashing)
+            principal = await to_thread.run_sync(self.accounts.authenticate, *credentials, limiter=self._hashing)
         except AuthError as error:
             self._backoff.failed(connection.host, self.loop.time())
             self._refuse(connection, request, error)
+        except Exception:
+            fault = VibeMQError("the broker could not check the credentials; its log says why")
+            connection.session.refused(request.token, fault)
+            raise
         else:
             self._backoff.succeeded(connection.host)
+            connection.session.tick(self.clock.now())
             connection.session.authenticated(request.token, principal)
+            self.end_revoked(connection)
         finally:
             connection.pending -= 1
         if not connection.ending:
             connection.process()
         connection.wake()
+
+    def end_revoked(self, connection: "Connection") -> None:
+        """End the subscriptions that the connection's user, as the rules are now, may not have. A user who is gone is
+        told so and hung up on."""
+        principal, policy = connection.principal, self.accounts.policy
+        if principal is None or connection.ending:
+            return
+        if not policy.knows(principal):
+            connection.goodbye(f"user {principal.name!r} was removed")
+            return
+        ended: dict[int, VibeMQError] = {}
+        for consumer, queue in self.engine.subscriptions(connection.number):
+            if not policy.allows(principal, SUBSCRIBE, queue):
+                ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
+        if ended:
+            self.decide([EndConsumers(connection.number, ended)])
+
+    def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:
+        """Other users and rules, which count at once, also for what runs.
+
+        Raises:
+            ConfigInvalid: a password hash that cannot be checked; then nothing has changed.
+        """
+        self.accounts.replace(accounts, token=token)
+        for connection in list(self.roster):
+            self.end_revoked(connection)
 
     def _refuse(self, connection: "Connection", request: Authenticate, error: VibeMQError) -> None:
         self.metrics.auth_failures += 1
@@ -134,7 +172,7 @@ class Shell:
             self._turn_away(connection, request)
             return
         connection.pending += 1
-        self.errands.begin(self._ask, connection, request)
+        self.errands.begin(self._ask, connection, request, failed=connection.failed)
 
     async def _ask(self, connection: "Connection", request: Ask) -> None:
         await self._serve(connection, request, self.asks.answer(connection.principal, request), {})
@@ -171,16 +209,18 @@ class Shell:
     # -- operators --------------------------------------------------------------------------------------------------
 
     def administer(self, connection: "Connection", request: Admin) -> None:
-        principal = connection.principal
-        if not self.authority.allows(principal, Action.ADMIN, ""):
-            self.metrics.not_authorized += 1
-            connection.session.refused(request.token, self.authority.refusal(principal, Action.ADMIN, ""))
+        try:
+            row = permissions_of(request.verb) if request.verb in self.admin.verbs else (ADMIN,)
+            self.accounts.policy.admit(connection.principal, row, request.arguments.get)
+        except AuthError as refusal:
+            self.metrics.not_authorized += isinstance(refusal, NotAuthorized)
+            connection.session.refused(request.token, refusal)
             return
         if connection.pending >= PENDING_MAX:
             self._turn_away(connection, request)
             return
         connection.pending += 1
-        self.errands.begin(self._administer, connection, request)
+        self.errands.begin(self._administer, connection, request, failed=connection.failed)
 
     async def _administer(self, connection: "Connection", request: Admin) -> None:
         principal = connection.principal

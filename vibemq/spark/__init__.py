@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from vibemq.spark.listener import LagListener
-from vibemq.spark.reporting import Lag, lag
+from vibemq.spark.read.reporting import Lag, lag
 from vibemq.spark.source import DefaultSource
 
 __all__ = ["DefaultSource", "Lag", "LagListener", "lag", "register"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from vibemq.spark.reporting import Lag, lag
+from vibemq.spark.read.reporting import Lag, lag
 
 _METRICS = (
     ("vibemq_spark_lag_messages", "Messages that the query has not acknowledged.", "messages"),

@@ -5,13 +5,13 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from vibemq.spark.batch import BatchReader
 from vibemq.spark.collector import relieve
 from vibemq.spark.errors import OptionError
 from vibemq.spark.options import BATCH, STREAM, WRITE, check_names, parse
+from vibemq.spark.read.batch import BatchReader
+from vibemq.spark.read.stream import StreamReader
 from vibemq.spark.schema import check_read, check_write, read_schema
-from vibemq.spark.sink import BatchWriter, StreamWriter
-from vibemq.spark.stream import StreamReader
+from vibemq.spark.write.sink import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):

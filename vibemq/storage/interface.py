@@ -1,7 +1,7 @@
 """The contract of every storage provider, and what a provider folder exports.
 
-storage/state.py       `apply(state, record)`: the pure reducer; every provider and the checkpointer use it
-storage/encoding.py    records, state values and blocks as bytes, each with its CRC32C
+storage/state/reducer.py       `apply(state, record)`: the pure reducer; every provider and the checkpointer use it
+storage/kvstore/encoding.py    records, state values and blocks as bytes, each with its CRC32C
 storage/<provider>/    PLUGIN = Plugin(...)
 """
 
@@ -48,6 +48,12 @@ class StorageStats:
     """Cut off at the last start."""
     full: bool = False
     """The disk was found full; new messages are refused, so that what room is left serves the drain."""
+    unapplied_bytes: int = 0
+    """Of the journal, what no checkpoint has moved into the store yet."""
+    checkpoint_interval_s: float = 0.0
+    """How long a change waits for its checkpoint at most when all is well; 0 = no change waits."""
+    journal_bytes_max: int = 0
+    """More than this is never left unapplied: publishes are refused before; 0 = no bound."""
     reusable_bytes: int = 0
     """Room in the store's own files: unused pages, journal that nothing needs any more, and the ballast."""
     details: dict[str, Any] = field(default_factory=dict)

@@ -24,12 +24,12 @@ from typing import Any, Protocol
 
 import vibemq
 from vibemq.errors import StoreVersionError
-from vibemq.storage import keys
-from vibemq.storage.encoding import seal, unseal
 from vibemq.storage.interface import Progress
-from vibemq.storage.kv import KV
-from vibemq.storage.lock import DirectoryLock
-from vibemq.storage.store_file import StoreInfo, newer_store, read_store_info, write_store_info
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.encoding import seal, unseal
+from vibemq.storage.kvstore.store import KV
+from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.store_file import StoreInfo, newer_store, read_store_info, write_store_info
 
 VERSION_KEY = keys.VERSION
 _VERSION = struct.Struct("!I")

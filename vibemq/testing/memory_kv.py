@@ -1,10 +1,10 @@
-"""`storage.kv.KV` over a sorted list: what the tests compare real stores with."""
+"""`storage.kvstore.store.KV` over a sorted list: what the tests compare real stores with."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 
 from vibemq.model.stored import StoredState
-from vibemq.storage.kv import write_state
+from vibemq.storage.kvstore.store import write_state
 
 
 class MemoryKV:

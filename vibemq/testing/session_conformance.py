@@ -6,16 +6,18 @@ protocol's own bytes. Call `check_session(dialect)`; it raises AssertionError wi
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from vibemq.errors import AuthFailed, QueueFull, RemoteProtocolError
-from vibemq.model.commands import CloseSession, Command, Publish, Subscribe
+from vibemq.errors import AuthFailed, QueueFull, RemoteProtocolError, VibeMQError
+from vibemq.model.commands import CloseSession, Command, Publish, Stage, Subscribe
 from vibemq.model.effects import Deliver, Published, Reply, Subscribed
 from vibemq.model.options import QueueOptions
+from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.staged_batch import unpack_bundle
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import (
     Admin,
@@ -69,6 +71,12 @@ class Dialect:
     """Whether the protocol can tell its peer that the broker stops."""
     publishes_alone: bool = False
     """Whether each message is a command of its own."""
+    timed: Mapping[str, Callable[[str, int, int], bytes]] = field(default_factory=dict)
+    """Every way to publish with times relative to now: (message id, delay in ms, ttl in ms) -> bytes, one message."""
+    keep_alive: Callable[[int], bytes] | None = None
+    """(instant) -> what a peer says that has nothing to say; None: any publish will do."""
+    silence_ms: int = 120_000
+    """How long a peer may be silent."""
 
 
 @dataclass
@@ -77,12 +85,13 @@ class Talk:
 
     session: Session
     asked: list[Request] = field(default_factory=list)
+    now: int = NOW
     sent: bytearray = field(default_factory=bytearray)
 
     def hear(self, data: bytes) -> list[Request]:
         """Give the session bytes; return the engine commands and admin requests that came of them."""
-        self.session.tick(NOW)
         self.session.receive_data(data)
+        self.session.tick(self.now)
         heard: list[Request] = []
         while requests := self.session.commands():
             for request in requests:
@@ -123,7 +132,10 @@ def check_session(dialect: Dialect) -> None:
         check_garbage,
         check_end_of_stream,
         check_handshake_deadline,
+        check_relative_times_on_a_busy_connection,
+        check_silence_counts_from_the_last_word,
         check_shutdown,
+        check_fail,
     ):
         check(dialect)
 
@@ -300,6 +312,78 @@ def check_handshake_deadline(dialect: Dialect) -> None:
     session.tick(NOW + limits.handshake_timeout_ms)
     assert session.closing, "a silent stranger is sent away"
     assert session.next_deadline() is None, "a closing session asks for no more ticks"
+
+
+BUSY_MS = 150_000
+
+
+def check_relative_times_on_a_busy_connection(dialect: Dialect) -> None:
+    """A connection without a pause lives between two deadlines; its clock goes on all the same."""
+    talking = talk(dialect)
+    for step in range(0, BUSY_MS, 1_000):
+        talking.now = NOW + step
+        for way, publish in dialect.timed.items():
+            extras = [
+                extra for request in talking.hear(publish(f"m{step}", 5_000, 9_000)) for extra in _extras(request)
+            ]
+            wanted = [(talking.now + 5_000, talking.now + 9_000)]
+            found = [(extra.deliver_at, extra.expires_at) for extra in extras]
+            assert found == wanted, f"{way}: delay and ttl count from the read, {step} ms after the first"
+        if not dialect.timed:
+            talking.hear(_word(dialect, talking.now))
+        assert not talking.session.closing, f"a busy connection is no silent one, after {step} ms"
+
+
+def _extras(request: Request) -> list[MessageExtra]:
+    if isinstance(request, Publish):
+        return list((request.extras or {}).values())
+    assert isinstance(request, Stage), f"a publish becomes {request}"
+    return [extra for row in request.rows for extra in (unpack_bundle(row)[2] or {}).values()]
+
+
+def _word(dialect: Dialect, now: int) -> bytes:
+    if dialect.keep_alive is not None:
+        return dialect.keep_alive(now)
+    assert dialect.publish is not None
+    return dialect.publish(f"word-{now}", b"1")
+
+
+def check_silence_counts_from_the_last_word(dialect: Dialect) -> None:
+    """Neither earlier nor later, wherever the deadlines before it were; a late read is not the peer's silence."""
+    for last in (0, 1, 59_000, dialect.silence_ms - 1, dialect.silence_ms + 30_000):
+        talking = talk(dialect)
+        talking.now += last
+        talking.hear(_word(dialect, talking.now))
+        assert not talking.session.closing, "what has arrived was said in time, however late it is read"
+        closed = _silent_until_closed(talking.session, talking.now)
+        assert closed - talking.now == dialect.silence_ms, (
+            f"a word after {last} ms, closed {closed - talking.now} later"
+        )
+
+
+def _silent_until_closed(session: Session, now: int) -> int:
+    for _ in range(10_000):
+        deadline = session.next_deadline()
+        assert deadline is not None, "a silent peer is waited for without end"
+        now = max(now, deadline)
+        session.tick(now)
+        list(session.commands())
+        if session.closing:
+            return now
+    raise AssertionError("a silent peer is never sent away")
+
+
+def check_fail(dialect: Dialect) -> None:
+    """A fault of the broker ends this one connection, and its peer is told."""
+    talking = talk(dialect)
+    talking.session.fail(VibeMQError("the broker's log says why"))
+    assert talking.session.data_to_send(), "the peer is told"
+    assert talking.session.closing
+    talking.session.fail(VibeMQError("again"))
+    assert talking.session.data_to_send() == b"", "once"
+    fresh = dialect.create(context())
+    fresh.fail(VibeMQError("before the first byte"))
+    assert fresh.closing
 
 
 def check_shutdown(dialect: Dialect) -> None:

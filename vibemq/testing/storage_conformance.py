@@ -47,7 +47,7 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.interface import IStorageProvider, Problem
-from vibemq.storage.store_file import StoreInfo, read_store_info, write_store_info
+from vibemq.storage.local.store_file import StoreInfo, read_store_info, write_store_info
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, DurableModel, rows
 
 ALL = 2**63 - 1

@@ -33,7 +33,7 @@ from vibemq.model.records import (
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import runs_of
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
-from vibemq.storage.state import DeadTable, alive_runs, apply, persistent, restart_transient
+from vibemq.storage.state.reducer import DeadTable, alive_runs, apply, persistent, restart_transient
 
 STRONG = QueueOptions(dedup_window_ms=60_000)
 TRANSIENT = QueueOptions(durability=Durability.TRANSIENT)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vibemq.cli.admin.filters import filters_of
+from vibemq.cli.admin.dlq.filters import filters_of
 from vibemq.cli.admin.queue_flags import chosen, described
 from vibemq.errors import ConfigInvalid, InvalidOptions
 from vibemq.model.options import Durability, Overflow, QueueOptions, options_to_dict

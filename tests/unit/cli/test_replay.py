@@ -6,9 +6,9 @@ from typing import Any
 import anyio
 import pytest
 
-from vibemq.cli.admin import dead_letters
-from vibemq.cli.admin.dead_letters import Replay
-from vibemq.cli.admin.replay_plan import PlanFile, ReplayPlan
+from vibemq.cli.admin.dlq import pages
+from vibemq.cli.admin.dlq.pages import Replay
+from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
 from vibemq.errors import MessageNotFound, NotConnected, UnknownCommand
 
 pytestmark = pytest.mark.anyio
@@ -64,37 +64,37 @@ def quiet(done: int, total: int) -> None:
 
 async def test_a_plan_names_the_oldest_letters_that_fit() -> None:
     dlq = FakeDlq(10)
-    plan = await dead_letters.chosen(dlq, {"queue": "q"}, 3)
+    plan = await pages.chosen(dlq, {"queue": "q"}, 3)
     assert plan.ids() == [1, 3, 5]
     assert plan.newest_dead_at == 1_005
 
 
 async def test_a_plan_without_a_limit_reads_every_page() -> None:
     dlq = FakeDlq(25, page_max=7)
-    assert (await dead_letters.chosen(dlq, {}, None)).runs == [(1, 25)]
+    assert (await pages.chosen(dlq, {}, None)).runs == [(1, 25)]
 
 
 async def test_a_plan_of_nothing() -> None:
-    assert (await dead_letters.chosen(FakeDlq(0), {}, 50)).count == 0
+    assert (await pages.chosen(FakeDlq(0), {}, 50)).count == 0
 
 
 async def test_all_of_a_plan_is_replayed_in_few_batches() -> None:
     dlq = FakeDlq(2_500)
-    plan = await dead_letters.chosen(dlq, {}, None)
+    plan = await pages.chosen(dlq, {}, None)
     assert await Replay(dlq, plan).run(quiet) == 2_500
     assert [len(batch) for batch in dlq.batches] == [1000, 1000, 500]
 
 
 async def test_a_broker_that_does_less_than_asked_is_asked_again() -> None:
     dlq = FakeDlq(100, page_max=7)
-    plan = await dead_letters.chosen(dlq, {}, None)
+    plan = await pages.chosen(dlq, {}, None)
     assert await Replay(dlq, plan).run(quiet) == 100
     assert dlq.replayed == list(range(1, 101))
 
 
 async def test_letters_that_died_after_the_plan_was_made_stay() -> None:
     dlq = FakeDlq(10)
-    plan = await dead_letters.chosen(dlq, {}, None)
+    plan = await pages.chosen(dlq, {}, None)
     dlq.letters[11] = {"dead_id": 11, "dead_at": 5_000, "queue": "q"}
     await Replay(dlq, plan).run(quiet)
     assert list(dlq.letters) == [11]
@@ -102,7 +102,7 @@ async def test_letters_that_died_after_the_plan_was_made_stay() -> None:
 
 async def test_letters_that_others_took_are_skipped() -> None:
     dlq = FakeDlq(10)
-    plan = await dead_letters.chosen(dlq, {}, None)
+    plan = await pages.chosen(dlq, {}, None)
     del dlq.letters[3], dlq.letters[10]
     assert await Replay(dlq, plan).run(quiet) == 8
 
@@ -116,7 +116,7 @@ async def test_a_rate_means_small_batches_and_waiting() -> None:
         now += seconds
 
     dlq = FakeDlq(100)
-    plan = await dead_letters.chosen(dlq, {}, 50)
+    plan = await pages.chosen(dlq, {}, 50)
     await Replay(dlq, plan, rate=100, sleep=sleep, clock=lambda: now).run(quiet)
     assert [len(batch) for batch in dlq.batches] == [25, 25]
     assert waits == [0.25]
@@ -138,7 +138,7 @@ async def test_a_slow_rate_is_one_at_a_time() -> None:
 async def test_an_interrupted_limit_goes_on_with_what_is_left(tmp_path: Path) -> None:
     dlq = FakeDlq(200)
     file = PlanFile.of("localhost:2925", {"limit": 50}, tmp_path)
-    plan = await dead_letters.chosen(dlq, {}, 50)
+    plan = await pages.chosen(dlq, {}, 50)
     file.save(plan)
     dlq.fail_after = 25
     job = Replay(dlq, plan, rate=100, sleep=anyio.sleep, clock=lambda: 1e9)
@@ -149,7 +149,7 @@ async def test_an_interrupted_limit_goes_on_with_what_is_left(tmp_path: Path) ->
     dlq.fail_after = None
     unfinished = file.load()
     assert unfinished == plan
-    left = await dead_letters.still_there(dlq, unfinished)
+    left = await pages.still_there(dlq, unfinished)
     assert left.ids() == list(range(26, 51))
     await Replay(dlq, left).run(quiet)
     assert dlq.replayed == list(range(1, 51))
@@ -157,13 +157,13 @@ async def test_an_interrupted_limit_goes_on_with_what_is_left(tmp_path: Path) ->
 
 async def test_a_plan_for_a_store_that_is_gone_has_nothing_left() -> None:
     plan = ReplayPlan([(1, 10)], newest_dead_at=500)
-    assert (await dead_letters.still_there(FakeDlq(10), plan)).count == 0
+    assert (await pages.still_there(FakeDlq(10), plan)).count == 0
 
 
 async def test_purging_a_plan() -> None:
     dlq = FakeDlq(1_500, page_max=400)
-    plan = await dead_letters.chosen(dlq, {"queue": "q"}, None)
-    assert await dead_letters.purge(dlq, plan, quiet) == 750
+    plan = await pages.chosen(dlq, {"queue": "q"}, None)
+    assert await pages.purge(dlq, plan, quiet) == 750
     assert all(letter["queue"] == "r" for letter in dlq.letters.values())
 
 
@@ -171,7 +171,7 @@ async def test_letters_are_made_whole_in_order_and_without_those_that_left() -> 
     dlq = FakeDlq(100)
     page = list(dlq.letters.values())
     del dlq.letters[50]
-    whole = await dead_letters.with_payloads(dlq, page)
+    whole = await pages.with_payloads(dlq, page)
     assert [letter["dead_id"] for letter in whole] == [n for n in range(1, 101) if n != 50]
     assert all(letter["payload"] == "x" for letter in whole)
 

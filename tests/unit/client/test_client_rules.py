@@ -20,8 +20,8 @@ from vibemq.errors import (
     VibeMQError,
 )
 from vibemq.model.options import DeliveryMode, LostConnection, Overflow, QueueOptions, Retention
-from vibemq.protocols.native.frames import FrameReader
-from vibemq.protocols.native.wire import CommandType, Message, decode_body
+from vibemq.protocols.native.codec.frames import FrameReader
+from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body
 
 LOCAL_ONLY = {"STORAGE_LOCKED", "STORE_VERSION", "UNREACHABLE", "SERVER_ERROR"}
 """Codes that no broker that is running sends, and the one for everything else."""

@@ -11,7 +11,7 @@ from vibemq.client.link import Link
 from vibemq.client.message import Message, MessageBatch
 from vibemq.client.subscription import SubscribeOptions, Subscription
 from vibemq.model.rows import Rows, pack_row
-from vibemq.protocols.native.extensions import DeliverMany
+from vibemq.protocols.native.codec.extensions import DeliverMany
 
 pytestmark = pytest.mark.anyio
 COUNT = 40

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.engine_driver import Driver
-from vibemq.engine import cursors
+from vibemq.engine.handlers import cursors
 from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, OffsetGone, WrongIncarnation
 from vibemq.model.commands import (
     CommitCursor,
@@ -24,7 +24,7 @@ from vibemq.model.effects import CursorInfo, Rejected
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import CursorChanged, Settled
 from vibemq.model.runs import Run
-from vibemq.storage.liveness import is_alive
+from vibemq.storage.state.liveness import is_alive
 
 
 @pytest.fixture

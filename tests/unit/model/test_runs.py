@@ -1,15 +1,26 @@
 """RunSet against a plain set."""
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vibemq.model import runs as module
 from vibemq.model.runs import RunSet, run_count, runs_of
 
 small = st.integers(0, 60)
 run = st.tuples(small, st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@pytest.fixture(params=["in one list", "in parts"], autouse=True, scope="module")
+def kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test is run with sets in parts of up to four runs as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "in parts":
+            patch.setattr(module, "RUNS_TOGETHER_MAX", 4)
+        yield
 
 
 def members(runs: list[tuple[int, int]]) -> set[int]:
@@ -29,6 +40,13 @@ def test_adding_and_removing_behave_like_a_set(steps: list[tuple[str, tuple[int,
             plain -= members([(first, last)])
         assert set(runs) == plain
         assert len(runs) == len(plain)
+        assert runs.run_count == len(runs_of(plain))
+        assert runs == RunSet(runs_of(plain))
+        for window in ((first, last), (first - 2, last + 20)):
+            assert members(runs.overlap(*window)) == plain & members([window])
+            assert runs.covers(*window) == (members([window]) <= plain)
+            grown = members([(window[0] - 1, window[1] + 1)])
+            assert runs.touching(*window) == [r for r in runs_of(plain) if members([r]) & grown]
 
 
 @given(st.sets(small))
@@ -46,6 +64,8 @@ def test_pop_front_takes_the_smallest(plain: set[int], count: int) -> None:
     assert set(runs) == plain - members(taken)
     assert run_count(taken) == min(count, len(plain))
     assert len(runs) == len(plain) - run_count(taken)
+    rest = runs_of(plain - members(taken))
+    assert (runs.runs(), runs.run_count) == (rest, len(rest))
 
 
 @given(st.sets(small), run)
@@ -71,3 +91,22 @@ def test_a_million_in_order_is_one_run() -> None:
     for first in range(1, 1_000_001, 1000):
         runs.add(first, first + 999)
     assert runs.runs() == [(1, 1_000_000)]
+
+
+def test_no_list_of_a_scattered_set_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of a long list moves all that stands behind its place."""
+    monkeypatch.setattr(module, "RUNS_TOGETHER_MAX", 1_000)
+    runs = RunSet((s, s) for s in range(0, 80_000, 2))
+    assert runs.run_count == 40_000
+    for sequence in range(0, 80_000, 6):
+        runs.remove(sequence, sequence)
+    assert _longest(runs) <= module.RUNS_TOGETHER_MAX
+    assert runs.count == runs.run_count == 26_666
+    runs.remove(10, 79_900)
+    assert _longest(runs) <= module.RUNS_TOGETHER_MAX
+    assert runs.runs()[:3] == [(2, 2), (4, 4), (8, 8)]
+
+
+def _longest(runs: RunSet) -> int:
+    parts = runs._parts or []
+    return max([len(runs._firsts), *(_longest(part) for part in parts)])

@@ -4,7 +4,7 @@ import pytest
 
 from tests.proof.engine_lives import YEAR_MS, CleanLife, HardLife, JumpingClock
 from tests.proof.engine_sim import KINDS
-from vibemq.engine.held import Held
+from vibemq.engine.queue.unacked import Held
 from vibemq.model.options import DeliveryMode
 
 

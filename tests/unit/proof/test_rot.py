@@ -16,11 +16,11 @@ from tests.proof.rot_files import FileCounts, RottenFiles
 from tests.proof.rot_journal import Counts, Rot, RottenJournal, cuts, damaged, flips, zeroes
 from tests.proof.rot_store import Sown, sow
 from tests.proof.rot_values import RottenValues, ValueRot, value_flips
-from vibemq.storage import keys
-from vibemq.storage.kv import load_state
-from vibemq.storage.lmdb import check, opening
-from vibemq.storage.lmdb.recovery import Chain
-from vibemq.storage.tally import CountedKV, TalliedKV, Tally, write_tally
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.integrity import CountedKV, TalliedKV, Tally, write_tally
+from vibemq.storage.kvstore.store import load_state
+from vibemq.storage.lmdb import check, prepare
+from vibemq.storage.lmdb.journal.recovery import Chain
 from vibemq.testing.memory_kv import MemoryKV
 
 pytestmark = pytest.mark.slow
@@ -116,7 +116,7 @@ def test_flips_of_structure_that_nobody_looks_for_are_findings(
     sown: Sown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rot_child, "ALARM_S", 2)
-    monkeypatch.setattr(opening, "check_pages", lambda path: True)
+    monkeypatch.setattr(prepare, "check_pages", lambda path: True)
     monkeypatch.setattr(check, "check_pages", lambda path, transaction: True)
     monkeypatch.setattr(CountedKV, "differences", lambda counted, tables: [])
     assert structure_flips(sown, tmp_path).findings

@@ -26,10 +26,10 @@ from vibemq.model.records import (
     Record,
     Settled,
 )
-from vibemq.storage.lmdb import recovery
-from vibemq.storage.lmdb.journal import Journal
-from vibemq.storage.lmdb.segment import SegmentReader
-from vibemq.storage.lmdb.tables import LmdbKV
+from vibemq.storage.lmdb.environment.tables import LmdbKV
+from vibemq.storage.lmdb.journal import recovery
+from vibemq.storage.lmdb.journal.journal import Journal
+from vibemq.storage.lmdb.journal.segment import SegmentReader
 from vibemq.testing.memory_kv import MemoryKV
 from vibemq.testing.sim_disk import PowerCut, SimDisk
 from vibemq.testing.storage_workload import rows

@@ -6,7 +6,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from tests.crash.ledger import BrokerProcess
-from vibemq.spark.client import Client
+from vibemq.spark.connection.client import Client
 from vibemq.spark.options import parse
 from vibemq.spark.source import DefaultSource
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, options_of
-from vibemq.spark.client import Client
+from vibemq.spark.connection.client import Client
 from vibemq.spark.errors import DataLoss, Refused
 from vibemq.spark.options import parse
 

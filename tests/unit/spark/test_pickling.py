@@ -13,8 +13,8 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from vibemq.spark.sink import Transaction, Written
 from vibemq.spark.source import DefaultSource
+from vibemq.spark.write.sink import Transaction, Written
 
 OPTIONS = {"endpoint": "localhost", "queue": "orders"}
 BODY = StructType([StructField("body", BinaryType())])

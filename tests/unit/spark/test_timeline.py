@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, options_of
-from vibemq.spark.client import Client
+from vibemq.spark.connection.client import Client
 from vibemq.spark.errors import OptionError, Refused, Unreachable
 from vibemq.spark.options import parse
 
@@ -181,7 +181,7 @@ def test_several_queues_share_the_limits(broker: BrokerProcess, mq: Any, queue: 
 def test_a_pattern_takes_in_new_queues(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vibemq.spark.stream.DISCOVERY_S", 0.0)
+    monkeypatch.setattr("vibemq.spark.read.stream.DISCOVERY_S", 0.0)
     query = Query(broker, queuePattern=f"{queue}*")
     publish(queue, 0, 2)
     offset, numbers = query.batch(query.live.initialOffset())

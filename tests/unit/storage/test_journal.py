@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
-from vibemq.storage.lmdb.journal import FREE_SEGMENTS_MAX, Journal, Position
-from vibemq.storage.lmdb.recovery import RecoveryReport
-from vibemq.storage.lmdb.segment import HEADER, pack_header, read_segment, segment_name, serial_of
+from vibemq.storage.lmdb.journal.journal import FREE_SEGMENTS_MAX, Journal, Position
+from vibemq.storage.lmdb.journal.recovery import RecoveryReport
+from vibemq.storage.lmdb.journal.segment import HEADER, pack_header, read_segment, segment_name, serial_of
 from vibemq.testing.sim_disk import SimDisk
 
 SEGMENT = 1024

@@ -12,9 +12,9 @@ from tests.unit.storage.test_lmdb_provider import SMALL, a_queue, dead, messages
 from tests.unit.storage.test_lmdb_rot import checkpointed
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import HandedOut, Settled
-from vibemq.storage import keys
 from vibemq.storage.interface import Problem
-from vibemq.storage.lmdb.pages import check_pages
+from vibemq.storage.kvstore import keys
+from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 

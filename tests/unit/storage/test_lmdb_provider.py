@@ -21,11 +21,11 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.rows import Rows, pack_row
-from vibemq.storage.blocks import BLOCK_BYTES
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES
 from vibemq.storage.lmdb.backup import restore
-from vibemq.storage.lmdb.driver import portion
-from vibemq.storage.lmdb.journal import SealedSegment
-from vibemq.storage.lmdb.link import THRIFTY
+from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
+from vibemq.storage.lmdb.checkpoint.schedule import portion
+from vibemq.storage.lmdb.journal.journal import SealedSegment
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.lmdb.settings import LmdbSettings

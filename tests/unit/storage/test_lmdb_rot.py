@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.storage.test_lmdb_provider import SMALL, a_queue, dead, messages, sequences
 from vibemq.errors import StorageDamaged
-from vibemq.storage.lmdb.env import open_writer, remove_unborn
-from vibemq.storage.lmdb.pairs import read_pairs
+from vibemq.storage.lmdb.environment.env import open_writer, remove_unborn
+from vibemq.storage.lmdb.environment.pairs import read_pairs
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 

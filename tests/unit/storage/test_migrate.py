@@ -10,9 +10,9 @@ import pytest
 from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
 from vibemq.model.rows import RowView
 from vibemq.plugins import find
-from vibemq.storage.lock import DirectoryLock
+from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
 from vibemq.storage.migrate import find_steps, migrate, migrations_folder, status
-from vibemq.storage.store_file import StoreInfo, check_store, read_store_info, write_store_info
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PROVIDERS = [name for name in ("sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.migration")]

@@ -23,8 +23,8 @@ from vibemq.model.records import (
     QueueCreated,
     Settled,
 )
-from vibemq.storage import keys
-from vibemq.storage.blocks import block_infos
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.blocks import block_infos
 from vibemq.storage.sqlite import PLUGIN
 from vibemq.storage.sqlite.connection import SqliteKV
 from vibemq.storage.sqlite.provider import SqliteStorage
@@ -151,15 +151,15 @@ def test_a_limit_of_file_size_is_a_full_disk_and_no_broken_one(data_dir: Path) -
 def test_a_full_disk_refuses_the_batch_and_changes_nothing(storage: SqliteStorage, data_dir: Path) -> None:
     storage.append([*queue(), *queue(2, TRANSIENT), added(1, 10)])
     storage.append([added(1, 3, queue_id=2), DeadLettered(2, 0, [letter(1, 1)])])
-    before, lsn = comparable(storage._state), storage._state.lsn
+    before, lsn = comparable(storage._store.state), storage._store.state.lsn
     limit_pages(storage, 4)
     changed = TRANSIENT.with_changes(max_attempts=7)
     with pytest.raises(StorageFull, match="nothing was written"):
         storage.append(
             [QueueChanged(2, changed), DeadRemoved([1]), HandedOut(1, 0, [(1, 5)]), added(11, 100, size=1_000)]
         )
-    assert comparable(storage._state) == before
-    assert storage._state.lsn == lsn
+    assert comparable(storage._store.state) == before
+    assert storage._store.state.lsn == lsn
     assert_rows(storage.read(1, 1, ALL, NO_LIMIT), range(1, 11))
     assert_rows(storage.read(2, 1, ALL, NO_LIMIT), [1, 2, 3])
     assert [dead.facts.dead_id for dead in storage.dead_letters()] == [1]
@@ -242,7 +242,7 @@ def test_a_block_with_little_left_is_rewritten(storage: SqliteStorage) -> None:
 def test_a_transient_only_batch_writes_nothing(storage: SqliteStorage) -> None:
     storage.append([*queue(1, TRANSIENT)])
     changes = storage._open_connection().total_changes
-    first = storage._state.queues[1].next_sequence
+    first = storage._store.state.queues[1].next_sequence
     storage.append([added(first, 50), HandedOut(1, 0, [(first, first + 49)]), Settled(1, 0, [(first, first + 49)])])
     assert storage._open_connection().total_changes == changes
     assert storage.stats().buffered_bytes == 0, "settled rows are let go"
@@ -307,7 +307,7 @@ def test_broken_pages_are_survived_by_repair(data_dir: Path, storage: SqliteStor
 
 
 def test_a_remote_directory_is_refused(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vibemq.storage.lock.REMOTE_TYPES", frozenset({_kind_of_here(data_dir)}))
+    monkeypatch.setattr("vibemq.storage.local.lock.REMOTE_TYPES", frozenset({_kind_of_here(data_dir)}))
     with pytest.raises(ConfigInvalid, match="allow_remote"):
         SqliteStorage(data_dir, SqliteSettings()).open()
     store = SqliteStorage(data_dir, SqliteSettings(allow_remote=True))
@@ -316,7 +316,7 @@ def test_a_remote_directory_is_refused(data_dir: Path, monkeypatch: pytest.Monke
 
 
 def _kind_of_here(path: Path) -> str:
-    from vibemq.storage.lock import file_system_of
+    from vibemq.storage.local.lock import file_system_of
 
     return file_system_of(path).type
 

@@ -14,8 +14,8 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ti
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
+from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.replace import begin_copy, discard_copy, replace
-from vibemq.storage.lock import DirectoryLock
 
 BACKUP_TIMEOUT = 3600.0
 

@@ -14,8 +14,8 @@ from vibemq.cli.flags import DataDir, DryRun, Json, Storage
 from vibemq.cli.output import Output
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.model.stored import StoredState
-from vibemq.storage.dotnet_import import ImportReport, import_dotnet
-from vibemq.storage.store_file import read_store_info
+from vibemq.storage.importers.dotnet import ImportReport, import_dotnet
+from vibemq.storage.local.store_file import read_store_info
 
 BAD_ROWS_SHOWN = 20
 

@@ -4,10 +4,11 @@ import sys
 
 import typer
 
-from vibemq.cli.admin import dlq, group, queue
+from vibemq.cli.admin import group, queue
 from vibemq.cli.admin.backup import backup, restore
 from vibemq.cli.admin.check import check, repair
 from vibemq.cli.admin.compact import compact
+from vibemq.cli.admin.dlq import commands
 from vibemq.cli.admin.doctor.command import doctor
 from vibemq.cli.admin.importer import import_file
 from vibemq.cli.admin.migrate import migrate
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(queue.app, name="queue")
-app.add_typer(dlq.app, name="dlq")
+app.add_typer(commands.app, name="dlq")
 app.add_typer(group.app, name="group")
 for verb in (check, repair, backup, restore, compact, migrate, doctor, top):
     app.command()(verb)

@@ -8,7 +8,7 @@ from typing import Any
 from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, Usage
 from vibemq.plugins import find
 from vibemq.storage.interface import IStorageProvider, Plugin
-from vibemq.storage.store_file import read_store_info
+from vibemq.storage.local.store_file import read_store_info
 
 
 def provider_name(data_dir: Path, wanted: str | None) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from vibemq.cli.admin import dead_letters
+from vibemq.cli.admin.dlq import pages
 
 
 def left_in(info: dict[str, Any]) -> int:
@@ -11,8 +11,8 @@ def left_in(info: dict[str, Any]) -> int:
     return int(info["ready"] + info["in_flight"] + info["delayed"])
 
 
-async def dead_by_reason(mq: dead_letters.Admin, queue: str) -> dict[str, int]:
+async def dead_by_reason(mq: pages.Admin, queue: str) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    async for page in dead_letters.letters(mq, {"queue": queue}):
+    async for page in pages.letters(mq, {"queue": queue}):
         counts.update(f"{letter['reason']}: {letter['error']}".lower() for letter in page)
     return dict(counts)

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from vibemq.cli.admin import dead_letters
+from vibemq.cli.admin.dlq import pages
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.demo import audit, flights
 from vibemq.cli.demo.ledger import Ledger
@@ -104,8 +104,8 @@ class Job:
         """The dead ones go into a queue of their own."""
         async with self.broker.client("demo-replayer") as mq:
             await mq.create_queue(CANCELLED_QUEUE, durability="strong")
-            plan = await dead_letters.chosen(mq, {"queue": QUEUE}, None)
-            self.result.replayed = await dead_letters.Replay(mq, plan, to=CANCELLED_QUEUE).run(progress)
+            plan = await pages.chosen(mq, {"queue": QUEUE}, None)
+            self.result.replayed = await pages.Replay(mq, plan, to=CANCELLED_QUEUE).run(progress)
             self.result.cancelled_ready = (await _info(mq, CANCELLED_QUEUE))["ready"]
             self.result.dead_after_replay = (await _info(mq, QUEUE))["dead"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from vibemq.cli.admin import dead_letters
+from vibemq.cli.admin.dlq import pages
 from vibemq.cli.demo import audit, flights
 from vibemq.cli.demo_spark import hours
 from vibemq.cli.demo_spark.flow import Result
@@ -38,8 +38,8 @@ async def close(mq: Client, result: Result, progress: Tracker) -> Books:
     books.results_written = written["next_sequence"] - 1
     books.dead_by_reason = await audit.dead_by_reason(mq, FLIGHTS)
     await mq.create_queue(CANCELLED_QUEUE, durability="strong")
-    plan = await dead_letters.chosen(mq, {"queue": FLIGHTS}, None)
-    await dead_letters.Replay(mq, plan, to=CANCELLED_QUEUE).run(_silent)
+    plan = await pages.chosen(mq, {"queue": FLIGHTS}, None)
+    await pages.Replay(mq, plan, to=CANCELLED_QUEUE).run(_silent)
     while bodies := await _fetch(mq, CANCELLED_QUEUE):
         books.rejected_rows += [orjson.loads(body)[flights.ROW] for body in bodies]
     while books.results.messages < books.results_written and (bodies := await _fetch(mq, DELAYS)):

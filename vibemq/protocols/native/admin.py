@@ -17,9 +17,9 @@ from vibemq.model.commands import (
 )
 from vibemq.model.options import check_queue_name, options_from_dict
 from vibemq.model.runs import Run, RunSet
+from vibemq.protocols.native.codec.wire import CommandType, Message
 from vibemq.protocols.native.replies import AdminDescribed, Administered
 from vibemq.protocols.native.state import State
-from vibemq.protocols.native.wire import CommandType, Message
 from vibemq.protocols.session import Admin, Ask, Request
 
 Arguments = dict[str, Any]

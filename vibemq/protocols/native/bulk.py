@@ -5,16 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError, VibeMQError
-from vibemq.model.bundle import pack_bundle
 from vibemq.model.commands import Extend, Publish, SetCapacity, Settle, Settlement, Stage
 from vibemq.model.effects import Published
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.records import MessageExtra
-from vibemq.protocols.native import extensions
+from vibemq.model.staged_batch import pack_bundle
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.row_check import check_rows
+from vibemq.protocols.native.codec.wire import STR16_MAX, CommandType
 from vibemq.protocols.native.replies import PublishedMany, Staged
-from vibemq.protocols.native.rowcheck import check_rows
 from vibemq.protocols.native.state import State
-from vibemq.protocols.native.wire import STR16_MAX, CommandType
 
 _INSTANT_MAX = 2**63 - 1
 _STAGE_TEXT_MAX = 256

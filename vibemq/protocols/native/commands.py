@@ -19,8 +19,9 @@ from vibemq.model.commands import (
 )
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import admin, handshake
-from vibemq.protocols.native.extensions import ADMIN_EXTENSION, CURSOR_EXTENSION, SETTLE_EXTENSION
-from vibemq.protocols.native.options import options_of
+from vibemq.protocols.native.codec.extensions import ADMIN_EXTENSION, CURSOR_EXTENSION, SETTLE_EXTENSION
+from vibemq.protocols.native.codec.options import options_of
+from vibemq.protocols.native.codec.wire import CommandType, Message
 from vibemq.protocols.native.replies import (
     Asked,
     Described,
@@ -33,7 +34,6 @@ from vibemq.protocols.native.replies import (
     leave,
 )
 from vibemq.protocols.native.state import State
-from vibemq.protocols.native.wire import CommandType, Message
 from vibemq.protocols.session import Ask, Goodbye
 
 _U32_MAX = 2**32 - 1

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
-from vibemq.protocols.native.compression import Compression
-from vibemq.protocols.native.extensions import deliver_many
-from vibemq.protocols.native.frames import HEADER
-from vibemq.protocols.native.headers import NO_HEADERS
-from vibemq.protocols.native.jsoncheck import JsonCheck, as_json
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.extensions import deliver_many
+from vibemq.protocols.native.codec.frames import HEADER
+from vibemq.protocols.native.codec.headers import NO_HEADERS
+from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
+from vibemq.protocols.native.codec.wire import STR16_MAX, U16, U32, VERSION, CommandType, str16
 from vibemq.protocols.native.outbox import Outbox
-from vibemq.protocols.native.wire import STR16_MAX, U16, U32, VERSION, CommandType, str16
 
 _START = bytes((VERSION, CommandType.DELIVER))
 _ATTEMPTS = str16("deliveryAttempts")

@@ -5,7 +5,7 @@ So every code travels under its own name, except those that only make sense insi
 """
 
 from vibemq.errors import ErrorCode, VibeMQError
-from vibemq.protocols.native.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 _SENTENCE_UNITS_MAX = 4096
 

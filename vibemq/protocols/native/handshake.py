@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from vibemq.errors import AuthRequired, VibeMQError
-from vibemq.protocols.native.compression import Compression, choose
-from vibemq.protocols.native.extensions import EXTENSIONS
+from vibemq.protocols.native.codec.compression import Compression, choose
+from vibemq.protocols.native.codec.extensions import EXTENSIONS
+from vibemq.protocols.native.codec.wire import CommandType, Message, encode_body
 from vibemq.protocols.native.state import State
-from vibemq.protocols.native.wire import CommandType, Message, encode_body
 from vibemq.protocols.session import Authenticate, Principal
 
 

@@ -1,9 +1,9 @@
 """What one connection will send: frames in order, compressed as agreed."""
 
 from vibemq.errors import LocalProtocolError
-from vibemq.protocols.native.compression import Compression
-from vibemq.protocols.native.frames import HEADER, encode_frame
-from vibemq.protocols.native.wire import VERSION, CommandType, str16
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.frames import HEADER, encode_frame
+from vibemq.protocols.native.codec.wire import VERSION, CommandType, str16
 
 _EMPTY_REST = b"\0\0\0\0\0\0"
 """No payload, no headers."""

@@ -14,9 +14,9 @@ from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError,
 from vibemq.model.options import check_queue_name
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows
-from vibemq.protocols.native.headers import NO_HEADERS, HeaderReader, Meaning
-from vibemq.protocols.native.jsoncheck import JsonCheck
-from vibemq.protocols.native.wire import U32, VERSION, CommandType
+from vibemq.protocols.native.codec.headers import NO_HEADERS, HeaderReader, Meaning
+from vibemq.protocols.native.codec.json_check import JsonCheck
+from vibemq.protocols.native.codec.wire import U32, VERSION, CommandType
 
 _ID_AT = 9
 """Offset of the id's text in a frame: size 4, flag 1, version 1, type 1, id length 2."""

@@ -8,15 +8,15 @@ import orjson
 from vibemq.errors import LocalProtocolError, MessageTooLarge, NotAuthorized, QueueNotFound, VibeMQError
 from vibemq.model.commands import Subscribe, Unsubscribe
 from vibemq.model.effects import Fetched, Published, QueueInfo
-from vibemq.protocols.native import extensions
-from vibemq.protocols.native.columns import columns_frame
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.columns import columns_frame
+from vibemq.protocols.native.codec.options import queue_info_json
+from vibemq.protocols.native.codec.wire import CommandType
 from vibemq.protocols.native.errors import sentence, wire_code
-from vibemq.protocols.native.options import queue_info_json
 from vibemq.protocols.native.outbox import send_publish_acks
 from vibemq.protocols.native.publish import Batch
 from vibemq.protocols.native.state import State
 from vibemq.protocols.native.subscriptions import Subscription
-from vibemq.protocols.native.wire import CommandType
 
 
 @dataclass(slots=True)

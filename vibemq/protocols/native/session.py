@@ -13,16 +13,17 @@ from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.protocols.native import extensions, handshake
+from vibemq.protocols.native import handshake
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
+from vibemq.protocols.native.frame_parser import Intake
 from vibemq.protocols.native.handshake import ConnectAsked
-from vibemq.protocols.native.intake import Intake
 from vibemq.protocols.native.replies import ask_plain
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.native.state import Pending, State
 from vibemq.protocols.native.subscriptions import Subscription
-from vibemq.protocols.native.wire import CommandType, encode_body
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 _TOO_LARGE = "too large for this protocol"
@@ -64,7 +65,10 @@ class NativeSession:
             state.closing = True
         return requests
 
-    def _hang_up(self, error: RemoteProtocolError) -> None:
+    def fail(self, error: VibeMQError) -> None:
+        self._hang_up(error)
+
+    def _hang_up(self, error: VibeMQError) -> None:
         """Last words, once: .NET clients ignore them, people with a packet dump do not."""
         if not self._state.closing:
             self._state.closing = True
@@ -161,7 +165,7 @@ class NativeSession:
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not state.closing:
             self._give_up()
-        for queue in state.wanted.due(state.now):
+        for queue in state.wanted.due(state.now) if state.wanted else ():
             if state.subscriptions.of_queue(queue) is None and not state.subscriptions.full:
                 ask_plain(state, queue, [])
 

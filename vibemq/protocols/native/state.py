@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vibemq.errors import LocalProtocolError, MessageTooLarge, VibeMQError
+from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION
+from vibemq.protocols.native.codec.headers import HeaderReader
+from vibemq.protocols.native.codec.json_check import JsonCheck
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
+from vibemq.protocols.native.delivery_index import AckIntake, Ledger
 from vibemq.protocols.native.errors import error_body
-from vibemq.protocols.native.extensions import BATCH_EXTENSION
-from vibemq.protocols.native.headers import HeaderReader
-from vibemq.protocols.native.jsoncheck import JsonCheck
-from vibemq.protocols.native.ledger import AckIntake, Ledger
 from vibemq.protocols.native.outbox import Outbox
 from vibemq.protocols.native.publish import PublishIntake
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.native.subscriptions import Subscriptions, Wanted
-from vibemq.protocols.native.wire import CommandType, encode_body
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 _LEDGER_ENTRIES_LEAST = 4096

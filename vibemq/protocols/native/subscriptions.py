@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from vibemq.errors import InvalidMessage, LimitError
-from vibemq.protocols.native.wire import str16
+from vibemq.protocols.native.codec.wire import str16
 
 _ENDED_MAX = 1024
 _WAIT_FIRST_MS = 1_000
@@ -99,6 +99,9 @@ class Wanted:
     def __init__(self) -> None:
         self._due: dict[str, tuple[int, int]] = {}
         """Queue -> (when to ask, wait after that)."""
+
+    def __bool__(self) -> bool:
+        return bool(self._due)
 
     def add(self, queue: str, now: int) -> None:
         _, wait_ms = self._due.get(queue, (0, _WAIT_FIRST_MS))

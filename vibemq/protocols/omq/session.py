@@ -11,11 +11,11 @@ from typing import Any
 from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, UnknownCommand, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.stored import Slice
-from vibemq.protocols.omq import connecting
+from vibemq.protocols.omq import handshake
 from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, Subscribe, Unsubscribe, parse_command
-from vibemq.protocols.omq.connecting import ConnectAsked
 from vibemq.protocols.omq.errors import Refusal, error_text
 from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
+from vibemq.protocols.omq.handshake import ConnectAsked
 from vibemq.protocols.omq.scalars import second_of
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader
@@ -43,7 +43,8 @@ class OmqSession:
         self._ahead = bytearray()
         """Bytes that came while the credentials were being checked."""
         self._broken: RemoteProtocolError | None = None
-        self._heard = False
+        self._unread = False
+        """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
         self._pinged_at: int | None = None
         """Instant until which hand-outs are expected to follow each other."""
@@ -53,6 +54,7 @@ class OmqSession:
     def receive_data(self, data: bytes) -> None:
         if self._state.failed:
             return
+        self._unread = True
         if not data:
             self._state.ended = True
         elif self._authenticating:
@@ -68,12 +70,13 @@ class OmqSession:
         missing = HANDSHAKE.size - len(self._version)
         self._version += data[:missing]
         if len(self._version) == HANDSHAKE.size:
-            self._shaken = connecting.shake_hands(self._state, self._version)
+            self._shaken = handshake.shake_hands(self._state, self._version)
             if self._shaken:
                 self._reader.receive_data(data[missing:])
 
     def commands(self) -> Sequence[Request]:
         state = self._state
+        self._unread = False
         if self._shaken:
             self._read()
         if state.ended and not (state.failed or self._authenticating or state.requests):
@@ -99,7 +102,7 @@ class OmqSession:
         self._state.fail(self._broken)
 
     def _hear(self, value: Sexp) -> None:
-        self._heard = True
+        self._heard_at = self._state.now
         try:
             command = parse_command(value)
         except NotACommand as error:
@@ -125,7 +128,7 @@ class OmqSession:
         if isinstance(command, Connect):
             if state.principal is not None:
                 raise Refusal("already connected", "a connection has one client")
-            connecting.connect(state, command)
+            handshake.connect(state, command)
             self._authenticating = not state.failed
         elif state.principal is None:
             state.fail(NotAuthenticated("Connect comes first"))
@@ -158,13 +161,13 @@ class OmqSession:
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         self._state.principal = principal
-        self._heard = True
+        self._heard_at = self._state.now
         self._resume()
 
     def refused(self, token: Any, error: VibeMQError) -> None:
         state = self._state
         if isinstance(token, ConnectAsked):
-            if not connecting.refused(state, token, error):
+            if not handshake.refused(state, token, error):
                 self._resume()
         elif token is not None:
             self._subscriptions.answered(token, error)
@@ -201,11 +204,9 @@ class OmqSession:
         state.now = max(state.now, now)
         if state.closing:
             return
-        if self._heard:
-            self._heard = False
-            self._heard_at = state.now
         deadline = self._silence_deadline()
-        if deadline is not None and state.now >= deadline:
+        unread = self._unread and state.principal is not None
+        if deadline is not None and state.now >= deadline and not unread:
             self._give_up()
         elif state.principal is not None and state.now >= self._next_ping():
             self._ping()
@@ -253,7 +254,7 @@ class OmqSession:
         silence = self._silence_deadline()
         if state.principal is None:
             return silence
-        if state.requests or self._heard:
+        if state.requests:
             return state.now
         return self._next_ping() if silence is None else min(silence, self._next_ping())
 
@@ -262,6 +263,16 @@ class OmqSession:
     def shutdown(self, reason: str) -> None:
         if self._shaken and not self._state.failed:
             self._state.send(error_frame(error_text(ShuttingDown(f"the broker is stopping ({reason}); connect again"))))
+
+    def fail(self, error: VibeMQError) -> None:
+        state = self._state
+        if state.closing:
+            return
+        if self._shaken:
+            state.give_up(error)
+        else:
+            state.failed = True
+            state.close()
 
     @property
     def closing(self) -> bool:

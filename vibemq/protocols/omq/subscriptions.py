@@ -14,9 +14,9 @@ from vibemq.model import effects
 from vibemq.model.commands import SetCapacity, Settle, Settlement, StartAt, Subscribe, Unsubscribe
 from vibemq.model.stored import Slice
 from vibemq.protocols.omq import commands as said
+from vibemq.protocols.omq.delivery_index import Held, Ledger
 from vibemq.protocols.omq.errors import Refusal
 from vibemq.protocols.omq.frames import Topic, message_frames, subscribed_frame, unsubscribed_frame
-from vibemq.protocols.omq.ledger import Held, Ledger
 from vibemq.protocols.omq.state import Slot, State
 
 TOPIC_BYTES_MAX = 1024

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from vibemq.errors import StorageError
 from vibemq.storage.interface import Progress
-from vibemq.storage.lmdb.driver import CheckpointDriver
-from vibemq.storage.lmdb.env import DATA_FILE
+from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
+from vibemq.storage.lmdb.environment.env import DATA_FILE
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.local.modes import tighten
-from vibemq.storage.store_file import (
+from vibemq.storage.local.store_file import (
     STORE_FILE,
     StoreInfo,
     check_store,

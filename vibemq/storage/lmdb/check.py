@@ -7,14 +7,14 @@ from pathlib import Path
 import lmdb
 
 from vibemq.errors import StorageDamaged
-from vibemq.storage.audit import audit
-from vibemq.storage.disk import RealDisk
 from vibemq.storage.interface import Problem
-from vibemq.storage.kv import KV
-from vibemq.storage.lmdb.journal import Journal, SealedSegment
-from vibemq.storage.lmdb.pages import check_pages
-from vibemq.storage.lmdb.segment import read_segment
-from vibemq.storage.lmdb.tables import reading
+from vibemq.storage.kvstore.audit import audit
+from vibemq.storage.kvstore.store import KV
+from vibemq.storage.lmdb.environment.pages import check_pages
+from vibemq.storage.lmdb.environment.tables import reading
+from vibemq.storage.lmdb.journal.journal import Journal, SealedSegment
+from vibemq.storage.lmdb.journal.segment import read_segment
+from vibemq.storage.local.disk import RealDisk
 
 SNAPSHOTS_MAX = 100
 """A snapshot can be two checkpoints old before its header was read; there is none like that in a row."""

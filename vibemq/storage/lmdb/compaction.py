@@ -11,10 +11,10 @@ from pathlib import Path
 import lmdb
 
 from vibemq.errors import StorageFull
-from vibemq.storage.lmdb.env import DATA_FILE
+from vibemq.storage.lmdb.environment.env import DATA_FILE
+from vibemq.storage.lmdb.environment.tables import translated
 from vibemq.storage.lmdb.layout import Layout
-from vibemq.storage.lmdb.tables import translated
-from vibemq.storage.store_file import fsync_file, fsync_folder
+from vibemq.storage.local.store_file import fsync_file, fsync_folder
 
 COMPACTING = "compacting"
 MARGIN_BYTES = 1 << 20

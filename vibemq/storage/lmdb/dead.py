@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import lmdb
 
-from vibemq.storage.dead import DeadEntry
-from vibemq.storage.lmdb.tables import reading
-from vibemq.storage.stored_dead import StoredDead
+from vibemq.storage.kvstore.dead_letters import StoredDead
+from vibemq.storage.lmdb.environment.tables import reading
+from vibemq.storage.state.dead_letter_facts import DeadEntry
 
 
 class SnapshotKV:

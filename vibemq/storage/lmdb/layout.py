@@ -1,16 +1,16 @@
 """What lies where in a data directory.
 
-store.json         provider and version                          (vibemq.storage.store_file)
-lock, owner.json   who owns the directory                        (vibemq.storage.lock)
+store.json         provider and version                          (vibemq.storage.local.store_file)
+lock, owner.json   who owns the directory                        (vibemq.storage.local.lock)
 journal/           segments                                      (segment.py)
-store/             the LMDB environment, keys as everywhere      (env.py, vibemq.storage.keys)
-ballast            blocks kept for a full disk                   (vibemq.storage.ballast)
+store/             the LMDB environment, keys as everywhere      (env.py, vibemq.storage.kvstore.keys)
+ballast            blocks kept for a full disk                   (vibemq.storage.local.ballast)
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from vibemq.storage.lmdb.env import DATA_FILE
+from vibemq.storage.lmdb.environment.env import DATA_FILE
 
 PROVIDER = "lmdb"
 VERSION = 2

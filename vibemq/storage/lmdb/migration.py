@@ -6,12 +6,12 @@ from pathlib import Path
 
 import lmdb
 
-from vibemq.storage.lmdb.env import missing_bytes, open_writer
+from vibemq.storage.lmdb.environment.env import missing_bytes, open_writer
+from vibemq.storage.lmdb.environment.tables import LmdbKV, translated
+from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.layout import VERSION, Layout
-from vibemq.storage.lmdb.lock import WriterLock
-from vibemq.storage.lmdb.tables import LmdbKV, translated
+from vibemq.storage.local.store_file import fsync_folder
 from vibemq.storage.migrate import MigrationStore
-from vibemq.storage.store_file import fsync_folder
 
 __all__ = ["VERSION", "open_store"]
 

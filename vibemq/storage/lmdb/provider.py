@@ -21,33 +21,33 @@ from vibemq.errors import StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
-from vibemq.storage.ballast import Ballast
-from vibemq.storage.blocks import limit
-from vibemq.storage.collecting import uncollected
-from vibemq.storage.dirty import Dirty
-from vibemq.storage.disk import RealDisk
-from vibemq.storage.encoding import decode_batch, encode_batch
 from vibemq.storage.interface import Problem, Progress, StorageStats
+from vibemq.storage.kvstore.blocks import limit
+from vibemq.storage.kvstore.collecting import uncollected
+from vibemq.storage.kvstore.dead_letters import assemble, select
+from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
+from vibemq.storage.kvstore.integrity import load_sound_state
+from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.lmdb import backup, check, compaction
-from vibemq.storage.lmdb.checkpoint import SegmentToApply, apply_offline
+from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply, apply_offline
+from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
 from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
-from vibemq.storage.lmdb.driver import CheckpointDriver
-from vibemq.storage.lmdb.env import open_reader
-from vibemq.storage.lmdb.journal import Journal, Position
+from vibemq.storage.lmdb.environment.env import open_reader
+from vibemq.storage.lmdb.environment.tables import reading, translated
+from vibemq.storage.lmdb.journal.journal import Journal, Position
+from vibemq.storage.lmdb.journal.recent import LeftOnly, RecentRows
+from vibemq.storage.lmdb.journal.recovery import RecoveryReport
+from vibemq.storage.lmdb.journal.spare_segments import Upkeep
 from vibemq.storage.lmdb.layout import Layout
-from vibemq.storage.lmdb.opening import prepare
-from vibemq.storage.lmdb.recent import LeftOnly, RecentRows
-from vibemq.storage.lmdb.recovery import RecoveryReport
+from vibemq.storage.lmdb.prepare import prepare
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
-from vibemq.storage.lmdb.tables import reading, translated
-from vibemq.storage.lmdb.upkeep import Upkeep
-from vibemq.storage.lock import DirectoryLock, refuse_remote
-from vibemq.storage.presence import all_alive
-from vibemq.storage.state import apply, is_transient, persistent, restart_transient
-from vibemq.storage.stored_dead import assemble, select
-from vibemq.storage.tally import load_sound_state
+from vibemq.storage.local.ballast import Ballast
+from vibemq.storage.local.disk import RealDisk
+from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
 logger = logging.getLogger(__name__)
 
@@ -410,6 +410,8 @@ class LmdbProvider:
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
             full=self._ballast.missing,
+            unapplied_bytes=journal.bytes_unreleased,
+            checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
             reusable_bytes=reclaimable + journal.bytes_reusable + self._ballast.bytes_held,
             details={
                 "journal_segments": journal.segments,

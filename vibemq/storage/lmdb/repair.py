@@ -1,6 +1,6 @@
 """Save what is valid of a damaged data directory. Offline.
 
-First the store: what can be read of it goes into a new one (`vibemq.storage.salvage` decides), and the old file
+First the store: what can be read of it goes into a new one (`vibemq.storage.kvstore.salvage` decides), and the old file
 stays beside it as `store.damaged-<time>`. Then the journal's readable records are applied to the new store. Every loss
 is a `Problem`.
 """
@@ -16,21 +16,21 @@ import lmdb
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import DeadLettered, MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import StoredState
-from vibemq.storage.disk import RealDisk
-from vibemq.storage.encoding import decode_batch
 from vibemq.storage.interface import Problem
-from vibemq.storage.lmdb.checkpoint import Checkpoint
-from vibemq.storage.lmdb.env import heal_header, missing_bytes, open_writer
-from vibemq.storage.lmdb.journal import Journal
+from vibemq.storage.kvstore.encoding import decode_batch
+from vibemq.storage.kvstore.salvage import drop_missing, salvage
+from vibemq.storage.lmdb.checkpoint.checkpoint import Checkpoint
+from vibemq.storage.lmdb.environment.env import heal_header, missing_bytes, open_writer
+from vibemq.storage.lmdb.environment.pairs import read_pairs
+from vibemq.storage.lmdb.environment.tables import translated, writing
+from vibemq.storage.lmdb.journal.journal import Journal
+from vibemq.storage.lmdb.journal.recovery import RecoveryReport
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
-from vibemq.storage.lmdb.opening import whole_file
-from vibemq.storage.lmdb.pairs import read_pairs
-from vibemq.storage.lmdb.recovery import RecoveryReport
+from vibemq.storage.lmdb.prepare import whole_file
 from vibemq.storage.lmdb.settings import LmdbSettings
-from vibemq.storage.lmdb.tables import translated, writing
-from vibemq.storage.lock import DirectoryLock
-from vibemq.storage.salvage import drop_missing, salvage
-from vibemq.storage.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
+from vibemq.storage.local.disk import RealDisk
+from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
 
 
 def repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:

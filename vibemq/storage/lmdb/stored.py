@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import lmdb
 
 from vibemq.model.stored import Slice
-from vibemq.storage.at_hand import BlocksAtHand
-from vibemq.storage.lmdb.tables import reading
+from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.lmdb.environment.tables import reading
 
 
 class StoredRows:

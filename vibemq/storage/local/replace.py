@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageError
 from vibemq.storage.local.modes import private_file
-from vibemq.storage.store_file import fsync_file, fsync_folder
+from vibemq.storage.local.store_file import fsync_file, fsync_folder
 
 UNFINISHED = "unfinished"
 _AT_FDCWD = -100

@@ -8,12 +8,12 @@ from pathlib import Path
 from vibemq.errors import StorageFailed
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
-from vibemq.storage.dead import DeadTable
-from vibemq.storage.dirty import Dirty
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.state import alive_runs, apply
-from vibemq.storage.stored_dead import assemble, select
-from vibemq.storage.volatile import VolatileRows
+from vibemq.storage.kvstore.dead_letters import assemble, select
+from vibemq.storage.kvstore.transient_rows import VolatileRows
+from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.dead_letter_facts import DeadTable
+from vibemq.storage.state.reducer import alive_runs, apply
 
 _WHERE = "memory"
 

@@ -5,24 +5,26 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from vibemq.storage.audit import audit
 from vibemq.storage.interface import Problem
-from vibemq.storage.lock import DirectoryLock
+from vibemq.storage.kvstore.audit import audit
+from vibemq.storage.kvstore.integrity import TalliedKV
+from vibemq.storage.kvstore.salvage import drop_missing, salvage
+from vibemq.storage.kvstore.store import load_state
+from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
 from vibemq.storage.migrate import create_tables
-from vibemq.storage.salvage import drop_missing, salvage
 from vibemq.storage.sqlite.connection import (
     DATABASE,
     REFUSALS,
     VERSION,
     SqliteKV,
-    any_text,
     connect,
     transaction,
     translated,
 )
+from vibemq.storage.sqlite.high_water import note_of, write_note
+from vibemq.storage.sqlite.recovery import lost_batches, readable, reader, remove
 from vibemq.storage.sqlite.settings import SqliteSettings
-from vibemq.storage.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
-from vibemq.storage.tally import TalliedKV
 
 
 def check(connection: sqlite3.Connection, where: str) -> Iterator[Problem]:
@@ -54,7 +56,7 @@ def repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
 
 def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
     path, fresh = data_dir / DATABASE, data_dir / f"{DATABASE}.repaired"
-    _unlink(fresh)
+    remove(fresh)
     problems: list[Problem] = []
     with translated(str(fresh)):
         target = connect(fresh, cache_bytes=settings.cache_bytes)
@@ -62,9 +64,12 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
             with transaction(target):
                 create_tables("sqlite", target)
                 kv = TalliedKV(SqliteKV(target, str(path)))
-                problems += salvage(_pairs(path, problems), kv)
+                with readable(path, problems) as source:
+                    problems += salvage(_pairs(source, problems), kv)
                 problems += drop_missing(kv)
                 kv.save()
+                reached = load_state(kv).lsn
+            problems += lost_batches(path, reached)
         finally:
             target.close()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -72,6 +77,8 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
         old = path.with_name(path.name + suffix)
         if old.exists():
             old.rename(path.with_name(f"{DATABASE}.damaged-{stamp}{suffix}"))
+    # Before the database: a note that is behind refuses nothing.
+    write_note(note_of(path), reached)
     fresh.rename(path)
     fsync_folder(data_dir)
     info = read_store_info(data_dir)
@@ -79,17 +86,15 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
     return problems
 
 
-def _unlink(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
 def _pairs(path: Path, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]:
     """Every pair that SQLite still finds: from the front up to the first broken page, then from the back down to it."""
     seen: bytes | None = None
     for order in ("ASC", "DESC"):
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.text_factory = any_text
+        try:
+            connection = reader(path)
+        except REFUSALS as exc:
+            problems.append(Problem(f"SQLite cannot open it: {exc}", str(path)))
+            return
         try:
             for key, value in connection.execute(f"SELECT key, value FROM kv ORDER BY key {order}"):  # noqa: S608
                 if order == "DESC" and seen is not None and key <= seen:

@@ -1,6 +1,6 @@
-"""One SQLite connection: how it is opened, what its errors mean, and its table as the key-value store of `storage.kv`.
+"""One SQLite connection: how it is opened, what its errors mean, and its table as the store of `storage.kvstore`.
 
-table kv    key BLOB PRIMARY KEY, value BLOB            keys and sealed values as in storage/keys.py and values.py
+table kv    key BLOB PRIMARY KEY, value BLOB            keys and sealed values: storage/kvstore/keys.py, values.py
 """
 
 import errno
@@ -57,7 +57,7 @@ def connect(path: Path, *, cache_bytes: int = 16 << 20, create: bool = True) -> 
 
 
 class SqliteKV:
-    """`storage.kv.KV` over the connection's open transaction."""
+    """`storage.kvstore.store.KV` over the connection's open transaction."""
 
     def __init__(self, connection: sqlite3.Connection, where: str) -> None:
         self.connection = connection

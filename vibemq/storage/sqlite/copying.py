@@ -6,8 +6,8 @@ from pathlib import Path
 
 from vibemq.errors import StorageFailed
 from vibemq.storage.interface import Progress
+from vibemq.storage.local.store_file import StoreInfo, fsync_file, fsync_folder, make_folder, write_store_info
 from vibemq.storage.sqlite.connection import DATABASE, VERSION
-from vibemq.storage.store_file import StoreInfo, fsync_file, fsync_folder, make_folder, write_store_info
 
 _PAGES_PER_STEP = 1024
 

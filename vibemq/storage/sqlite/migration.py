@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vibemq.storage.migrate import MigrationStore
 from vibemq.storage.sqlite.connection import DATABASE, VERSION, SqliteKV, connect, fold_log, transaction, translated
+from vibemq.storage.sqlite.recovery import refuse_what_is_behind
 
 __all__ = ["VERSION", "open_store"]
 
@@ -30,6 +31,8 @@ class SqliteMigration:
 @contextmanager
 def open_store(data_dir: Path) -> Iterator[MigrationStore]:
     path = data_dir / DATABASE
+    if path.exists():
+        refuse_what_is_behind(path)
     with translated(str(path)), closing(connect(path)) as connection:
         path.chmod(0o600)
         connection.execute("PRAGMA synchronous = FULL")

@@ -7,31 +7,29 @@ before it durable; frames carry checksums, so a power cut without it costs a suf
 into the database flushes the log first and the database after, as NORMAL has it. (The log holds no POSIX locks, so
 closing that descriptor releases none.)
 
+The log's end is what SQLite finds to be its end; `high_water.py` keeps what it must be at least.
+
 `maintain()` joins the small blocks and folds the log.
 """
 
+import errno
 import logging
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
 from pathlib import Path
 
-from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
-from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
-from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
-from vibemq.storage.at_hand import BlocksAtHand
-from vibemq.storage.ballast import Ballast
-from vibemq.storage.blocks import limit, merge_blocks, store_blocks
-from vibemq.storage.dirty import Dirty
+from vibemq.errors import StorageError, StorageFailed, StorageFull
+from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kv import load_state, write_dirty
-from vibemq.storage.lock import DirectoryLock, refuse_remote
+from vibemq.storage.kvstore.transactional import TransactionalStore
+from vibemq.storage.local.ballast import Ballast
+from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.store_file import check_store, fsync_folder
 from vibemq.storage.migrate import create_store
-from vibemq.storage.presence import all_alive
 from vibemq.storage.sqlite.check import check
 from vibemq.storage.sqlite.connection import (
     DATABASE,
@@ -45,12 +43,9 @@ from vibemq.storage.sqlite.connection import (
     translated,
 )
 from vibemq.storage.sqlite.copying import back_up
+from vibemq.storage.sqlite.high_water import HighWater, note_of
+from vibemq.storage.sqlite.recovery import refuse_what_is_behind
 from vibemq.storage.sqlite.settings import SqliteSettings
-from vibemq.storage.state import apply, is_transient, persistent, restart_transient
-from vibemq.storage.store_file import check_store, fsync_folder
-from vibemq.storage.stored_dead import StoredDead, assemble, select
-from vibemq.storage.tally import TalliedKV, load_sound_state
-from vibemq.storage.volatile import VolatileRows
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +73,12 @@ class SqliteStorage:
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._connection: sqlite3.Connection | None = None
         self._log = -1
+        self._note: HighWater | None = None
         self._failed: StorageFailed | None = None
-        self._state = StoredState()
-        self._dirty = Dirty()
-        self._rows = VolatileRows()
-        self._blocks = BlocksAtHand()
         self._written_lsn = 0
         """Of the last batch that is in the log. The state is ahead of it while a batch is being committed, which `sync`
         in another thread must not take for written."""
         self._durable_lsn = 0
-        self._unmerged: dict[int, int] = {}
 
     # -- opening and closing --------------------------------------------------------------------------------------
 
@@ -127,24 +118,31 @@ class SqliteStorage:
         exists = check_store(self._data_dir, self.name, VERSION)
         if not exists:
             create_store(self._data_dir, self.name, self._now())
+        refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
-        self._kv = TalliedKV(SqliteKV(self._connection, self._where))
-        self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self._state, queue_id))
-        now = self._now()
-        self._state = self._load(now)
+        connection = self._connection
+        self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: transaction(connection))
+        state = self._store.load(self._now())
         # A rewrite of one page, so that there is a log to flush, whose name is then made durable.
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        # What an earlier process wrote and nobody has flushed must be durable before anybody builds on it.
+        os.fdatasync(self._log)
+        self._note = self._open_note()
         fsync_folder(self._data_dir)
-        self._written_lsn = self._durable_lsn = self._state.lsn
-        # Read twice: that is quicker than copying what was read.
-        return self._load(now)
-
-    def _load(self, now: int) -> StoredState:
-        state = load_sound_state(self._kv)
-        restart_transient(state, now)
+        self._written_lsn = self._durable_lsn = state.lsn
+        self._note.write(self._store.stored_lsn)
+        self._note.flush()
         return state
+
+    def _open_note(self) -> HighWater:
+        try:
+            return HighWater(note_of(self._path))
+        except OSError as exc:
+            if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StorageFull(f"no room beside {self._where}: {exc}; nothing was written, free space") from exc
+            raise StorageFailed(f"{note_of(self._path)} cannot be opened: {exc}") from exc
 
     def close(self) -> None:
         with self._lock:
@@ -165,6 +163,9 @@ class SqliteStorage:
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
+        if self._note is not None:
+            self._note.close()
+            self._note = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -199,20 +200,21 @@ class SqliteStorage:
 
     def _append(self, records: Sequence[Record]) -> int:
         with self._lock:
-            connection = self._open_connection()
-            kept = self._transient_copies(records)
-            lsn = self._state.lsn + 1
+            self._open_connection()
+            kept = self._store.transient_copies(records)
+            lsn = self._store.state.lsn + 1
             try:
-                later = self._write(connection, records, lsn)
+                later = self._store.write(records, lsn)
             except (*REFUSALS, StorageError) as exc:
                 error = exc if isinstance(exc, StorageError) else translate(exc, self._where)
                 if not isinstance(error, StorageFull):
                     raise self._fail(error) from exc
-                self._undo(kept)
+                with translated(self._where):
+                    self._store.undo(kept)
                 raise error from exc
             except BaseException as exc:
                 raise self._fail(RuntimeError(repr(exc))) from exc
-            self._apply_volatile(later)
+            self._store.apply_volatile(later)
             # A flush may have failed meanwhile, in another thread: then this is told to nobody either.
             self._open_connection()
             self._written_lsn = lsn
@@ -231,94 +233,15 @@ class SqliteStorage:
         except StorageFailed as error:
             raise self._fail(error) from error
 
-    def _write(self, connection: sqlite3.Connection, records: Sequence[Record], lsn: int) -> list[Record]:
-        """Apply and commit what belongs on disk; return what is kept in memory only."""
-        state, dirty = self._state, self._dirty
-        later: list[Record] = []
-        added: list[MessagesAdded] = []
-        written = False
-        for record in records:
-            if not persistent(state, record):
-                later.append(record)
-                continue
-            written = True
-            apply(state, record, self._dead, dirty)
-            if isinstance(record, MessagesAdded):
-                added.append(record)
-            elif isinstance(record, DeadRemoved) and later:
-                # It may name letters of transient queues that this batch is still to bring.
-                later.append(record)
-        state.lsn = lsn
-        if written:
-            with self._transaction(connection):
-                write_dirty(self._kv, state, dirty, volatile_dead=len(self._dead.volatile.entries))
-                self._dead.flush()
-                store_blocks(self._kv, state, added, dirty.left, merge_tail=False)
-            self._rows.forget(state, dirty.left)
-        self._dead.forget()
-        dirty.clear()
-        for record in added:
-            self._unmerged.setdefault(record.queue_id, record.first_sequence)
-        return later
-
-    @contextmanager
-    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        try:
-            with transaction(connection):
-                yield
-                self._kv.save()
-        finally:
-            self._kv.forget()
-
-    def _apply_volatile(self, records: Sequence[Record]) -> None:
-        if not records:
-            return
-        for record in records:
-            if isinstance(record, MessagesAdded) and record.queue_id in self._state.queues:
-                self._rows.add(record)
-            apply(self._state, record, self._dead, self._dirty)
-        self._rows.forget(self._state, self._dirty.left)
-        self._dead.forget()
-        self._dirty.clear()
-
-    def _transient_copies(self, records: Sequence[Record]) -> dict[int, StoredQueue]:
-        """Transient queues as they are, if the batch changes them by facts that are written."""
-        named: set[int] = set()
-        for record in records:
-            if isinstance(record, DeadRemoved):
-                entries = map(self._dead.volatile.get, record.dead_ids)
-                named.update(entry.queue_id for entry in entries if entry is not None)
-            elif isinstance(record, TransactionDecided | TransactionsForgotten):
-                continue
-            elif persistent(self._state, record) and is_transient(self._state, record.queue_id):
-                named.add(record.queue_id)
-        return {queue_id: deepcopy(self._state.queues[queue_id]) for queue_id in named}
-
-    def _undo(self, kept: dict[int, StoredQueue]) -> None:
-        """Nothing of the batch was written: back to what the store says, and transient queues as they were."""
-        self._dirty.clear()
-        self._dead.revert()
-        before = self._state
-        with translated(self._where):
-            state = load_state(self._kv)
-        for queue_id in list(state.queues):
-            if is_transient(state, queue_id):
-                old = kept.get(queue_id, before.queues.get(queue_id))
-                if old is not None:
-                    state.queues[queue_id] = old
-        state.lsn = max(state.lsn, before.lsn - 1)
-        state.dead_count += len(self._dead.volatile.entries)
-        state.next_dead_id = max(state.next_dead_id, before.next_dead_id)
-        state.instant = max(state.instant, before.instant)
-        self._state = state
-
     def sync(self) -> int:
         self._open_connection()
-        lsn = self._written_lsn
+        lsn, stored = self._written_lsn, self._store.stored_lsn
         if lsn <= self._durable_lsn:
             return self._durable_lsn
         try:
             os.fdatasync(self._log)
+            if self._note is not None:
+                self._note.write(stored)
         except OSError as exc:
             raise self._fail(exc) from exc
         self._durable_lsn = max(self._durable_lsn, lsn)
@@ -329,25 +252,17 @@ class SqliteStorage:
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         with self._lock, translated(self._where):
             self._open_connection()
-            queue = self._state.queues.get(queue_id)
-            if queue is None:
-                return []
-            if is_transient(self._state, queue_id):
-                return self._rows.read(queue_id, first, last, max_bytes)
-            parts = self._blocks.parts(self._kv, queue_id, first, last, queue.name)
-            return list(limit(all_alive(queue, parts, first, last, self._where), max_bytes))
+            return self._store.read(queue_id, first, last, max_bytes)
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         with self._lock, translated(self._where):
             self._open_connection()
-            entries = select(self._state, self._dead.after(after), limit, queue)
-            return [assemble(self._state, entry, self.read, self._where) for entry in entries]
+            return self._store.dead_letters(after, limit, queue)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock, translated(self._where):
             self._open_connection()
-            entry = self._dead.get(dead_id)
-            return None if entry is None else assemble(self._state, entry, self.read, self._where)
+            return self._store.dead_letter(dead_id)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -355,8 +270,9 @@ class SqliteStorage:
         with self._lock:
             connection = self._open_connection()
             self._ballast.take()
+            self._flush_note()
             try:
-                self._merge(connection)
+                self._store.merge()
                 if os.fstat(self._log).st_size > self._settings.wal_bytes:
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             except REFUSALS as exc:
@@ -365,17 +281,12 @@ class SqliteStorage:
                     raise self._fail(error) from exc
                 # A full disk undid the upkeep and harmed nothing; damage is for reads and `check` to name.
 
-    def _merge(self, connection: sqlite3.Connection) -> None:
-        for queue_id, start in list(self._unmerged.items()):
-            if queue_id not in self._state.queues:
-                del self._unmerged[queue_id]
-                continue
+    def _flush_note(self) -> None:
+        if self._note is not None:
             try:
-                with self._transaction(connection):
-                    self._unmerged[queue_id] = merge_blocks(self._kv, self._state, queue_id, start)
-            except StorageDamaged:
-                # Left alone: reads and `check` name the place.
-                del self._unmerged[queue_id]
+                self._note.flush()
+            except OSError as exc:
+                raise self._fail(exc) from exc
 
     def stats(self) -> StorageStats:
         with self._lock, translated(self._where):
@@ -387,17 +298,17 @@ class SqliteStorage:
             return StorageStats(
                 provider=self.name,
                 full=self._ballast.missing,
-                last_lsn=self._state.lsn,
+                last_lsn=self._store.state.lsn,
                 durable_lsn=self._durable_lsn,
-                applied_lsn=self._state.lsn,
+                applied_lsn=self._store.state.lsn,
                 journal_bytes=os.fstat(self._log).st_size,
                 store_bytes=self._path.stat().st_size,
                 reclaimable_bytes=page_bytes * free_pages,
-                buffered_bytes=self._rows.size,
+                buffered_bytes=self._store.rows.size,
                 disk_free_bytes=disk.f_bavail * disk.f_frsize,
                 disk_total_bytes=disk.f_blocks * disk.f_frsize,
                 reusable_bytes=page_bytes * free_pages + self._ballast.bytes_held,
-                details={"dead_letters": self._state.dead_count, "ballast_held": self._ballast.held},
+                details={"dead_letters": self._store.state.dead_count, "ballast_held": self._ballast.held},
             )
 
     def check(self) -> Iterator[Problem]:
@@ -423,20 +334,10 @@ class SqliteStorage:
 
     def _compact(self, connection: sqlite3.Connection, progress: Progress | None) -> int:
         before = self._path.stat().st_size + os.fstat(self._log).st_size
-        steps = len(self._state.queues) + 1
-        for done, queue_id in enumerate(list(self._state.queues)):
-            self._unmerged[queue_id] = 0
-            if progress is not None:
-                progress(done, steps)
-        while (starts := dict(self._unmerged)) and not self._merged(connection, starts):
-            pass
+        steps = len(self._store.state.queues) + 1
+        self._store.merge_all(lambda done, _: None if progress is None else progress(done, steps))
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if progress is not None:
             progress(steps, steps)
         return max(0, before - self._path.stat().st_size - os.fstat(self._log).st_size)
-
-    def _merged(self, connection: sqlite3.Connection, starts: dict[int, int]) -> bool:
-        """One round of merging; True when it found nothing further."""
-        self._merge(connection)
-        return starts == self._unmerged

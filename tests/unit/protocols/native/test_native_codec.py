@@ -7,10 +7,10 @@ import pytest
 
 from vibemq.errors import LocalProtocolError, RemoteProtocolError
 from vibemq.model.rows import Rows, pack_row
-from vibemq.protocols.native import extensions
-from vibemq.protocols.native.compression import Compression, Inflater, choose, compress
-from vibemq.protocols.native.frames import BODY_BYTES_MAX, ByteBuffer, FrameReader, encode_frame
-from vibemq.protocols.native.wire import (
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.compression import Compression, Inflater, choose, compress
+from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX, ByteBuffer, FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import (
     CommandType,
     Message,
     body_type,

@@ -12,8 +12,8 @@ from vibemq.errors import LocalProtocolError
 from vibemq.model.effects import Fetched
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
-from vibemq.protocols.native.columns import COLUMNS_EXCESS, columns_frame
-from vibemq.protocols.native.frames import HEADER_SIZE
+from vibemq.protocols.native.codec.columns import COLUMNS_EXCESS, columns_frame
+from vibemq.protocols.native.codec.frames import HEADER_SIZE
 
 ALL = frozenset({"sequence", "published_at", "message_id", "body", "priority", "headers"})
 

@@ -9,17 +9,17 @@ from vibemq.model.commands import Settlement
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
-from vibemq.protocols.native.compression import Compression
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.extensions import parse_deliver_many
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.headers import HeaderReader
+from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
+from vibemq.protocols.native.codec.row_check import check_rows
+from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body, encode_body, str16
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
-from vibemq.protocols.native.extensions import parse_deliver_many
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.headers import HeaderReader
-from vibemq.protocols.native.jsoncheck import JsonCheck, as_json
-from vibemq.protocols.native.ledger import AckIntake, Ledger
+from vibemq.protocols.native.delivery_index import AckIntake, Ledger
 from vibemq.protocols.native.outbox import Outbox, send_publish_acks
 from vibemq.protocols.native.publish import PublishIntake, Refused
-from vibemq.protocols.native.rowcheck import check_rows
-from vibemq.protocols.native.wire import CommandType, Message, decode_body, encode_body, str16
 
 LIMIT = 1_048_576
 

@@ -6,8 +6,8 @@ import pytest
 from vibemq.errors import InvalidOptions
 from vibemq.model.effects import QueueInfo
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
-from vibemq.protocols.native.options import options_of, queue_info_json
-from vibemq.protocols.native.timespan import format_timespan, parse_timespan
+from vibemq.protocols.native.codec.options import options_of, queue_info_json
+from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan
 
 BROKER = QueueOptions(durability=Durability.WEAK, ack_timeout_ms=5_000)
 

@@ -12,11 +12,12 @@ from vibemq.model.options import Overflow, QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
-from vibemq.protocols.native import NativeSession, NativeSettings, extensions
-from vibemq.protocols.native.compression import Compression
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType as T
-from vibemq.protocols.native.wire import Message, body_type, decode_body, encode_body
+from vibemq.protocols.native import NativeSession, NativeSettings
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType as T
+from vibemq.protocols.native.codec.wire import Message, body_type, decode_body, encode_body
 from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION, context
 

@@ -7,8 +7,8 @@ import pytest
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.frames import FrameReader, encode_frame
-from vibemq.protocols.native.wire import CommandType, decode_body, encode_body, encode_message
+from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body, encode_message
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import context
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vibemq.protocols.omq import ledger
-from vibemq.protocols.omq.ledger import Ledger
+from vibemq.protocols.omq import delivery_index
+from vibemq.protocols.omq.delivery_index import Ledger
 
 
 def test_an_ack_settles_what_was_written_before_its_ping() -> None:
@@ -48,7 +48,7 @@ def test_a_ping_repeated_without_new_messages_settles_as_well() -> None:
 
 
 def test_unanswered_pings_are_bounded_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_PINGS_MAX", 4)
+    monkeypatch.setattr(delivery_index, "_PINGS_MAX", 4)
     held = Ledger()
     for second in range(100, 120):
         held.written(second % 2, (second, second))

@@ -15,9 +15,9 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.frames import ACCEPTED, Error, Frame, FrameReader, Message, Ping
 from vibemq.protocols.session import Authenticate, Goodbye, Principal, SessionContext, SessionLimits
-from vibemq.server.lanes import Hold, Switchboard
-from vibemq.server.outbox import Outbox
-from vibemq.server.store import Store
+from vibemq.server.commit.release_order import Hold, Switchboard
+from vibemq.server.commit.storage_threads import Store
+from vibemq.server.net.delivery_queue import Outbox
 from vibemq.storage.memory.provider import MemoryStorage
 
 NOW = 1_700_000_000_000
@@ -183,6 +183,7 @@ class Client:
 
     def say(self, data: bytes) -> None:
         self.session.receive_data(data)
+        self.session.tick(self.world.now)
         self.process()
 
     def end(self) -> None:
@@ -239,6 +240,7 @@ class Client:
             else:
                 now.append(effect)
         if now:
+            self.session.tick(self.world.now)
             self.session.apply(now)
 
     def _ends_deliveries(self, effect: Effect) -> bool:

@@ -10,7 +10,7 @@ from vibemq.cli.online import call
 from vibemq.cli.output import duration_text
 from vibemq.client import Client
 from vibemq.errors import VibeMQError
-from vibemq.storage.lock import LOCK_NAME, describe_owner
+from vibemq.storage.local.lock import LOCK_NAME, describe_owner
 
 
 def owner(data_dir: Path) -> Finding:

@@ -8,7 +8,7 @@ from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
 from vibemq.cli.fsync import fsync_latencies_ms
 from vibemq.cli.output import bytes_text
 from vibemq.cli.ping import median
-from vibemq.storage.lock import file_system_of
+from vibemq.storage.local.lock import file_system_of
 
 FREE_BYTES_FAIL = 256 << 20
 FREE_BYTES_WARN = 1 << 30

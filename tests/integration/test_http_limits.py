@@ -1,0 +1,146 @@
+"""The HTTP port under peers that say nothing, little, or take nothing: probes and scrapes are answered all the same."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from vibemq.server.broker import Broker
+from vibemq.server.net import http_limits
+from vibemq.server.net.http_limits import CONNECTIONS_MAX, REPORTS_MAX, HttpConnection, RouteSlots
+
+pytestmark = pytest.mark.anyio
+
+CEILING_S = 60
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with Broker(tmp_path / "data", storage="memory", http_port=0) as broker:
+        yield broker
+
+
+@pytest.fixture
+def sockets() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def silent(broker: Broker, sockets: ExitStack, count: int) -> list[socket.socket]:
+    assert broker.http_address is not None
+    opened = [sockets.enter_context(socket.create_connection(broker.http_address)) for _ in range(count)]
+    for each in opened:
+        each.setblocking(False)
+    return opened
+
+
+async def status(broker: Broker, path: str) -> int:
+    assert broker.http_address is not None
+    async with asyncio.timeout(CEILING_S):
+        reader, writer = await asyncio.open_connection(*broker.http_address)
+        writer.write(b"GET %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path.encode())
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    return int(answer.split()[1])
+
+
+@pytest.mark.parametrize("count", [64, CONNECTIONS_MAX, 3 * CONNECTIONS_MAX])
+async def test_silent_connections_take_no_probe_away(broker: Broker, sockets: ExitStack, count: int) -> None:
+    silent(broker, sockets, count)
+    for path in ("/livez", "/readyz", "/startupz", "/metrics", "/health/"):
+        assert await status(broker, path) == 200
+
+
+async def test_connections_that_begin_a_header_again_and_again_take_none_away_either(
+    broker: Broker, sockets: ExitStack
+) -> None:
+    for each in silent(broker, sockets, CONNECTIONS_MAX):
+        each.send(b"GET /livez HTTP/1.1\r\nx: y")
+    assert await status(broker, "/livez") == 200
+
+
+async def test_a_header_has_a_deadline_that_single_bytes_do_not_move(
+    tmp_path: Path, sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_limits, "HEAD_TIMEOUT_S", 0.2)
+    async with Broker(tmp_path / "data", storage="memory", http_port=0) as broker:
+        [quiet, trickling] = silent(broker, sockets, 2)
+
+        async def trickle() -> None:
+            while True:
+                await asyncio.get_running_loop().sock_sendall(trickling, b"G")
+                await asyncio.sleep(0.01)
+
+        task = asyncio.create_task(trickle())
+        for each in (quiet, trickling):
+            async with asyncio.timeout(CEILING_S):
+                try:
+                    while await asyncio.get_running_loop().sock_recv(each, 1000):
+                        pass
+                except ConnectionError:
+                    pass
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_address_with_the_most_connections_makes_room() -> None:
+    closed: list[str] = []
+
+    class Stub(HttpConnection):
+        def __init__(self, name: str, busy: bool) -> None:
+            self.name, self._busy = name, busy
+
+        @property
+        def busy(self) -> bool:
+            return self._busy
+
+        def drop(self) -> None:
+            closed.append(self.name)
+
+    pool = http_limits.HttpPool(connections_max=4)
+    for name, host, busy in (("probe", "a", False), ("b1", "b", True), ("b2", "b", False), ("b3", "b", False)):
+        pool.add(Stub(name, busy), host)
+    for number in range(3):
+        pool.add(Stub(f"b{number + 4}", True), "b")
+    assert closed == ["b2", "b3", "probe"]
+    pool.add(Stub("late", False), "c")
+    assert closed[3:] == ["b1"], "where nobody is idle, the oldest goes"
+    assert len(pool) == 4
+
+
+async def test_reports_take_no_slot_of_the_probes() -> None:
+    going_on = asyncio.Event()
+    answered: list[int] = []
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        await going_on.wait()
+
+    async def send(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.start":
+            answered.append(int(str(message["status"])))
+
+    async def receive() -> None: ...
+
+    slots: RouteSlots = http_limits.with_slots(app)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(REPORTS_MAX):
+            tasks.create_task(slots({"path": "/metrics"}, receive, send))
+        await asyncio.sleep(0)
+        await slots({"path": "/health/"}, receive, send)
+        assert answered == [503]
+        probe = tasks.create_task(slots({"path": "/livez"}, receive, send))
+        await asyncio.sleep(0)
+        assert not probe.done(), "it is being answered"
+        assert answered == [503]
+        going_on.set()
+    await slots({"path": "/metrics"}, receive, send)
+    assert answered == [503]

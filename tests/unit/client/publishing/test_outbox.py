@@ -1,0 +1,159 @@
+from collections.abc import Callable
+from itertools import count
+
+import anyio
+import pytest
+
+from vibemq.client.publishing.outbox import FRAME_ROWS_MAX, Outbox, PublishBatch
+from vibemq.client.publishing.receipts import PublishReport, receipt
+from vibemq.errors import NotConnected, PublishRefused, QueueFull, RequestTimeout, VibeMQError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def ids() -> Callable[[], str]:
+    numbers = count(1)
+    return lambda: str(next(numbers))
+
+
+def outbox() -> Outbox:
+    return Outbox(messages_max=10, bytes_max=1_000)
+
+
+def full() -> VibeMQError:
+    return QueueFull("q", "max_messages")
+
+
+def add(box: Outbox, queue: str = "q", row: bytes = b"row", lane: object = None) -> tuple[PublishBatch, int]:
+    return box.add(queue, row, None, own_dedup=False, lane=lane)
+
+
+async def test_rows_of_one_turn_share_a_batch_per_queue_and_lane() -> None:
+    box = outbox()
+    first, second, other, lane = add(box), add(box), add(box, "other"), add(box, lane=object())
+    assert (first[1], second[1]) == (0, 1)
+    assert first[0] is second[0]
+    assert [batch.queue for batch in box.take(0, 10**6, ids())] == ["q", "other", "q"]
+    assert len({first[0], other[0], lane[0]}) == 3
+    assert not box.waiting
+
+
+async def test_a_batch_never_outgrows_a_frame() -> None:
+    box = Outbox(messages_max=10**6, bytes_max=10**9)
+    for _ in range(FRAME_ROWS_MAX + 1):
+        add(box)
+    assert [batch.count for batch in box.take(0, 10**9, ids())] == [FRAME_ROWS_MAX, 1]
+
+
+async def test_whole_batches_keep_their_place_behind_single_rows() -> None:
+    box = outbox()
+    single, _ = add(box)
+    whole = PublishBatch("q")
+    whole.offer(b"x")
+    box.put(whole)
+    assert box.take(0, 10**6, ids()) == [single, whole]
+
+
+async def test_what_was_lost_goes_first_and_in_order() -> None:
+    box = outbox()
+    new_id = ids()
+    first = add(box, "a")[0], add(box, "b")[0]
+    box.take(0, 10**6, new_id)
+    later = add(box, "c")[0]
+    box.lost()
+    assert box.take(1, 10**6, new_id) == [*first, later]
+    assert [batch.id for batch in (*first, later)] == ["1", "2", "3"]
+
+
+async def test_room_comes_with_confirms() -> None:
+    box = outbox()
+    for _ in range(10):
+        add(box)
+    assert box.full
+    assert not box.idle.is_set()
+    (batch,) = box.take(0, 10**6, ids())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(box.room)
+        await anyio.wait_all_tasks_blocked()
+        assert box.settled(batch.id) is batch
+    assert (box.messages, box.bytes, box.idle.is_set()) == (0, 0, True)
+
+
+async def test_bytes_bound_too() -> None:
+    box = outbox()
+    add(box, row=b"x" * 1_000)
+    assert box.full
+
+
+async def test_late_answers_fail_and_are_forgotten() -> None:
+    box = outbox()
+    new_id = ids()
+    early = add(box)[0]
+    box.take(1, 10**6, new_id)
+    late = add(box)[0]
+    box.take(2, 10**6, new_id)
+    assert box.expire(2, lambda: RequestTimeout("late")) == 1
+    assert isinstance(early.refusal(0), RequestTimeout)
+    assert box.settled(early.id) is None
+    assert not late.done.is_set()
+
+
+async def test_the_end_fails_everything() -> None:
+    box = outbox()
+    sent = add(box)[0]
+    box.take(0, 10**6, ids())
+    waiting = add(box)[0]
+    box.fail_all(lambda: NotConnected("over"))
+    for batch in (sent, waiting):
+        assert isinstance(batch.refusal(0), NotConnected)
+    assert box.messages == 0
+
+
+async def test_sequences_skip_what_was_refused_or_known() -> None:
+    batch = PublishBatch("q")
+    for _ in range(6):
+        batch.offer(b"row")
+    batch.confirm(10, {1: full}, {3: 4})
+    report = PublishReport("q", [batch])
+    assert [batch.sequence(i) for i in (0, 2, 3, 4, 5)] == [10, 11, 4, 12, 13]
+    assert report[3].duplicate
+    assert not report[4].duplicate
+    assert (len(report), report.accepted, list(report.refused)) == (6, 5, [1])
+    with pytest.raises(PublishRefused, match="1 of 6"):
+        report.raise_for_refused()
+    assert batch.rows == []
+
+
+async def test_a_message_sent_twice_by_us_is_no_duplicate() -> None:
+    batch = PublishBatch("q")
+    batch.offer(b"row", {"dedup_id": "ours"})
+    batch.own_dedup.add(0)
+    batch.confirm(0, {}, {0: 7})
+    assert receipt(batch, 0) == ("q", 7, False)
+
+
+async def test_each_reader_of_a_refusal_gets_its_own_error() -> None:
+    batch = PublishBatch("q")
+    batch.offer(b"row")
+    batch.fail(full)
+    assert batch.refusal(0) is not batch.refusal(0)
+
+
+async def test_reports_reach_over_batches() -> None:
+    batches = []
+    for first in (1, 4):
+        batch = PublishBatch("q")
+        for _ in range(3):
+            batch.offer(b"row")
+        batch.confirm(first, {}, {})
+        batches.append(batch)
+    report = PublishReport("q", batches)
+    assert [r.sequence for r in report] == [report[i].sequence for i in range(6)] == [1, 2, 3, 4, 5, 6]
+    assert (report[-1].sequence, [r.sequence for r in report[2:4]]) == (6, [3, 4])
+    with pytest.raises(IndexError):
+        report[6]

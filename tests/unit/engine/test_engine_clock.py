@@ -1,0 +1,81 @@
+"""A store that was written under a clock that was ahead, opened under the right one."""
+
+import pytest
+
+from tests.simulation.engine_driver import Driver
+from vibemq.model.commands import Settlement
+
+YEAR_MS = 365 * 86_400_000
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+def test_a_delay_until_tomorrow_waits_until_tomorrow(driver: Driver) -> None:
+    driver.create()
+    driver.now += YEAR_MS
+    driver.publish()
+    driver.restart(down_ms=-YEAR_MS)
+    driver.publish(deliver_at=driver.now + DAY_MS)
+    driver.subscribe(1, capacity_messages=10)
+    assert driver.take() == {1: [1]}
+    driver.settle(1, 1)
+    driver.advance(DAY_MS - 1)
+    assert driver.take() == {}
+    driver.advance(1)
+    assert driver.take() == {1: [2]}
+    driver.check()
+
+
+def test_a_ttl_counts_from_the_start_at_the_latest(driver: Driver) -> None:
+    driver.create(message_ttl_ms=10_000, dead_letter=False)
+    driver.now += YEAR_MS
+    driver.publish(3)
+    driver.restart(down_ms=-YEAR_MS)
+    driver.publish(2)
+    assert driver.info().oldest_at <= driver.now
+    driver.advance(9_000)
+    assert driver.info().ready == 5
+    driver.advance(3_000)
+    assert driver.info().ready == 0
+    assert driver.info().counters["expired"] == 5
+
+
+def test_a_message_of_the_future_is_no_younger_than_what_was_published_behind_it(driver: Driver) -> None:
+    driver.create(message_ttl_ms=10_000, dead_letter=False)
+    driver.now += YEAR_MS
+    driver.publish(3)
+    driver.restart(down_ms=-YEAR_MS)
+    driver.publish(2)
+    driver.advance(6_000)
+    driver.restart()
+    driver.advance(6_000)
+    assert driver.info().ready == 0
+
+
+def test_a_retry_keeps_its_delay(driver: Driver) -> None:
+    driver.create()
+    driver.now += YEAR_MS
+    driver.publish()
+    driver.subscribe(1, capacity_messages=10)
+    driver.take()
+    driver.settle(1, 1, verb=Settlement.RETRY, delay_ms=5_000, reason="x")
+    driver.restart(down_ms=-YEAR_MS)
+    driver.subscribe(1, capacity_messages=10)
+    driver.advance(4_999)
+    assert driver.take() == {}
+    driver.advance(1)
+    assert driver.take() == {1: [1]}
+
+
+def test_a_dedup_window_is_no_longer_than_it_is(driver: Driver) -> None:
+    driver.create(dedup_window_ms=60_000)
+    driver.now += YEAR_MS
+    driver.publish(dedup_id=b"a")
+    driver.restart(down_ms=-YEAR_MS)
+    assert driver.publish(dedup_id=b"a").duplicates == {0: 1}
+    driver.advance(60_001)
+    assert driver.publish(dedup_id=b"a").duplicates is None

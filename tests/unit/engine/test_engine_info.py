@@ -1,0 +1,116 @@
+"""What is told of queues: the figures of metrics agree with those of answers, whatever happens between the steps."""
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.engine_driver import Driver
+from vibemq.model.commands import DeleteQueue, Settlement
+from vibemq.model.effects import COUNTERS, QueueFigures
+from vibemq.model.options import DeliveryMode
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+def figures(driver: Driver) -> dict[str, QueueFigures]:
+    return {found.name: found for found in driver.engine.survey() if found is not None}
+
+
+def agrees(driver: Driver, name: str) -> QueueFigures:
+    told, found = driver.info(name), figures(driver)[name]
+    for field in ("queue_id", "ready", "size", "in_flight", "delayed", "dead", "consumers", "oldest_at"):
+        assert getattr(found, field) == getattr(told, field), field
+    assert {counter: getattr(found, counter) for counter in COUNTERS} == told.counters
+    return found
+
+
+def test_figures_agree_with_what_a_description_tells(driver: Driver) -> None:
+    driver.create("a")
+    driver.publish(5, "a")
+    driver.publish(2, "a", deliver_at=driver.now + 1_000)
+    driver.publish(1, "a", expires_at=driver.now + 10)
+    driver.subscribe(1, "a", capacity_messages=2)
+    driver.settle(1, 1, verb=Settlement.ACK)
+    driver.settle(1, 2, verb=Settlement.REJECT)
+    driver.advance(20)
+    found = agrees(driver, "a")
+    assert found.settled == 1
+    assert found.dead_lettered == 2
+    assert found.in_flight == 2
+    assert found.delayed == 2
+
+
+def test_an_expiry_that_goes_to_the_dlq_counts_as_an_expiry_too(driver: Driver) -> None:
+    driver.create("a")
+    driver.publish(3, "a", expires_at=driver.now + 10)
+    driver.advance(20)
+    counters = driver.info("a").counters
+    assert counters["expired"] == 3
+    assert counters["dead_lettered"] == 3
+    driver.check()
+
+
+def test_heads_and_ages_follow_the_lowest_sequence_wherever_it_is(driver: Driver) -> None:
+    driver.create("a", mode=DeliveryMode.PRIORITY_BASED)
+    driver.publish(1, "a", deliver_at=driver.now + 5_000)
+    driver.publish(1, "a", priority=3)
+    driver.publish(1, "a")
+    assert driver.info("a").first_sequence == 1
+    driver.subscribe(1, "a", capacity_messages=1)
+    assert driver.take() == {1: [2]}
+    driver.advance(5_000)
+    driver.settle(1, 2)
+    assert driver.take() == {1: [1]}
+    assert driver.info("a").first_sequence == 1
+    driver.settle(1, 1)
+    assert driver.info("a").first_sequence == 3
+    agrees(driver, "a")
+
+
+def test_many_groups_are_found_in_several_steps(driver: Driver) -> None:
+    driver.create("fan", mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    for session in range(1, 101):
+        driver.subscribe(session, "fan", capacity_messages=1)
+    driver.publish(4, "fan")
+    steps = list(driver.engine.survey())
+    assert steps.count(None) >= 3
+    agrees(driver, "fan")
+
+
+def total(driver: Driver, retired: Counter[str], found: list[QueueFigures]) -> int:
+    return retired["published"] + sum(figures.published for figures in found)
+
+
+def test_what_is_deleted_and_created_between_the_steps_leaves_the_totals_whole(driver: Driver) -> None:
+    for name in "abcd":
+        driver.create(name)
+        driver.publish(10, name)
+    driver.ask(DeleteQueue(9, None, "a"))
+    survey = driver.engine.survey()
+    steps = iter(survey)
+    found = [next(steps)]
+    driver.ask(DeleteQueue(9, None, found[0].name if found[0] is not None else ""))
+    driver.ask(DeleteQueue(9, None, "d"))
+    driver.create("e")
+    driver.publish(1, "e")
+    found += list(steps)
+    whole = [figures for figures in found if figures is not None]
+    assert [figures.name for figures in whole] == ["b", "c"]
+    assert total(driver, survey.retired, whole) == 40
+
+
+def test_a_queue_that_is_deleted_while_its_groups_are_looked_at_is_left_out(driver: Driver) -> None:
+    driver.create("fan", mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    for session in range(1, 101):
+        driver.subscribe(session, "fan", capacity_messages=1)
+    driver.publish(4, "fan")
+    survey = driver.engine.survey()
+    steps = iter(survey)
+    assert next(steps) is None
+    driver.ask(DeleteQueue(9, None, "fan"))
+    assert [figures for figures in steps if figures is not None] == []
+    assert survey.retired["published"] == 4
+    assert survey.retired["delivered"] == 100

@@ -1,0 +1,40 @@
+"""Bundles: what a transaction stages comes back as it was, and garbage is damage."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.errors import StorageDamaged
+from vibemq.model.records import MessageExtra
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.staged_batch import pack_bundle, unpack_bundle
+
+
+@given(
+    st.lists(st.binary(max_size=30), min_size=1, max_size=5),
+    st.dictionaries(
+        st.integers(0, 4),
+        st.builds(MessageExtra, st.integers(0, 31), st.integers(0, 1 << 50), st.integers(0, 1 << 50), st.binary()),
+    ),
+)
+def test_a_bundle_holds_rows_and_extras(payloads: list[bytes], extras: dict[int, MessageExtra]) -> None:
+    rows = Rows.of([pack_row(f"m{n}", payload, [("k", "v")]) for n, payload in enumerate(payloads)])
+    bundle = pack_bundle("stage/0", "orders", rows, extras)
+    assert bundle.count == 1
+    assert unpack_bundle(bundle[0]) == ("orders", rows, extras or None)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_damage_and_nothing_else(payload: bytes) -> None:
+    try:
+        unpack_bundle(pack_row("m", payload))
+    except StorageDamaged:
+        return
+
+
+def test_a_cut_bundle_is_damage() -> None:
+    rows = Rows.of([pack_row("m", b"payload")])
+    payload = pack_bundle("s/0", "q", rows, None).payloads()[0]
+    for size in range(len(payload)):
+        with pytest.raises(StorageDamaged):
+            unpack_bundle(pack_row("m", payload[:size]))

@@ -1,0 +1,272 @@
+"""Who is told when. The loop is real, the disk is scripted; nothing here waits for a clock."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.unit.server.fakes import FakeEngine, FakeStorage
+from vibemq.errors import StorageFailed
+from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
+from vibemq.model.options import Durability
+from vibemq.model.records import MessagesAdded, Record, Settled
+from vibemq.model.rows import Rows
+from vibemq.server.clock import Clock
+from vibemq.server.commit.committer import Committer
+from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.storage_threads import Store
+from vibemq.server.monitoring.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Bench:
+    """A committer with everything around it in reach."""
+
+    def __init__(self, storage: FakeStorage, *, weak_flush_ms: int = 60_000) -> None:
+        self.storage = storage
+        self.engine = FakeEngine()
+        self.told: list[Any] = []
+        self.failures: list[BaseException] = []
+        self.store = Store(storage)
+        switchboard = Switchboard()
+        switchboard.connect(1, self._hear)
+        turn = Turn()
+        self.committer = Committer(
+            store=self.store,
+            engine=self.engine,
+            switchboard=switchboard,
+            clock=Clock(),
+            metrics=Metrics(),
+            weak_flush_ms=weak_flush_ms,
+            wake=turn.wake,
+            fatal=self.failures.append,
+        )
+        turn.before.append(self.committer.turn)
+
+    def _hear(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self.told.append(effect.token)
+            else:
+                self.told.append((type(effect).__name__, len(self.storage.appends)))
+
+    def submit(self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0) -> None:
+        self.committer.submit(
+            Outcome(records=[added(count)], gated=[Reply(1, token, None)], durability=durability, ticket=ticket)
+        )
+
+    def submit_confirmed_at_once(self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0) -> None:
+        """A publish whose confirm waits for no flush."""
+        replies: list[Effect] = [Reply(1, token, Published("q", 1, count))]
+        outcome = Outcome([added(count)], durability=durability, ticket=ticket)
+        if durability is Durability.TRANSIENT:
+            outcome.effects = replies
+        else:
+            outcome.after_append = replies
+        self.committer.submit(outcome)
+
+    async def settled(self) -> list[Any]:
+        with anyio.fail_after(30):
+            await self.committer.settled()
+        return self.told
+
+
+def added(count: int = 1) -> Record:
+    return MessagesAdded(1, 1, 1000, Rows.of([b"\0\1x\0\0\0\0\0\0"] * count))
+
+
+@pytest.fixture(params=[False, True], ids=["on-the-loop", "in-a-thread"])
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    bench = Bench(FakeStorage(blocking_append=request.param))
+    yield bench
+    bench.storage.gate.set()
+    await bench.store.close()
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await anyio.sleep(0)
+
+
+async def test_nothing_is_told_before_the_append(bench: Bench) -> None:
+    bench.submit("weak", Durability.WEAK)
+    assert bench.told == []
+    assert await bench.settled() == ["weak"]
+
+
+async def test_an_async_confirm_waits_for_its_append_too(bench: Bench) -> None:
+    bench.submit_confirmed_at_once("async", Durability.ASYNC)
+    assert bench.told == []
+    assert await bench.settled() == ["async"]
+
+
+async def test_a_full_disk_takes_back_no_confirm_of_an_async_message(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
+    bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
+    assert await bench.settled() == ["refused"]
+
+
+async def test_an_answer_that_keeps_nothing_waits_for_what_it_speaks_of(bench: Bench) -> None:
+    bench.submit("weak", Durability.WEAK)
+    bench.committer.submit(Outcome(after_append=[Reply(1, "known", None)]))
+    assert bench.told == []
+    assert await bench.settled() == ["weak", "known"]
+
+
+async def test_a_full_disk_answers_what_speaks_of_refused_facts(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
+    bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
+    bench.committer.submit(Outcome(after_append=[Reply(1, "known", None)]))
+    bench.committer.submit(Outcome(gated=[Reply(1, "known too", None)], durability=Durability.STRONG))
+    assert sorted(await bench.settled()) == ["known", "known too", "refused"]
+
+
+async def test_a_transient_confirm_waits_for_nothing(bench: Bench) -> None:
+    bench.submit_confirmed_at_once("transient", Durability.TRANSIENT)
+    assert bench.told == ["transient"]
+    await bench.settled()
+
+
+async def test_one_turn_is_one_append(bench: Bench) -> None:
+    for token in "abc":
+        bench.submit(token, Durability.WEAK)
+    assert await bench.settled() == ["a", "b", "c"]
+    assert [len(batch) for batch in bench.storage.appends] == [3]
+
+
+@pytest.mark.parametrize("durability", [Durability.TRANSIENT, Durability.ASYNC, Durability.WEAK])
+async def test_only_strong_asks_for_a_flush(bench: Bench, durability: Durability) -> None:
+    bench.submit("quick", durability)
+    await bench.settled()
+    assert bench.storage.syncs == 0
+    bench.submit("strong", Durability.STRONG)
+    assert await bench.settled() == ["quick", "strong"]
+    assert bench.storage.syncs == 1
+
+
+async def test_strong_waits_for_a_flush_that_began_after_its_append(bench: Bench) -> None:
+    bench.storage.gate.clear()
+    bench.submit("first", Durability.STRONG)
+    while bench.storage.syncs == 0:
+        await anyio.sleep(0)
+    for token in ("second", "third"):
+        bench.submit(token, Durability.STRONG)
+        await turns()
+    while len(bench.committer._awaiting_flush) < 2:
+        await anyio.sleep(0)
+    assert bench.told == []
+    bench.storage.gate.set()
+    assert await bench.settled() == ["first", "second", "third"]
+    assert bench.storage.syncs == 2, "the second and the third came during the first flush and share the next"
+
+
+async def test_weak_does_not_wait_for_the_flush_of_others(bench: Bench) -> None:
+    bench.storage.gate.clear()
+    bench.submit("strong", Durability.STRONG)
+    while bench.storage.syncs == 0:
+        await anyio.sleep(0)
+    switched: list[str] = []
+    bench.committer._switchboard.connect(2, lambda effects: switched.append("weak"))
+    bench.committer.submit(Outcome(records=[added()], gated=[Reply(2, "weak", None)], durability=Durability.WEAK))
+    with anyio.fail_after(30):
+        while not switched:
+            await anyio.sleep(0)
+    assert bench.told == []
+    bench.storage.gate.set()
+    await bench.settled()
+
+
+async def test_weak_data_is_flushed_by_its_timer_and_async_data_is_not() -> None:
+    bench = Bench(FakeStorage(), weak_flush_ms=1)
+    bench.submit("async", Durability.ASYNC)
+    await bench.settled()
+    await anyio.sleep(0.02)
+    assert bench.storage.syncs == 0
+    bench.submit("weak", Durability.WEAK)
+    with anyio.fail_after(30):
+        while bench.storage.syncs == 0:
+            await anyio.sleep(0.001)
+    await bench.settled()
+    await anyio.sleep(0.02)
+    assert bench.storage.syncs == 1, "the timer rests while nothing is unsynced"
+    await bench.store.close()
+
+
+async def test_the_engine_hears_of_what_is_kept_and_its_answer_goes_the_same_way(bench: Bench) -> None:
+    bench.engine.after[7] = Outcome(records=[Settled(1, 0, [(1, 1)])], effects=[Reply(1, "followed", None)])
+    bench.submit("published", Durability.STRONG, ticket=7)
+    assert await bench.settled() == ["published", "followed"]
+    assert bench.engine.committed_tickets == [7]
+    assert len(bench.storage.appends) == 2
+
+
+async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    for ticket in (2, 3):
+        bench.engine.after[ticket] = Outcome(effects=[Reply(1, f"refused {ticket}", None)])
+    for ticket, (token, count) in enumerate((("small", 1), ("big", 9), ("behind", 2)), start=1):
+        bench.submit(token, Durability.STRONG, count=count, ticket=ticket)
+    assert await bench.settled() == ["small", "refused 2", "refused 3"]
+    assert bench.engine.failed_tickets == [(2, "STORAGE_FULL"), (3, "STORAGE_FULL")]
+    assert bench.engine.committed_tickets == [1]
+    assert bench.committer.backlog_bytes == 0
+    bench.submit("next", Durability.STRONG, ticket=4)
+    assert (await bench.settled())[-1] == "next", "the broker works on"
+
+
+async def test_after_a_failed_append_nobody_hears_anything(bench: Bench) -> None:
+    bench.storage.broken = True
+    bench.submit("lost", Durability.WEAK)
+    assert await bench.settled() == []
+    assert [type(error) for error in bench.failures] == [StorageFailed]
+    bench.submit("later", Durability.TRANSIENT)
+    await turns()
+    assert bench.told == []
+
+
+async def test_after_a_failed_flush_nobody_hears_anything(bench: Bench) -> None:
+    bench.storage.gate.clear()
+    bench.submit("strong", Durability.STRONG, ticket=1)
+    while bench.storage.syncs == 0:
+        await anyio.sleep(0)
+    bench.storage.broken = True
+    bench.storage.gate.set()
+    assert await bench.settled() == []
+    assert bench.engine.committed_tickets == []
+    assert [type(error) for error in bench.failures] == [StorageFailed]
+    assert bench.storage.syncs == 1, "a failed flush is never tried again"
+
+
+async def test_an_answer_about_what_is_on_disk_already_needs_no_flush(bench: Bench) -> None:
+    bench.submit("strong", Durability.STRONG)
+    await bench.settled()
+    bench.committer.submit(Outcome(gated=[Reply(1, "duplicate", None)], durability=Durability.STRONG))
+    assert await bench.settled() == ["strong", "duplicate"]
+    assert bench.storage.syncs == 1
+
+
+async def test_the_end_flushes_what_is_left(bench: Bench) -> None:
+    bench.submit("weak", Durability.WEAK)
+    with anyio.fail_after(30):
+        await bench.committer.finish()
+    assert bench.storage.syncs == 1
+    assert bench.told == ["weak"]
+
+
+async def test_a_hand_out_is_not_told_before_its_rows_can_be_read(bench: Bench) -> None:
+    """Transient and async messages are handed out in the outcome that adds them; their rows exist once appended."""
+    outcome = Outcome(records=[added()], effects=[Deliver(1, 1, "q", 1, 0, [(1, 1)])], durability=Durability.ASYNC)
+    bench.committer.submit(outcome)
+    # On the loop the append comes before any socket's turn to read; aside it may come much later.
+    assert bench.told == ([] if bench.store.blocking else [("Deliver", 0)])
+    assert await bench.settled() == [("Deliver", 1 if bench.store.blocking else 0)]

@@ -1,0 +1,109 @@
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from vibemq.model.effects import Deliver, Effect, Outcome, Reply
+from vibemq.server.commit.release_order import Switchboard
+
+
+def reply(token: Any, session: int = 1) -> Reply:
+    return Reply(session, token, None)
+
+
+def delivery(sequence: int, session: int = 1) -> Deliver:
+    return Deliver(session, 1, "q", 1, 0, [(sequence, sequence)])
+
+
+class Ears:
+    """What each session has heard, as tokens and sequences."""
+
+    def __init__(self, *sessions: int) -> None:
+        self.switchboard = Switchboard()
+        self.heard: dict[int, list[Any]] = {session: [] for session in sessions}
+        for session in sessions:
+            self.switchboard.connect(session, partial(self._hear, session))
+
+    def _hear(self, session: int, effects: Sequence[Effect]) -> None:
+        self.heard[session].extend(map(self._name, effects))
+
+    @staticmethod
+    def _name(effect: Effect) -> Any:
+        return effect.token if isinstance(effect, Reply) else getattr(effect, "runs", None)
+
+
+def test_what_may_be_told_is_told_at_once() -> None:
+    ears = Ears(1)
+    assert ears.switchboard.accept(Outcome(effects=[reply("a")])) == ((), ())
+    assert ears.heard[1] == ["a"]
+
+
+def test_an_immediate_effect_does_not_overtake_an_earlier_gated_one() -> None:
+    ears = Ears(1)
+    holds = ears.switchboard.accept(Outcome(gated=[reply("strong")])).gated
+    ears.switchboard.accept(Outcome(effects=[reply("later")]))
+    assert ears.heard[1] == []
+    ears.switchboard.release(holds)
+    assert ears.heard[1] == ["strong", "later"]
+
+
+def test_other_sessions_do_not_wait() -> None:
+    ears = Ears(1, 2)
+    ears.switchboard.accept(Outcome(gated=[reply("strong")]))
+    ears.switchboard.accept(Outcome(effects=[reply("mine", 1), reply("other", 2)]))
+    assert ears.heard == {1: [], 2: ["other"]}
+
+
+def test_gates_that_open_out_of_order_are_told_in_order() -> None:
+    ears = Ears(1)
+    first = ears.switchboard.accept(Outcome(gated=[reply("first")])).gated
+    second = ears.switchboard.accept(Outcome(gated=[reply("second")])).gated
+    ears.switchboard.release(second)
+    assert ears.heard[1] == []
+    ears.switchboard.release(first)
+    assert ears.heard[1] == ["first", "second"]
+
+
+def test_a_delivery_stands_behind_the_gated_answer_of_its_own_step() -> None:
+    ears = Ears(1)
+    holds = ears.switchboard.accept(Outcome(effects=[delivery(7), reply("now")], gated=[reply("subscribed")])).gated
+    assert ears.heard[1] == ["now"]
+    ears.switchboard.release(holds)
+    assert ears.heard[1] == ["now", "subscribed", [(7, 7)]]
+
+
+def test_what_waits_for_the_append_is_told_before_the_flush_of_the_same_step() -> None:
+    ears = Ears(1, 2)
+    tokens = ["settled", "published"]
+    outcome = Outcome(effects=[reply("other", 2)], after_append=[reply("settled")], gated=[reply("published")])
+    held = ears.switchboard.accept(outcome, tokens)
+    assert ears.heard == {1: [], 2: ["other"]}
+    ears.switchboard.release(held.after_append)
+    assert ears.heard[1] == ["settled"]
+    ears.switchboard.release(held.gated)
+    assert ears.heard[1] == ["settled", "published"]
+
+
+def test_the_answers_of_one_step_keep_the_order_they_were_asked_in() -> None:
+    ears = Ears(1)
+    tokens = [["quick 1"], ["strong"], ["quick 2"]]
+    quick_1, strong, quick_2 = map(reply, tokens)
+    holds = ears.switchboard.accept(Outcome(effects=[quick_1, quick_2], gated=[strong]), tokens).gated
+    assert ears.heard[1] == [["quick 1"]]
+    ears.switchboard.release(holds)
+    assert ears.heard[1] == tokens
+
+
+def test_refused_effects_are_never_heard_and_hold_nobody_up() -> None:
+    ears = Ears(1)
+    holds = ears.switchboard.accept(Outcome(gated=[reply("refused")])).gated
+    ears.switchboard.accept(Outcome(effects=[reply("later")]))
+    ears.switchboard.drop(holds)
+    assert ears.heard[1] == ["later"]
+
+
+def test_effects_of_sessions_that_are_gone_are_dropped() -> None:
+    ears = Ears(1)
+    holds = ears.switchboard.accept(Outcome(gated=[reply("late")])).gated
+    ears.switchboard.disconnect(1)
+    assert ears.switchboard.accept(Outcome(gated=[reply("later")])) == ([], [])
+    ears.switchboard.release(holds)

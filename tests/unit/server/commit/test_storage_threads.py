@@ -1,0 +1,101 @@
+"""The sync thread: one flush at a time, heard on the loop."""
+
+import asyncio
+import threading
+from typing import Any, cast
+
+import pytest
+
+from vibemq.errors import StorageFailed
+from vibemq.server.commit.storage_threads import Store
+from vibemq.storage.interface import IStorageProvider
+
+pytestmark = pytest.mark.anyio
+
+
+class Disk:
+    """A provider of which only `sync` is used; it waits until it is let go."""
+
+    blocking_append = False
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.error: Exception | None = None
+
+    def sync(self) -> int:
+        self.threads.append(threading.current_thread())
+        assert self.go.wait(30)
+        if self.error is not None:
+            raise self.error
+        return 1
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def store(disk: Disk) -> Any:
+    store = Store(cast("IStorageProvider", disk))
+    yield store
+    disk.go.set()
+    store.abandon()
+
+
+async def test_the_loop_goes_on_while_a_flush_runs_and_hears_of_its_end(store: Store, disk: Disk) -> None:
+    told: asyncio.Future[tuple[BaseException | None, threading.Thread]] = asyncio.get_running_loop().create_future()
+    store.begin_sync(lambda error: told.set_result((error, threading.current_thread())))
+    await asyncio.sleep(0)
+    assert not told.done()
+    disk.go.set()
+    assert await told == (None, threading.current_thread())
+    assert disk.threads[0] is not threading.current_thread()
+
+
+async def test_what_a_flush_raises_is_told(store: Store, disk: Disk) -> None:
+    disk.error = StorageFailed("the disk is gone")
+    disk.go.set()
+    with pytest.raises(StorageFailed, match="the disk is gone"):
+        await store.sync()
+
+
+async def test_flushes_run_one_after_the_other_in_one_thread(store: Store, disk: Disk) -> None:
+    disk.go.set()
+    for _ in range(3):
+        await store.sync()
+    assert len(set(disk.threads)) == 1
+
+
+async def test_an_abandoned_store_flushes_no_more(store: Store, disk: Disk) -> None:
+    told: list[BaseException | None] = []
+    first = asyncio.Event()
+    store.begin_sync(lambda error: first.set())
+    store.begin_sync(told.append)
+    while not disk.threads:
+        await asyncio.sleep(0)
+    store.abandon()
+    disk.go.set()
+    await first.wait()
+    disk.threads[0].join(30)
+    assert not disk.threads[0].is_alive()
+    assert len(disk.threads) == 1
+    assert told == []
+
+
+def test_a_loop_that_is_closed_is_told_nothing(store: Store, disk: Disk) -> None:
+    async def begin() -> None:
+        store.begin_sync(lambda error: None)
+        while not disk.threads:
+            await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    disk.go.set()
+    disk.threads[0].join(30)
+    assert not disk.threads[0].is_alive()

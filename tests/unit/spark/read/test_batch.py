@@ -1,0 +1,260 @@
+"""Batch reads against a real broker: ranges, views, dead letters, and connections that break."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import vibemq.sync
+from tests.crash.ledger import BrokerProcess
+from tests.integration.conditions import running
+from tests.unit.spark.hand import Query, copied, options_of, read
+from vibemq.spark.connection import pool
+from vibemq.spark.connection.client import Client
+from vibemq.spark.errors import DataLoss, OptionError, Refused, SourceError, Unreachable
+from vibemq.spark.options import parse
+from vibemq.spark.source import DefaultSource
+
+pytestmark = pytest.mark.slow
+Publish = Callable[..., None]
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[int]:
+    return [int(row["body"]) for row in rows]
+
+
+def test_every_column(broker: BrokerProcess, mq: Any, queue: str) -> None:
+    before = time.time()
+    headers = {"key": "k", "content-type": "text/plain", "x": "ä"}
+    mq.publish(queue, b"one", id="m-1", headers=headers)
+    (row,) = read(broker, queue=queue)
+    assert before - 60 < row.pop("enqueued_at").timestamp() < time.time() + 60
+    assert dict(row.pop("headers")) == {key: value.encode() for key, value in headers.items()}
+    assert row == {
+        "queue": queue,
+        "seq": 1,
+        "message_id": "m-1",
+        "body": b"one",
+        "priority": 1,
+        "attempts": 1,
+        "key": "k",
+        "content_type": "text/plain",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, range(10)),
+        ({"startingOffsets": "latest"}, []),
+        ({"startingOffsets": '{"Q": 4}', "endingOffsets": '{"Q": 6}'}, [3, 4]),
+        ({"startingOffsets": '{"q":{"Q":{"i":"x","s":9}},"v":1}'}, [8, 9]),
+        ({"startingOffsets": '{"Q": "earliest"}', "endingOffsets": '{"Q": 99}'}, range(10)),
+        ({"group": "nobody"}, range(10)),
+    ],
+)
+def test_ranges(
+    broker: BrokerProcess, queue: str, publish: Publish, options: dict[str, str], expected: list[int]
+) -> None:
+    publish(queue, 0, 10)
+    given = {name: value.replace("Q", queue) for name, value in options.items()}
+    assert numbers(read(broker, queue=queue, **given)) == list(expected)
+
+
+def test_offsets_must_name_every_queue(broker: BrokerProcess, queue: str) -> None:
+    with pytest.raises(OptionError, match=f"startingOffsets names order; what is read is {queue}"):
+        read(broker, queue=queue, startingOffsets='{"order": 4}')
+
+
+def test_instants(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 2)
+    time.sleep(0.01)  # Instants are milliseconds.
+    first = int(time.time() * 1000)
+    publish(queue, 2, 4)
+    time.sleep(0.01)
+    second = int(time.time() * 1000)
+    publish(queue, 4, 6)
+    assert numbers(read(broker, queue=queue, startingTimestamp=first, endingTimestamp=second)) == [2, 3]
+
+
+def test_a_group_says_where_to_start_and_does_not_move(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 4)
+    query = Query(broker, queue=queue, maxMessagesPerTrigger=2)
+    query.latest(query.batch(query.live.initialOffset())[0])
+    for _ in range(2):
+        assert numbers(read(broker, queue=queue, group="etl")) == [2, 3]
+
+
+def test_a_frame_is_the_piece_of_a_fetch(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 3000, size=1000)
+    for fetch in ("20k", "1m"):
+        assert numbers(read(broker, queue=queue, fetchBytes=fetch, maxPartitions=2)) == list(range(3000))
+
+
+def test_the_largest_messages(broker: BrokerProcess, mq: Any, queue: str) -> None:
+    bodies = [bytes([n]) * 1_040_000 for n in range(3)]
+    for body in bodies:
+        mq.publish(queue, body)
+    assert [row["body"] for row in read(broker, queue=queue)] == bodies
+
+
+def test_a_pattern(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(queue, 0, 2)
+    publish(f"{queue}.b", 2, 3)
+    rows = read(broker, queuePattern=f"{queue}*")
+    assert [(row["queue"], row["seq"]) for row in rows] == [(queue, 1), (queue, 2), (f"{queue}.b", 1)]
+    assert read(broker, queuePattern=f"{queue}.nothing*") == []
+
+
+def test_what_is_no_longer_kept(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publish(queue, 0, 4)
+    mq.purge_queue(queue)
+    publish(queue, 4, 6)
+    from_one = {"queue": queue, "startingOffsets": f'{{"{queue}": 1}}'}
+    with pytest.raises(DataLoss, match=r"keeps messages from 5 on; the read begins at 1.*failOnDataLoss=false"):
+        read(broker, **from_one)
+    assert numbers(read(broker, **from_one, failOnDataLoss="false")) == [4, 5]
+    assert "keeps messages from 5 on" in capfd.readouterr().err
+
+
+def test_a_queue_that_does_not_exist(broker: BrokerProcess) -> None:
+    with pytest.raises(Refused, match="queue 'nowhere' does not exist"):
+        read(broker, queue="nowhere")
+
+
+def test_a_queue_that_goes_between_planning_and_reading(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 4)
+    source = DefaultSource(options_of(broker, queue=queue))
+    reader = source.reader(source.schema())
+    (task,) = reader.partitions()
+    mq.delete_queue(queue)
+    mq.create_queue(queue, retention="log")
+    with pytest.raises(DataLoss, match="was deleted and made anew"):
+        list(reader.read(task))
+    careless = DefaultSource(options_of(broker, queue=queue, failOnDataLoss="false")).reader(source.schema())
+    assert list(careless.read(task)) == []
+
+
+def test_dead_letters(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 5)
+    query = Query(broker, queue=queue)
+    query.live.initialOffset()
+    client = Client(parse(options_of(broker)))
+    assert read(broker, queue=queue, deadLetters="true") == []
+    client.call("group.reject", queue, {"group": "etl", "rejects": [[2, "odd"], [4, "odder"]]})
+    rows = read(broker, queue=queue, deadLetters="true", minPartitions=2)
+    assert [(row["seq"], row["body"], row["reason"], row["detail"]) for row in rows] == [
+        (2, b"1", "rejected", "odd"),
+        (4, b"3", "rejected", "odder"),
+    ]
+    assert [(row["origin_queue"], row["origin_seq"], row["origin_group"]) for row in rows] == [
+        (queue, 2, "etl"),
+        (queue, 4, "etl"),
+    ]
+    assert rows[0]["dead_id"] < rows[1]["dead_id"]
+    assert rows[0]["dead_at"] is not None
+
+
+def test_connections_are_left_for_the_next_task(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 2)
+    settings = parse(options_of(broker, queue=queue))
+    with pool.leased(settings) as first:
+        first.call("group.offsets", queue, {})
+    with pool.leased(settings) as second:
+        assert second is first
+    with pytest.raises(Refused), pool.leased(settings) as third:
+        third.call("group.offsets", "nowhere", {})
+    with pool.leased(settings) as fourth:
+        assert fourth is not first, "an answer may have been on its way"
+
+
+def test_a_generator_that_is_left_in_the_middle(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 3000, size=1000)
+    source = DefaultSource(options_of(broker, queue=queue, columns="body", maxPartitions=1))
+    reader = source.reader(source.schema())
+    (task,) = reader.partitions()
+    batches: Any = reader.read(task)
+    next(batches)
+    batches.close()
+    assert numbers(read(broker, queue=queue)) == list(range(3000))
+
+
+def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    with running(BrokerProcess(tmp_path / "data")) as broker:
+        with vibemq.sync.connect(broker.url) as mq:
+            mq.create_queue("orders", retention="log")
+            mq.publish_many("orders", [f"{n}".encode().ljust(1000) for n in range(3000)])
+        source = DefaultSource(options_of(broker, queue="orders", columns="body", maxPartitions=1))
+        reader = source.reader(source.schema())
+        (task,) = reader.partitions()
+        batches = reader.read(task)
+        seen = next(batches).to_pylist()
+        broker.kill()
+        broker.start()
+        seen += [row for batch in batches for row in batch.to_pylist()]
+        assert numbers(seen) == list(range(3000)), "nothing twice, nothing left out"
+        assert numbers(read(broker, queue="orders")) == list(range(3000)), "also over a connection kept from before"
+
+
+def test_logging_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "vibemq.toml"
+    config.write_text('[auth]\ntoken = "open sesame"\n')
+    secret = tmp_path / "secret"
+    secret.write_text("open sesame\n")
+    monkeypatch.setenv("THE_TOKEN", "open sesame")
+    with running(BrokerProcess(tmp_path / "data", arguments=("--config", str(config)))) as broker:
+        with vibemq.sync.connect(broker.url, token="open sesame") as mq:
+            mq.create_queue("orders", retention="log")
+        for options in ({"tokenFile": secret}, {"tokenEnv": "THE_TOKEN"}):
+            assert read(broker, queue="orders", **options) == []
+            assert "sesame" not in repr(copied(DefaultSource(options_of(broker, queue="orders", **options)))._options)
+        for options in ({}, {"tokenEnv": "PATH"}):
+            with pytest.raises(Refused, match="AUTH"):
+                read(broker, queue="orders", **options)
+        with pytest.raises(SourceError, match=r"NOT_SET is not set on .*spark.executorEnv.NOT_SET"):
+            read(broker, queue="orders", tokenEnv="NOT_SET")
+        with pytest.raises(SourceError, match=r"option tokenFile: .*No such file"):
+            read(broker, queue="orders", tokenFile=tmp_path / "none")
+
+
+def test_tls(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    config = tmp_path / "vibemq.toml"
+    config.write_text(
+        f'[[listeners]]\nprotocol = "native"\nport = 0\ntls = {{ certificate = "{certificate}", key = "{key}" }}\n'
+    )
+    with running(BrokerProcess(tmp_path / "data", arguments=("--config", str(config)))) as broker:
+        with vibemq.sync.connect(f"vibemqs://127.0.0.1:{broker.port}?skipCertValidation=true") as mq:
+            mq.create_queue("orders", retention="log")
+            mq.publish("orders", b"7")
+        secure = {"queue": "orders", "endpoint": f"vibemqs://127.0.0.1:{broker.port}"}
+        for options in ({"tls.verify": "false"}, {"tls.ca": certificate, "tls.serverName": "localhost"}):
+            for _ in range(2):
+                assert numbers(read(broker, **secure, **options)) == [7]
+        with pytest.raises(SourceError, match=r"self-signed certificate; see tls.ca"):
+            read(broker, **secure)
+        with pytest.raises(SourceError, match=r"IP address mismatch.*see tls.ca and tls.serverName"):
+            read(broker, **secure, **{"tls.ca": certificate})
+        with pytest.raises(SourceError, match=r"the files of tls.ca.* cannot be used here"):
+            read(broker, **secure, **{"tls.ca": tmp_path / "none"})
+
+
+def test_a_listener_that_is_no_broker(broker: BrokerProcess) -> None:
+    with pytest.raises(Unreachable, match="cannot reach the broker"):
+        read(broker, queue="q", endpoint=f"127.0.0.1:{broker.http_port}", retryTimeout="0")

@@ -1,0 +1,67 @@
+"""Room kept for the drain of a full disk."""
+
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from vibemq.errors import StorageFull
+from vibemq.model.records import MessagesAdded, Settled
+from vibemq.model.rows import Rows
+from vibemq.storage.local.ballast import BALLAST_FILE, DISK_PART, Ballast
+
+MIB = 1 << 20
+Usage = namedtuple("Usage", "total used free")
+MESSAGES = MessagesAdded(1, 1, 0, Rows.of([b"x"]))
+SETTLED = Settled(1, 0, [(1, 1)])
+
+
+class Disk:
+    """What `shutil.disk_usage` says; the ballast's blocks are real."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, total: int, free: int) -> None:
+        self.total, self.free = total, free
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(self.total, self.total - self.free, self.free))
+
+
+def test_taken_given_up_and_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch, total=100 * MIB, free=50 * MIB)
+    ballast = Ballast(tmp_path, MIB)
+    assert ballast.take()
+    assert (tmp_path / BALLAST_FILE).stat().st_blocks * 512 >= MIB
+    ballast.refuse_messages([MESSAGES])
+
+    assert ballast.release()
+    assert not (tmp_path / BALLAST_FILE).exists()
+    assert not ballast.release()
+    disk.free = 2 * MIB - 1
+    assert not ballast.take()
+    with pytest.raises(StorageFull, match="free 2 MiB or more"):
+        ballast.refuse_messages([SETTLED, MESSAGES])
+    ballast.refuse_messages([SETTLED])
+
+    disk.free = 2 * MIB
+    assert ballast.take()
+    ballast.refuse_messages([MESSAGES])
+
+
+def test_a_start_without_room_refuses_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, total=100 * MIB, free=0)
+    ballast = Ballast(tmp_path, MIB)
+    assert not ballast.take()
+    assert ballast.missing
+
+
+def test_a_small_disk_has_a_small_ballast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, total=16 * MIB, free=4 * MIB)
+    ballast = Ballast(tmp_path, 64 * MIB)
+    assert ballast.take()
+    assert (tmp_path / BALLAST_FILE).stat().st_size == 16 * MIB // DISK_PART
+
+
+def test_none_is_wanted_and_none_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, total=16 * MIB, free=0)
+    ballast = Ballast(tmp_path, 0)
+    assert not ballast.take()
+    ballast.refuse_messages([MESSAGES])

@@ -1,0 +1,111 @@
+"""Who owns a data directory, and on what file system it lies."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.storage.local.lock import DirectoryLock, boot_id, describe_owner, file_system_of, refuse_remote
+from vibemq.storage.local.store_file import StoreInfo, write_store_info
+
+MOUNTS = """\
+21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 21 0:40 / /mnt/net\\040share rw - nfs4 server:/x rw
+31 21 0:41 / /mnt rw - xfs /dev/sdb rw
+32 21 0:42 / /mnt/fuse rw - fuse.sshfs host:/ rw
+33 21 0:43 / /run rw - tmpfs tmpfs rw
+34 21 0:44 / /twice rw - ext4 /dev/a rw
+35 21 0:45 / /twice rw - cifs //host/b rw
+broken line
+"""
+
+
+def test_the_second_owner_is_told_who_is_the_first(tmp_path: Path) -> None:
+    first, second = DirectoryLock(tmp_path / "data"), DirectoryLock(tmp_path / "data")
+    first.acquire()
+    owner = json.loads((tmp_path / "data" / "owner.json").read_text())
+    assert (owner["pid"], owner["boot_id"]) == (os.getpid(), boot_id())
+    with pytest.raises(StorageLocked, match=rf"process {os.getpid()} on host {owner['host']}"):
+        second.acquire()
+    assert not second.held
+    first.release()
+    first.release()
+    assert not (tmp_path / "data" / "owner.json").exists()
+    second.acquire()
+    assert second.held
+    second.release()
+
+
+def test_another_process_is_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom vibemq.storage.local.lock import DirectoryLock\n"
+        f"DirectoryLock(Path({str(tmp_path)!r})).acquire()\nprint('held', flush=True)\ntime.sleep(60)\n"
+    )
+    # The lock object would be collected, and its file with it, only at exit: acquire() keeps the descriptor open.
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        lock = DirectoryLock(tmp_path)
+        with pytest.raises(StorageLocked, match=f"process {child.pid} "):
+            lock.acquire()
+        child.kill()
+    lock.acquire()
+    lock.release()
+
+
+def test_an_owner_file_that_makes_no_sense_is_no_obstacle(tmp_path: Path) -> None:
+    for text in ("", "[]", "{}", "7"):
+        (tmp_path / "owner.json").write_text(text)
+        assert describe_owner(tmp_path) == "another process"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "remote", "volatile"),
+    [
+        ("/data", "ext4", False, False),
+        ("/mnt/disk/x", "xfs", False, False),
+        ("/mnt/net share/x", "nfs4", True, False),
+        ("/mnt/fuse/deep/er", "fuse.sshfs", True, False),
+        ("/run/x", "tmpfs", False, True),
+        ("/twice/x", "cifs", True, False),
+        ("/mntx", "ext4", False, False),
+    ],
+)
+def test_file_systems_are_found_by_the_deepest_mount(path: str, kind: str, remote: bool, volatile: bool) -> None:
+    found = file_system_of(Path(path), MOUNTS)
+    assert (found.type, found.remote, found.volatile) == (kind, remote, volatile)
+
+
+def test_remote_file_systems_are_refused_unless_allowed() -> None:
+    with pytest.raises(ConfigInvalid, match="nfs4"):
+        refuse_remote(Path("/mnt/net share/x"), allow=False, mountinfo=MOUNTS)
+    assert refuse_remote(Path("/mnt/net share/x"), allow=True, mountinfo=MOUNTS).remote
+    assert refuse_remote(Path("/data"), allow=False, mountinfo=MOUNTS).type == "ext4"
+
+
+def test_the_running_kernel_is_asked_by_default(tmp_path: Path) -> None:
+    assert file_system_of(tmp_path).type
+
+
+def test_the_names_of_new_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is flushed inside a folder whose own name was not is out of reach after a power cut."""
+    flushed: list[str] = []
+    flush = os.fsync
+
+    def note(file: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{file}"))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    lock = DirectoryLock(tmp_path / "a" / "data")
+    lock.acquire()
+    assert flushed == [str(tmp_path), str(tmp_path / "a")]
+    flushed.clear()
+    write_store_info(tmp_path / "a" / "data", StoreInfo("lmdb", 1, 0))
+    # Again: the folder may be somebody else's work, or that of a process that was killed in between.
+    assert flushed[-2:] == [str(tmp_path / "a" / "data"), str(tmp_path / "a")]
+    lock.release()

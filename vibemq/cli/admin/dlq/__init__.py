@@ -1,0 +1,1 @@
+"""`vibemq-admin dlq`."""

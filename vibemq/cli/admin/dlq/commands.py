@@ -1,0 +1,183 @@
+"""`vibemq-admin dlq`: look at dead letters, put them back, drop them, take them away in a file."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import anyio
+import orjson
+import typer
+
+from vibemq.cli.admin.dlq import pages
+from vibemq.cli.admin.dlq.filters import (
+    Filters,
+    ForReason,
+    FromQueue,
+    NewerThan,
+    OlderThan,
+    WithHeader,
+    WithId,
+    WithMessageId,
+    filters_of,
+)
+from vibemq.cli.admin.dlq.replay_command import replay
+from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
+from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
+from vibemq.cli.online import call
+from vibemq.cli.output import Output
+from vibemq.cli.progress import tracked
+from vibemq.client import Client
+
+app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
+app.command()(replay)
+
+
+@app.command("ls")
+def list_letters(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    header: WithHeader = None,
+    ids: WithId = None,
+    message_id: WithMessageId = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    after: Annotated[int, typer.Option("--after", metavar="ID", min=0, help="Go on after this dead id.")] = 0,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List dead letters, oldest first, without their payloads."""
+    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    out = Output(json=json)
+
+    async def work(mq: Client) -> list[dict[str, Any]]:
+        arguments = {**filters.arguments, "after": after}
+        return [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
+
+    found = call(url, timeout, work)
+    out.emit_many(found, letter_table(found))
+    if len(found) == limit:
+        out.note(f"{limit} shown; there may be more: --after {found[-1]['dead_id']}", style="dim")
+
+
+@app.command()
+def show(
+    dead_id: Annotated[int, typer.Argument(metavar="ID", help="Dead id, as `dlq ls` lists it.")],
+    raw: Annotated[bool, typer.Option("--raw", help="The payload's bytes and nothing else.")] = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Show one dead letter whole, with its payload."""
+
+    async def work(mq: Client) -> dict[str, Any] | None:
+        return await pages.show(mq, dead_id)
+
+    letter = call(url, timeout, work)
+    if letter is None:
+        raise NotFound(f"there is no dead letter {dead_id}; `vibemq-admin dlq ls` lists those that are")
+    if raw:
+        sys.stdout.buffer.write(payload_bytes(letter))
+        return
+    Output(json=json).emit(letter, letter_sheet(letter))
+
+
+@app.command()
+def purge(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    header: WithHeader = None,
+    ids: WithId = None,
+    message_id: WithMessageId = None,
+    everything: Annotated[bool, typer.Option("--all", help="Really all of them, without any filter.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, oldest first.")] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Drop dead letters for good."""
+    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    if not filters and not everything:
+        raise Usage("say which: a filter such as --queue or --reason, or --all")
+    out = Output(json=json)
+
+    async def choose(mq: Client) -> Any:
+        return await pages.chosen(mq, filters.arguments, limit)
+
+    plan = call(url, timeout, choose)
+    count = plan.count
+    if not dry_run and count:
+        out.confirm(f"Drop {count:,} {filters} for good?", yes=yes)
+
+        async def drop(mq: Client) -> int:
+            with tracked("purged", out.notes, silent=json) as progress:
+                return await pages.purge(mq, plan, progress)
+
+        count = call(url, timeout, drop)
+    verb = "would be dropped" if dry_run else "dropped"
+    out.emit({"count": count, "dry_run": dry_run}, f"{count:,} dead letters {verb}")
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write NDJSON; - for stdout.")],
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    header: WithHeader = None,
+    ids: WithId = None,
+    message_id: WithMessageId = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, oldest first.")] = None,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Copy dead letters, payloads included, into a file: one JSON object per line. The DLQ keeps them."""
+    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    out = Output(json=json)
+    if file.exists() and str(file) != "-":
+        out.confirm(f"Overwrite {file}?", yes=yes)
+
+    async def work(mq: Client) -> int:
+        async with _target(file) as stream:
+            return await _export(mq, filters, limit, stream, out)
+
+    count = call(url, timeout, work)
+    if str(file) != "-":
+        out.emit({"count": count, "file": str(file)}, f"{count:,} dead letters written to {file}")
+
+
+async def _export(mq: Client, filters: Filters, limit: int | None, stream: BinaryIO, out: Output) -> int:
+    count = 0
+    with tracked("exported", out.notes, silent=out.json) as progress:
+        async for page in pages.letters(mq, filters.arguments, limit):
+            whole = await pages.with_payloads(mq, page)
+            stream.write(b"".join(orjson.dumps(letter) + b"\n" for letter in whole))
+            count += len(whole)
+            progress(count, 0)
+    return count
+
+
+@contextlib.asynccontextmanager
+async def _target(file: Path) -> AsyncIterator[BinaryIO]:
+    """A file that appears whole or not at all."""
+    if str(file) == "-":
+        yield sys.stdout.buffer
+        return
+    part = file.with_name(file.name + ".part")
+    try:
+        with part.open("wb") as stream:
+            yield stream
+        await anyio.to_thread.run_sync(part.replace, file)
+    finally:
+        part.unlink(missing_ok=True)

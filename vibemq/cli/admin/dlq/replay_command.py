@@ -1,0 +1,111 @@
+"""`vibemq-admin dlq replay`: dead letters go back to their queues, as fast as asked for, resumable."""
+
+from typing import Annotated
+
+import anyio
+import typer
+
+from vibemq.cli.admin.dlq import pages
+from vibemq.cli.admin.dlq.filters import (
+    ForReason,
+    FromQueue,
+    NewerThan,
+    OlderThan,
+    WithHeader,
+    WithId,
+    WithMessageId,
+    filters_of,
+)
+from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
+from vibemq.cli.exits import PartlyDone
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url
+from vibemq.cli.online import call
+from vibemq.cli.output import Output
+from vibemq.cli.progress import tracked
+from vibemq.client import Client
+from vibemq.client.address import parse
+from vibemq.errors import VibeMQError
+
+
+def replay(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    header: WithHeader = None,
+    ids: WithId = None,
+    message_id: WithMessageId = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="QUEUE", help="Replay into this queue; by default where each came from."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, oldest first.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.1, help="At most so many per second; by default unlimited.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Choose anew; forget what an interrupted run of this command left to do.")
+    ] = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Put dead letters back. They count as new messages; attempts start at none.
+
+    Interrupted (Ctrl-C, a crash, a lost broker), the same command run again replays exactly what was left: nothing is
+    doubled, and --limit counts both runs together.
+
+    Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
+    """
+    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    out = Output(json=json)
+    target = parse(url)
+    file = PlanFile.of(f"{target.host}:{target.port}", {**filters.arguments, "to": to, "limit": limit})
+
+    async def choose(mq: Client) -> tuple[ReplayPlan, bool]:
+        unfinished = None if fresh else file.load()
+        if unfinished is not None:
+            return await pages.still_there(mq, unfinished), True
+        return await pages.chosen(mq, filters.arguments, limit), False
+
+    async def work(mq: Client) -> None:
+        plan, resumed = await choose(mq)
+        if resumed:
+            out.note(f"going on with an interrupted replay: {plan.count:,} left to do (--fresh chooses anew)")
+        if dry_run:
+            text = f"{plan.count:,} of {filters} would be replayed{f' to {to}' if to else ''}"
+            out.emit({"count": plan.count, "to": to, "dry_run": True, "resumed": resumed}, text)
+            return
+        _remember(file, plan, out)
+        count = await _replay(mq, plan, to, rate, out)
+        file.forget()
+        text = f"{count:,} dead letters replayed{f' to {to}' if to else ''}"
+        out.emit({"count": count, "to": to, "dry_run": False, "resumed": resumed}, text)
+
+    call(url, timeout, work)
+
+
+async def _replay(mq: Client, plan: ReplayPlan, to: str | None, rate: float | None, out: Output) -> int:
+    job = pages.Replay(mq, plan, to=to, rate=rate)
+    try:
+        with tracked("replayed", out.notes, silent=out.json) as progress:
+            return await job.run(progress)
+    except anyio.get_cancelled_exc_class():
+        out.note(f"interrupted: {job.done:,} of {plan.count:,} replayed; run the same command again for the rest")
+        raise
+    except VibeMQError as error:
+        if not job.done:
+            raise
+        raise PartlyDone(
+            f"{job.done:,} of {plan.count:,} replayed, then: {error}; run the same command again for the rest"
+        ) from error
+
+
+def _remember(file: PlanFile, plan: ReplayPlan, out: Output) -> None:
+    if not plan.count:
+        return
+    try:
+        file.save(plan)
+    except OSError as error:
+        out.note(f"warning: {error}; if this replay is interrupted, --limit will count from the start", style="yellow")

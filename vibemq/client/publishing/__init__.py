@@ -1,0 +1,1 @@
+"""Publishing: rows, batches on their way, and what became of them."""

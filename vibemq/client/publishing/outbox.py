@@ -1,0 +1,246 @@
+"""Published, not yet confirmed: batches on their way, in order, within bounds. No sockets; the clock is an argument.
+
+    add / put → open (per queue, still filling) → ready → sent → confirmed | refused | expired
+                                                   ↑        │
+                                                   └─ lost ─┘     a lost connection sends them again, in order
+
+Everything that is published in one turn of the loop for one queue shares a batch, and so a frame, an answer and one
+event that wakes every publisher of it.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+
+import anyio
+
+from vibemq.client.publishing.outgoing import Extra
+from vibemq.errors import VibeMQError
+
+FRAME_ROWS_MAX = 2_048
+FRAME_BYTES_MAX = 256 * 1024
+"""A frame is sealed at either bound: big enough to cost nothing per message, small enough to be pipelined."""
+EXTRA_BYTES = 120
+"""More than the longest entry of `extras` without its dedup id."""
+
+Failure = Callable[[], VibeMQError]
+"""Makes a fresh error for each publisher that waits, so that they do not share a traceback."""
+
+
+class PublishBatch:
+    """Rows of one queue that travel in one frame."""
+
+    __slots__ = (
+        "_exceptional",
+        "_refused",
+        "count",
+        "done",
+        "duplicates",
+        "extras",
+        "failure",
+        "first_sequence",
+        "id",
+        "own_dedup",
+        "queue",
+        "rows",
+        "sent_at",
+        "size",
+    )
+
+    def __init__(self, queue: str) -> None:
+        self.id = ""
+        self.queue = queue
+        self.rows: list[bytes] = []
+        """Emptied once the batch is settled: a receipt must not keep its message alive."""
+        self.count = 0
+        self.size = 0
+        self.extras: dict[int, Extra] = {}
+        self.own_dedup: set[int] = set()
+        """Indexes whose dedup id we made up; they are no duplicates in the eyes of the publisher."""
+        self.done = anyio.Event()
+        self.sent_at = 0.0
+        self.first_sequence = 0
+        self.duplicates: Mapping[int, int] = {}
+        self.failure: Failure | None = None
+        self._refused: Mapping[int, Failure] = {}
+        self._exceptional: list[int] = []
+
+    def offer(self, row: bytes, extra: Extra | None = None) -> bool:
+        """Take one more row, whose index is the `count` before; False when the frame has no room for it."""
+        size = self.size + len(row)
+        if (size > FRAME_BYTES_MAX or self.count >= FRAME_ROWS_MAX) and self.count:
+            return False
+        self.rows.append(row)
+        if extra is not None:
+            self.extras[self.count] = extra
+            size += EXTRA_BYTES + 2 * len(str(extra.get("dedup_id", "")).encode())
+        self.size = size
+        self.count += 1
+        return True
+
+    @property
+    def full(self) -> bool:
+        return self.size >= FRAME_BYTES_MAX or self.count >= FRAME_ROWS_MAX
+
+    def confirm(self, first_sequence: int, refused: Mapping[int, Failure], duplicates: Mapping[int, int]) -> None:
+        self.first_sequence = first_sequence
+        self.duplicates = duplicates
+        self._refused = refused
+        self._exceptional = sorted({*refused, *duplicates})
+        self._settle()
+
+    def fail(self, failure: Failure) -> None:
+        """None of it was accepted, or nobody knows."""
+        self.failure = failure
+        self._settle()
+
+    def sequence(self, index: int) -> int:
+        """Of an accepted message, or of the one that it duplicates."""
+        known = self.duplicates.get(index)
+        return self.first_sequence + index - bisect_left(self._exceptional, index) if known is None else known
+
+    def is_duplicate(self, index: int) -> bool:
+        return index in self.duplicates and index not in self.own_dedup
+
+    def refusal(self, index: int) -> VibeMQError | None:
+        failure = self.failure or self._refused.get(index)
+        return failure() if failure is not None else None
+
+    def refusals(self) -> Iterator[tuple[int, VibeMQError]]:
+        if self.failure is not None:
+            error = self.failure()
+            for index in range(self.count):
+                yield index, error
+        for index, failure in self._refused.items():
+            yield index, failure()
+
+    def _settle(self) -> None:
+        self.rows = []
+        self.extras = {}
+        self.done.set()
+
+
+class Outbox:
+    """All batches of one client.
+
+    Args:
+        messages_max, bytes_max: unconfirmed at a time; may be overshot by one frame.
+    """
+
+    def __init__(self, *, messages_max: int, bytes_max: int) -> None:
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._open: dict[Hashable, PublishBatch] = {}
+        self._ready: deque[PublishBatch] = deque()
+        self._sent: dict[str, PublishBatch] = {}
+        self._room: anyio.Event | None = None
+        self.messages = 0
+        self.bytes = 0
+        self.idle = anyio.Event()
+        """Set while nothing is unconfirmed."""
+        self.idle.set()
+
+    @property
+    def full(self) -> bool:
+        return self.messages >= self._messages_max or self.bytes >= self._bytes_max
+
+    async def room(self) -> None:
+        """Wait until more may be published."""
+        while self.full:
+            if self._room is None:
+                self._room = anyio.Event()
+            await self._room.wait()
+
+    def add(
+        self, queue: str, row: bytes, extra: Extra | None, *, own_dedup: bool, lane: Hashable = None
+    ) -> tuple[PublishBatch, int]:
+        """Put one row into an open batch of the queue; the batch and the row's place in it.
+
+        Args:
+            lane: rows of different lanes never share a batch; None is the lane that everybody shares.
+        """
+        key = queue if lane is None else lane
+        batch = self._open.get(key)
+        before = batch.size if batch is not None else 0
+        if batch is None or not batch.offer(row, extra):
+            if batch is not None:
+                self._ready.append(batch)
+            batch = self._open[key] = PublishBatch(queue)
+            before = 0
+            batch.offer(row, extra)
+        index = batch.count - 1
+        if own_dedup:
+            batch.own_dedup.add(index)
+        self._count(1, batch.size - before)
+        return batch, index
+
+    def put(self, batch: PublishBatch) -> None:
+        """Send a whole batch, behind what was added before."""
+        earlier = self._open.pop(batch.queue, None)
+        if earlier is not None:
+            self._ready.append(earlier)
+        self._ready.append(batch)
+        self._count(batch.count, batch.size)
+
+    def take(self, now: float, bytes_max: int, new_id: Callable[[], str]) -> list[PublishBatch]:
+        """Batches to be sent now, at most about `bytes_max`; they count as sent."""
+        if self._open:
+            self._ready.extend(self._open.values())
+            self._open.clear()
+        taken: list[PublishBatch] = []
+        size = 0
+        while self._ready and size < bytes_max:
+            batch = self._ready.popleft()
+            batch.id = batch.id or new_id()
+            batch.sent_at = now
+            self._sent[batch.id] = batch
+            size += batch.size
+            taken.append(batch)
+        return taken
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `take` has something to give."""
+        return bool(self._open or self._ready)
+
+    def settled(self, batch_id: str) -> PublishBatch | None:
+        """Take the batch that an answer is for out of the books; None when it has expired or is none of ours."""
+        batch = self._sent.pop(batch_id, None)
+        if batch is not None:
+            self._count(-batch.count, -batch.size)
+        return batch
+
+    def lost(self) -> None:
+        """The connection is gone: what it had not confirmed goes to the front again, in order."""
+        self._ready.extendleft(reversed(self._sent.values()))
+        self._sent.clear()
+
+    def expire(self, sent_before: float, failure: Failure) -> int:
+        """Fail what was sent before that instant and not answered; how many messages."""
+        expired = [batch for batch in self._sent.values() if batch.sent_at < sent_before]
+        for batch in expired:
+            self.settled(batch.id)
+            batch.fail(failure)
+        return sum(batch.count for batch in expired)
+
+    def fail_all(self, failure: Failure) -> None:
+        """Nothing of it will be sent any more."""
+        batches = [*self._sent.values(), *self._ready, *self._open.values()]
+        self._sent.clear()
+        self._ready.clear()
+        self._open.clear()
+        for batch in batches:
+            self._count(-batch.count, -batch.size)
+            batch.fail(failure)
+
+    def _count(self, messages: int, size: int) -> None:
+        was_idle = self.messages == 0
+        self.messages += messages
+        self.bytes += size
+        if self.messages == 0:
+            self.idle.set()
+        elif was_idle:
+            self.idle = anyio.Event()
+        if self._room is not None and not self.full:
+            self._room.set()
+            self._room = None

@@ -1,0 +1,148 @@
+"""New messages: from a Publish to rows that may be handed out.
+
+screen      duplicates are sorted out            (dedup.py)
+admit       the overflow policy decides           (overflow.py)
+add         sequences are allotted, facts noted
+show        once the queue's durability holds, groups see them
+"""
+
+from vibemq.engine.handlers.fan_out import enter
+from vibemq.engine.handlers.overflow import trim_oldest
+from vibemq.engine.handlers.retention import trim_log
+from vibemq.engine.queue.queue import Added, Queue
+from vibemq.engine.queue.sizes import span_for
+from vibemq.engine.state import State
+from vibemq.engine.step import Extras, Turn
+from vibemq.model.options import Durability, Overflow
+from vibemq.model.records import Dropped, Reason
+from vibemq.model.rows import Rows
+from vibemq.model.runs import RunSet
+
+
+def add(
+    state: State,
+    turn: Turn,
+    queue: Queue,
+    rows: Rows,
+    extras: Extras | None,
+    redirected: RunSet | None = None,
+) -> Added:
+    """Allot sequences to rows that were admitted. Transient and async ones are visible at once."""
+    first = queue.next_sequence
+    last = first + rows.count - 1
+    queue.next_sequence = last + 1
+    queue.published += rows.count
+    queue.sizes.add(first, last, rows.size, turn.now, span_for(queue.options.message_ttl_ms))
+    durability = queue.options.durability
+    turn.note_added(queue, first, rows, extras)
+    if queue.holes:
+        # After the rows: the gap must not move a group's head beyond the store's next sequence.
+        turn.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
+    if extras:
+        _remember_extras(queue, first, extras, turn.now)
+    hidden = _before_groups(queue, first, last, redirected)
+    added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes)
+    queue.holes = []
+    turn.added.append(added)
+    queue.unseen.append(added)
+    queue.unseen_count += rows.count
+    if durability <= Durability.ASYNC:
+        added.visible = True
+        show(state, turn, queue)
+    return added
+
+
+def _remember_extras(queue: Queue, first: int, extras: Extras, now: int) -> None:
+    levels, window = queue.levels, queue.options.dedup_window_ms
+    for index, extra in extras.items():
+        sequence = first + index
+        if levels is not None and extra.priority != 1:
+            members = levels.get(extra.priority)
+            if members is None:
+                members = levels[extra.priority] = RunSet()
+            members.add(sequence, sequence)
+        if extra.dedup_id and window:
+            queue.dedup[extra.dedup_id] = (sequence, now)
+            queue.dedup_order.append((now, extra.dedup_id))
+
+
+def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:
+    """What nobody waits for is gone from the store with the publish itself; a later group must not expect it."""
+    if queue.starts_max <= first and queue.groups:
+        return redirected
+    floor = min((group.start for group in queue.groups.values()), default=last + 1)
+    if first >= floor or queue.log is not None:
+        return redirected
+    hidden = RunSet([(first, min(last, floor - 1))])
+    for run in redirected.runs() if redirected is not None else ():
+        hidden.add(*run)
+    return hidden
+
+
+def show(state: State, turn: Turn, queue: Queue) -> None:
+    """Let the groups see what has become visible, in order."""
+    unseen = queue.unseen
+    while unseen and unseen[0].visible:
+        added = unseen.popleft()
+        if not _is_plain(added):
+            _show_special(state, turn, queue, added)
+            continue
+        # Plain publishes that follow each other are shown as one.
+        last = added.last
+        while unseen and unseen[0].visible and unseen[0].first == last + 1 and _is_plain(unseen[0]):
+            last = unseen.popleft().last
+        queue.unseen_count -= last - added.first + 1
+        _enter_all(state, turn, queue, added.first, last)
+    if queue.options.overflow is Overflow.DROP_OLDEST:
+        trim_oldest(turn, queue)
+    if queue.log is not None:
+        trim_log(state, turn, queue)
+    at = queue.next_expiry()
+    if at < queue.armed_at:
+        state.arm(queue, at)
+    queue.collect()
+
+
+def _is_plain(added: Added) -> bool:
+    return not added.extras and added.hidden is None
+
+
+def _show_special(state: State, turn: Turn, queue: Queue, added: Added) -> None:
+    first, last = added.first, added.last
+    queue.unseen_count -= last - first + 1
+    if added.extras:
+        for index, extra in added.extras.items():
+            if extra.expires_at:
+                queue.set_expiry(first + index, extra.expires_at)
+            if extra.deliver_at > turn.now:
+                queue.delayed[first + index] = extra.deliver_at
+    runs = [(first, last)]
+    if added.hidden is not None:
+        shown = RunSet(runs)
+        for run in added.hidden.runs():
+            shown.remove(*run)
+        runs = shown.runs()
+    for start, stop in runs:
+        _enter_all(state, turn, queue, start, stop)
+
+
+def _enter_all(state: State, turn: Turn, queue: Queue, first: int, last: int) -> None:
+    if queue.log is not None:
+        queue.log.add(first, last)
+    for group in queue.groups.values():
+        if last >= group.start:
+            enter(state, turn, queue, group, max(first, group.start), last)
+
+
+def pick(rows: Rows, extras: Extras | None, indexes: list[int]) -> tuple[Rows, Extras | None]:
+    """Some of the rows, in order, with their extras under their new index."""
+    count = len(indexes)
+    if count == rows.count:
+        return rows, extras
+    if count and indexes[-1] - indexes[0] + 1 == count:
+        picked = rows.slice(indexes[0], indexes[-1] + 1)
+    else:
+        picked = Rows.of([rows[index] for index in indexes])
+    if not extras:
+        return picked, None
+    return picked, {new: extras[old] for new, old in enumerate(indexes) if old in extras} or None

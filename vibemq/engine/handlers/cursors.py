@@ -1,0 +1,359 @@
+"""Cursors: groups that are read by ranges and acknowledged up to a sequence (docs/spec/cursor.md).
+
+join, commit, reject, quarantine     what an owner or an operator asks
+describe, reach, cuts                what a reader may know; the rows themselves come from storage
+see_to_cursor                        holds that are over, and groups that lag too far behind
+"""
+
+from itertools import groupby
+from operator import itemgetter
+
+from vibemq.engine.handlers.dead_lettering import discard, turn_down
+from vibemq.engine.handlers.fan_out import check_group_name, check_owner, claim, durable_need, group_for, head_of
+from vibemq.engine.handlers.queues import find
+from vibemq.engine.queue.cursor import Cursor
+from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn, heavy, light
+from vibemq.engine.views import group_oldest
+from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, WrongIncarnation
+from vibemq.model.commands import CommitCursor, JoinCursor, Quarantine, RejectAt
+from vibemq.model.effects import CursorInfo, Reach, Rejected
+from vibemq.model.options import NUMBER_MAX, Durability
+from vibemq.model.records import Reason
+from vibemq.model.runs import Run, RunSet, run_count, runs_of
+
+OWNER_MAX = 256
+RUNS_MAX = 10_000
+"""Most runs of one Quarantine."""
+LAG_CHECK_MS = 1_000
+LEAP = 1 << 24
+"""How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
+
+
+# -- what is asked ------------------------------------------------------------------------------------------------
+
+
+def join(state: State, turn: Turn, command: JoinCursor) -> None:
+    queue = find_same(state, command.queue, command.incarnation)
+    group = queue.groups.get(command.group)
+    if group is None:
+        if not command.take_over:
+            raise missing(queue, command.group)
+        name = check_group_name(command.group)
+        group, _ = group_for(state, turn, queue, name, command.start, command.start_sequence)
+        group.cursor = Cursor(head_of(queue, group))
+    check_owner(queue, group, command.user, manage=command.manage)
+    cursor = cursor_of(queue, group)
+    if command.take_over:
+        check_expired(queue, group, cursor)
+        claim(turn, queue, group, command.user)
+        group.epoch += 1
+        cursor.joins += 1
+        cursor.owner = command.owner[:OWNER_MAX]
+    _configure(cursor, command)
+    turn.note_cursor(queue, group, durable_need(queue))
+    state.arm_part(queue, group, turn.now)
+    turn.answer(command, describe(queue, group, cursor), durable_need(queue))
+
+
+def _configure(cursor: Cursor, command: JoinCursor) -> None:
+    for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
+        value = getattr(command, name)
+        if value is not None:
+            if not 0 <= value <= NUMBER_MAX:
+                raise InvalidOptions(f"{name} is {value}; it must be from 0 to {NUMBER_MAX}")
+            setattr(cursor, name, value)
+
+
+def commit(state: State, turn: Turn, command: CommitCursor) -> None:
+    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
+    check_expired(queue, group, cursor)
+    _check_epoch(queue, group, cursor, command.epoch)
+    below = min(command.sequence, tail_of(queue))
+    if below > cursor.committed:
+        _acknowledge(state, turn, queue, group, cursor, below)
+    turn.answer(command, describe(queue, group, cursor), light(queue))
+
+
+def _acknowledge(state: State, turn: Turn, queue: Queue, group: Group, cursor: Cursor, below: int) -> None:
+    runs = group.take_waiting(1, below - 1)
+    cursor.committed = below
+    cursor.joins = 0
+    if cursor.hold_ms:
+        group.in_flight += run_count(runs)
+        cursor.hold(runs, below, turn.now)
+        state.arm_part(queue, group, cursor.next_release())
+    else:
+        _settle(turn, queue, group, runs)
+    cursor.forget_below(head_of_cursor(cursor))
+    turn.note_cursor(queue, group, light(queue))
+    turn.free(queue)
+
+
+def _settle(turn: Turn, queue: Queue, group: Group, runs: list[Run]) -> None:
+    group.forget_history(runs)
+    group.tally.settled += run_count(runs)
+    if runs:
+        turn.note_settled(queue, group, runs)
+
+
+def reject(state: State, turn: Turn, command: RejectAt) -> None:
+    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
+    check_expired(queue, group, cursor)
+    if command.epoch is not None:
+        _check_epoch(queue, group, cursor, command.epoch)
+    taken: list[tuple[str, int]] = []
+    for sequence, error in command.rejects:
+        if sequence >= cursor.committed and group.take_waiting(sequence, sequence):
+            taken.append((error, sequence))
+    for error, items in groupby(sorted(taken), key=itemgetter(0)):
+        turn_down(state, turn, queue, group, runs_of(sequence for _, sequence in items), error)
+    answer = Rejected(len(taken), len(command.rejects) - len(taken))
+    turn.answer(command, answer, heavy(queue) if taken else light(queue))
+
+
+def quarantine(state: State, turn: Turn, command: Quarantine) -> None:
+    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
+    check_expired(queue, group, cursor)
+    if len(command.runs) > RUNS_MAX:
+        raise InvalidOptions(f"at most {RUNS_MAX} runs can be quarantined at a time, not {len(command.runs)}")
+    asked, taken = 0, 0
+    for first, last in command.runs:
+        first, last = max(first, cursor.committed), min(last, tail_of(queue) - 1)
+        if first > last:
+            continue
+        asked += last - first + 1
+        runs = group.take_waiting(first, last)
+        taken += run_count(runs)
+        if runs:
+            turn_down(state, turn, queue, group, sorted(runs), "quarantined by an operator")
+        cursor.quarantined.add(first, last)
+    turn.note_cursor(queue, group, heavy(queue))
+    turn.answer(command, Rejected(taken, asked - taken), heavy(queue))
+
+
+def moved(turn: Turn, queue: Queue, group: Group) -> None:
+    """After a seek: a cursor begins anew, and its owner is fenced."""
+    cursor = group.cursor
+    if cursor is not None:
+        cursor.start_over(head_of(queue, group))
+        turn.note_cursor(queue, group, durable_need(queue))
+
+
+# -- who is meant -------------------------------------------------------------------------------------------------
+
+
+def find_same(state: State, name: str, incarnation: str | None) -> Queue:
+    """The queue, if it is the one that is meant."""
+    queue = find(state, name)
+    if incarnation is not None and incarnation != queue.incarnation:
+        raise WrongIncarnation(
+            f"queue {name!r} was deleted and made anew: sequences of the old one mean other messages now; "
+            "start over (with Spark: another checkpoint)"
+        )
+    return queue
+
+
+def find_cursor(state: State, name: str, group_name: str, incarnation: str | None) -> tuple[Queue, Group, Cursor]:
+    queue = find_same(state, name, incarnation)
+    group = queue.groups.get(group_name)
+    if group is None:
+        raise missing(queue, group_name)
+    return queue, group, cursor_of(queue, group)
+
+
+def missing(queue: Queue, group: str) -> GroupNotFound:
+    return GroupNotFound(f"queue {queue.name!r} has no group {group!r}; it was deleted, or nobody has joined it yet")
+
+
+def cursor_of(queue: Queue, group: Group) -> Cursor:
+    if group.cursor is None:
+        raise InvalidOptions(
+            f"group {group.name!r} of queue {queue.name!r} has ordinary subscribers and cannot be read by ranges; "
+            "choose another group"
+        )
+    return group.cursor
+
+
+def check_expired(queue: Queue, group: Group, cursor: Cursor) -> None:
+    if cursor.expired:
+        limit = f"{cursor.max_lag_bytes} bytes" if cursor.max_lag_bytes else f"{cursor.max_lag_ms} ms"
+        raise GroupExpired(
+            f"group {group.name!r} of queue {queue.name!r} lagged more than its limit ({limit}) and lost what it had "
+            f"not read; `vibemq-admin group seek {queue.name} {group.name}` moves it to where it shall go on"
+        )
+
+
+def _check_epoch(queue: Queue, group: Group, cursor: Cursor, epoch: int) -> None:
+    if epoch != group.epoch:
+        raise GroupFenced(
+            f"group {group.name!r} of queue {queue.name!r} has a new owner ({cursor.owner or 'unnamed'}, epoch "
+            f"{group.epoch}, yours was {epoch}); this one must stop. One query per group: give each its own"
+        )
+
+
+# -- what a reader may know ---------------------------------------------------------------------------------------
+
+
+def head_of_cursor(cursor: Cursor) -> int:
+    return cursor.held.first if cursor.held else cursor.committed
+
+
+def tail_of(queue: Queue) -> int:
+    """The first sequence that cannot be read yet and may yet be given to another message."""
+    if not queue.unseen:
+        return queue.open_end()
+    waiting = queue.unseen[0]
+    end = waiting.first
+    for first, last in reversed(waiting.holes):
+        # Recorded together with the messages behind them.
+        if last != end - 1:
+            break
+        end = first
+    return end
+
+
+def readable(queue: Queue, group: Group | None, now: int) -> RunSet:
+    """The sequences below the tail that a reader may be given: of one cursor, or of anybody."""
+    if group is None or group.cursor is None:
+        return queue.alive(1, now)
+    return group.unsettled_set()
+
+
+def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
+    oldest = group_oldest(group)
+    return CursorInfo(
+        group=group.name,
+        queue_id=queue.queue_id,
+        incarnation=queue.incarnation,
+        epoch=group.epoch,
+        committed=cursor.committed,
+        head=head_of_cursor(cursor),
+        tail=tail_of(queue),
+        backlog_messages=group.waiting,
+        backlog_bytes=queue.group_size(group),
+        oldest_at=queue.sizes.published_at(oldest) if oldest < END else 0,
+        hold_ms=cursor.hold_ms,
+        max_lag_ms=cursor.max_lag_ms,
+        max_lag_bytes=cursor.max_lag_bytes,
+        expired=cursor.expired,
+        joins=cursor.joins,
+        owner=cursor.owner,
+        lost=cursor.lost.runs(),
+        quarantined=cursor.quarantined.runs(),
+    )
+
+
+def reach(queue: Queue, members: RunSet, start: int, max_messages: int, max_bytes: int) -> Reach:
+    """How far a reader of `members` at `start` may go: both limits hold, but for the first message."""
+    tail = tail_of(queue)
+    left = max_messages or END
+    room = max_bytes or END
+    end, count, size = start, 0, 0
+    for first, last in members.overlap(start, tail - 1):
+        last = min(last, first + left - 1)
+        if queue.sizes.between(first, last) > room:
+            last = queue.sizes.reach(first, last, room)
+            if count and queue.sizes.between(first, last) > room:
+                return Reach(end, count, size, tail)
+            left = last - first + 1
+        taken = queue.sizes.between(first, last)
+        end, count, size = last + 1, count + last - first + 1, size + taken
+        left -= last - first + 1
+        room -= taken
+        if left <= 0 or room <= 0:
+            return Reach(end, count, size, tail)
+    return Reach(max(start, tail), count, size, tail)
+
+
+def cuts(queue: Queue, members: RunSet, start: int, end: int, parts: int) -> list[int]:
+    """Points that divide [start, end) into up to `parts` stretches of about the same number of bytes."""
+    runs = members.overlap(start, end - 1)
+    total = queue.sizes.of_runs(runs)
+    points = [start]
+    done = 0
+    for first, last in runs:
+        while len(points) < parts:
+            wanted = total * len(points) // parts - done
+            if queue.sizes.between(first, last) <= wanted or first > last:
+                break
+            stop = queue.sizes.reach(first, last, wanted)
+            if stop >= end - 1:
+                break
+            done += queue.sizes.between(first, stop)
+            first = stop + 1
+            if first > points[-1]:
+                points.append(first)
+        if first <= last:
+            done += queue.sizes.between(first, last)
+    return [*points, end]
+
+
+# -- what falls due -----------------------------------------------------------------------------------------------
+
+
+def see_to_cursor(turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
+    released = cursor.release_due(turn.now)
+    if released:
+        group.in_flight -= run_count(released)
+        _settle(turn, queue, group, released)
+        cursor.forget_below(head_of_cursor(cursor))
+    mind_the_lag(turn, queue, group, cursor)
+
+
+def mind_the_lag(turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
+    """Give up on a group that is further behind than it may be, at once and from then on, until it is sought."""
+    if not cursor.expired and _lags(queue, group, cursor, turn.now):
+        cursor.expired = True
+        turn.note_cursor(queue, group, heavy(queue))
+    if cursor.expired and group.unsettled:
+        runs = RunSet([*group.take_waiting(1, END), *group.take_held(1, END)]).runs()
+        discard(turn, queue, group, runs, Reason.RETENTION)
+
+
+def _lags(queue: Queue, group: Group, cursor: Cursor, now: int) -> bool:
+    if not group.waiting:
+        return False
+    if cursor.max_lag_bytes and queue.group_size(group) > cursor.max_lag_bytes:
+        return True
+    oldest_at = queue.sizes.published_at(group_oldest(group)) if cursor.max_lag_ms else 0
+    return bool(oldest_at) and oldest_at + cursor.max_lag_ms < now
+
+
+def next_alarm_of(cursor: Cursor, now: int) -> int:
+    at = cursor.next_release()
+    limited = cursor.expired or cursor.max_lag_ms or cursor.max_lag_bytes
+    return min(at, now + LAG_CHECK_MS) if limited else at
+
+
+# -- after a restart ----------------------------------------------------------------------------------------------
+
+
+def take_up(state: State, turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
+    """A stored cursor: what it had acknowledged and not released is held for a whole hold anew."""
+    group.cursor = cursor
+    acknowledged = group.take_waiting(1, cursor.committed - 1)
+    if cursor.hold_ms:
+        group.in_flight += run_count(acknowledged)
+        cursor.hold(acknowledged, cursor.committed, turn.now)
+    else:
+        _settle(turn, queue, group, acknowledged)
+    state.arm_part(queue, group, turn.now)
+
+
+def leap(queue: Queue) -> None:
+    """Skip more sequences than a crash can have taken from a queue that is not flushed with every publish.
+
+    A reader may have seen messages that are gone; its position must not come to lie behind new ones that it has not
+    seen. The skipped numbers are a hole like any other: recorded with the next messages, otherwise forgotten.
+    """
+    if queue.options.durability in (Durability.WEAK, Durability.ASYNC) and any(
+        group.cursor is not None for group in queue.groups.values()
+    ):
+        queue.holes = [(queue.next_sequence, queue.next_sequence + LEAP - 1)]
+        queue.next_sequence += LEAP

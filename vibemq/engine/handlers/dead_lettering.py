@@ -1,0 +1,173 @@
+"""How a message leaves a group otherwise than by settlement: into the DLQ, or dropped and counted.
+
+Every function here is told runs that are in no place of the group any more (neither ready, nor later, nor held).
+"""
+
+from collections.abc import Iterable
+
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn, heavy, light
+from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
+from vibemq.model.runs import Run, RunSet, run_count
+
+_NEVER_OUT = Attempts(acquired=0)
+
+
+def part_with(
+    state: State, turn: Turn, queue: Queue, group: Group, runs: list[Run], reason: Reason, *, error: str = ""
+) -> None:
+    """The group's policy for messages it gives up: the DLQ when the queue has one."""
+    if not runs:
+        return
+    lose(turn, queue, group, runs)
+    if queue.options.dead_letter:
+        if reason is Reason.EXPIRED:
+            group.tally.expired_dead += run_count(runs)
+        bury(state, turn, queue, group, _each(runs), reason, error=error, acquired=0)
+    else:
+        discard(turn, queue, group, runs, reason)
+
+
+def turn_down(state: State, turn: Turn, queue: Queue, group: Group, runs: list[Run], error: str) -> None:
+    """What a reader rejects: into the DLQ when the queue has one, as handed out once."""
+    if queue.options.dead_letter:
+        bury(state, turn, queue, group, _each(runs), Reason.REJECTED, error=error, acquired=1)
+    else:
+        discard(turn, queue, group, runs, Reason.REJECTED)
+
+
+def lose(turn: Turn, queue: Queue, group: Group, runs: list[Run]) -> None:
+    """A cursor is told of what it will never read; its owner decides what that means."""
+    cursor = group.cursor
+    if cursor is not None and cursor.lose(runs):
+        turn.note_cursor(queue, group, light(queue))
+
+
+def bury(
+    state: State,
+    turn: Turn,
+    queue: Queue,
+    group: Group,
+    sequences: Iterable[int],
+    reason: Reason,
+    *,
+    error: str,
+    acquired: int,
+) -> None:
+    """Move messages into the DLQ. `acquired`: hand-outs of those without a history."""
+    plain = Attempts(acquired=acquired)
+    letters = []
+    for sequence in sequences:
+        history = group.attempts.pop(sequence, plain)
+        letters.append(_letter(state, queue, sequence, reason, error or history.error, history, turn.now))
+    group.tally.dead += len(letters)
+    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
+    turn.free(queue)
+
+
+def bury_unseen(state: State, turn: Turn, queue: Queue, runs: list[Run]) -> None:
+    """Overflow that goes into the DLQ instead of every group."""
+    letters = [_letter(state, queue, s, Reason.OVERFLOW, "", _NEVER_OUT, turn.now) for s in _each(runs)]
+    queue.redirected += len(letters)
+    turn.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
+
+
+def _letter(
+    state: State, queue: Queue, sequence: int, reason: Reason, error: str, history: Attempts, now: int
+) -> DeadFacts:
+    return DeadFacts(
+        dead_id=state.new_dead_id(queue),
+        sequence=sequence,
+        reason=reason,
+        error=error,
+        acquired=history.acquired,
+        failed=history.failed,
+        first_failed_at=history.first_failed_at,
+        dead_at=now,
+    )
+
+
+def discard(turn: Turn, queue: Queue, group: Group, runs: list[Run], reason: Reason) -> None:
+    """Drop messages from one group. They leave the store only if no other group and no log wants them."""
+    group.forget_history(runs)
+    count = run_count(runs)
+    if reason is Reason.EXPIRED:
+        group.tally.expired += count
+    else:
+        group.tally.dropped += count
+    if queue.only_group:
+        turn.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
+    else:
+        turn.note_settled(queue, group, runs)
+    turn.free(queue)
+
+
+def drop_waiting(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> int:
+    """Drop messages from every group where they wait, and from the log; return how many that are.
+
+    What is in flight somewhere stays with its holder, and in the store until it is settled.
+    """
+    gone = [(group, taken) for group in queue.groups.values() if (taken := _take(group, runs))]
+    held = RunSet(run for group in queue.groups.values() for run in group.held_runs())
+    touched = _merged([run for _, taken in gone for run in taken] + _unlog(queue, runs, held))
+    if not touched:
+        return 0
+    for group, taken in gone:
+        group.forget_history(taken)
+        group.tally.dropped += run_count(taken)
+        lose(turn, queue, group, taken)
+    if held and any(held.overlap(*run) for run in touched):
+        for group, taken in gone:
+            turn.note_settled(queue, group, taken)
+    else:
+        turn.note(Dropped(queue.queue_id, touched, reason), heavy(queue))
+    turn.free(queue)
+    return run_count(touched)
+
+
+def drop_logged(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> None:
+    """Drop messages from the log and from every group, held ones too."""
+    for group in queue.groups.values():
+        for first, last in runs:
+            waiting, held = group.take_waiting(first, last), group.take_held(first, last)
+            if held:
+                turn.touch(queue, group)
+            group.forget_history(waiting + held)
+            group.tally.dropped += run_count(waiting) + run_count(held)
+            lose(turn, queue, group, waiting)
+    _unlog(queue, runs, RunSet())
+    turn.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
+    turn.free(queue)
+
+
+def _take(group: Group, runs: list[Run]) -> list[Run]:
+    return _merged([taken for first, last in runs for taken in group.take_waiting(first, last)])
+
+
+def _unlog(queue: Queue, runs: list[Run], held: RunSet) -> list[Run]:
+    """Take the runs out of the log, but for what is held."""
+    if queue.log is None:
+        return []
+    found = RunSet(part for first, last in runs for part in queue.log.overlap(first, last))
+    for run in held.runs():
+        found.remove(*run)
+    for run in found.runs():
+        queue.log.remove(*run)
+    return found.runs()
+
+
+def _merged(runs: list[Run]) -> list[Run]:
+    merged: list[Run] = []
+    for first, last in sorted(runs):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _each(runs: list[Run]) -> Iterable[int]:
+    for first, last in runs:
+        yield from range(first, last + 1)

@@ -1,0 +1,80 @@
+"""Dead letters that go back or go for good. The server reads them; the engine keeps their number.
+
+A letter's queue is told by `origins` of the command, or known from its making since the start. After a restart a
+message that died in several groups counts once, since that is what the stored state tells; hence the floor of 0.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from vibemq.engine.handlers.append import add
+from vibemq.engine.handlers.publish import check_pressure
+from vibemq.engine.handlers.queues import find
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn
+from vibemq.errors import MessageNotFound
+from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
+from vibemq.model.effects import Counted
+from vibemq.model.options import Durability
+from vibemq.model.records import DeadRemoved
+
+
+def replay_dead(state: State, turn: Turn, command: ReplayDead) -> None:
+    """All or nothing: out of the DLQ and into the queue in one batch, limits of the queue aside."""
+    queue = find(state, command.queue)
+    if state.pressure >= Pressure.BLOCKING:
+        check_pressure(state, queue, command.rows.count)
+    missing = [dead_id for dead_id in command.dead_ids if not _is_there(state, dead_id)]
+    if missing or len(set(command.dead_ids)) < len(command.dead_ids):
+        raise MessageNotFound(f"dead letters {missing or command.dead_ids} are not in the DLQ any more; list it again")
+    need = max(Durability.STRONG, queue.options.durability)
+    turn.note(DeadRemoved(command.dead_ids, replayed=True), need)
+    remove(state, command.dead_ids, command.origins)
+    if command.rows.count:
+        added = add(state, turn, queue, command.rows, command.extras)
+        added.replayed = command.dead_ids
+        added.origins = command.origins
+    turn.answer(command, Counted(len(command.dead_ids)), need)
+
+
+def purge_dead(state: State, turn: Turn, command: PurgeDead) -> None:
+    dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id)]
+    if dead_ids:
+        turn.note(DeadRemoved(dead_ids), Durability.STRONG)
+        remove(state, dead_ids, command.origins)
+    turn.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
+
+
+def _is_there(state: State, dead_id: int) -> bool:
+    return 0 < dead_id < state.next_dead_id and dead_id not in state.dead_gone
+
+
+def remove(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> None:
+    for dead_id in dead_ids:
+        state.dead_gone.add(dead_id, dead_id)
+        state.dead_total -= 1
+        _count(state, dead_id, origins, -1)
+
+
+def put_back(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> None:
+    """A replay that could not be stored did not happen."""
+    for dead_id in dead_ids:
+        state.dead_gone.remove(dead_id, dead_id)
+        state.dead_total += 1
+        _count(state, dead_id, origins, +1)
+
+
+def _count(state: State, dead_id: int, origins: Mapping[int, int] | None, change: int) -> None:
+    queue_id = (origins or {}).get(dead_id) or _origin(state, dead_id)
+    if queue_id is None:
+        return
+    queue = state.queues_by_id.get(queue_id)
+    if queue is not None:
+        queue.dead = max(0, queue.dead + change)
+    elif queue_id in state.graves or change > 0:
+        state.graves[queue_id] = max(0, state.graves.get(queue_id, 0) + change)
+        if not state.graves[queue_id]:
+            del state.graves[queue_id]
+
+
+def _origin(state: State, dead_id: int) -> int | None:
+    return next((queue_id for queue_id, ids in state.dead_origins.items() if dead_id in ids), None)

@@ -1,0 +1,35 @@
+"""Time to live: of single messages and of a whole queue.
+
+What waits expires when its time has come; what is in flight, when it comes back.
+"""
+
+from vibemq.engine.handlers.dead_lettering import part_with
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn
+from vibemq.model.records import Reason
+from vibemq.model.runs import Run, runs_of
+
+
+def expire(state: State, turn: Turn, queue: Queue) -> None:
+    """Take out of every group what has expired by now."""
+    if queue.next_expiry() > turn.now:
+        return
+    runs = runs_of(queue.pop_expired(turn.now))
+    ttl = queue.options.message_ttl_ms
+    if ttl:
+        upto = queue.sizes.last_at(turn.now - ttl)
+        if queue.unseen:
+            upto = min(upto, queue.unseen[0].first - 1)
+        if upto > queue.swept:
+            queue.swept = upto
+            runs.append((1, upto))
+    if runs:
+        for group in list(queue.groups.values()):
+            part_with(state, turn, queue, group, _take(group, runs), Reason.EXPIRED)
+    queue.collect()
+
+
+def _take(group: Group, runs: list[Run]) -> list[Run]:
+    return sorted(taken for first, last in runs for taken in group.take_waiting(first, last))

@@ -1,0 +1,224 @@
+"""Groups come and go. What a fan-out queue does beyond that:
+
+no subscriber        the waiting group (name "") keeps everything
+first subscriber     adopts the waiting group, with its backlog
+further subscribers  an own group each, from now; named ones are durable, unnamed ones end with their consumer
+last one leaves      its group becomes the waiting group again, with everything unsettled
+"""
+
+from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.queue import WAITING_NAME, Queue
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn
+from vibemq.errors import InvalidOptions, NotAuthorized
+from vibemq.model.commands import StartAt
+from vibemq.model.options import Durability
+from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupOwned, GroupRenamed
+from vibemq.model.runs import Run, RunSet
+
+PASSING_PREFIX = "~"
+GROUP_NAME_MAX = 256
+
+
+def check_group_name(name: str) -> str:
+    if 1 <= len(name) <= GROUP_NAME_MAX and not name.startswith(PASSING_PREFIX):
+        return name
+    raise InvalidOptions(
+        f"group name {name[:64]!r} is not allowed; use 1 to {GROUP_NAME_MAX} characters, "
+        f"the first of them not {PASSING_PREFIX!r}"
+    )
+
+
+def durable_need(queue: Queue) -> Durability:
+    """What the creation of a durable group needs; its definition is kept even in a transient queue."""
+    return Durability.ASYNC if queue.transient else Durability.STRONG
+
+
+def check_owner(queue: Queue, group: Group, user: str, *, manage: bool) -> None:
+    """Raises NotAuthorized when the group belongs to somebody else, and the user may not act on groups of others."""
+    if group.owner and group.owner != user and not manage:
+        raise NotAuthorized(
+            f"group {group.name!r} of queue {queue.name!r} belongs to another user; {user!r} needs the permission "
+            f'`manage` on it (groups = "{queue.name}/{group.name}"), or a group with a name of its own'
+        )
+
+
+def claim(turn: Turn, queue: Queue, group: Group, user: str) -> None:
+    """A durable group that has no owner belongs from now on to the first user who joins it."""
+    if user and not group.owner and group.durable and group.name != WAITING_NAME:
+        group.owner = user
+        turn.note_structure(GroupOwned(queue.queue_id, group.group_id, user), durable_need(queue))
+
+
+def group_for(
+    state: State, turn: Turn, queue: Queue, name: str | None, start: StartAt, start_sequence: int
+) -> tuple[Group, bool]:
+    """The group a subscriber joins, and whether it is new to it (created or adopted) and durable."""
+    wanted = name if name is not None else (None if queue.options.is_fan_out else WAITING_NAME)
+    if wanted is not None and wanted in queue.groups:
+        return queue.groups[wanted], False
+    durable = wanted is not None
+    if wanted is None:
+        wanted = PASSING_PREFIX + state.new_id()
+    if queue.options.is_fan_out and WAITING_NAME in queue.groups:
+        return _adopt(state, turn, queue, wanted, start, start_sequence, durable=durable), durable
+    return create_group(state, turn, queue, wanted, start, start_sequence, durable=durable), durable
+
+
+def open_waiting_group(turn: Turn, queue: Queue, need: Durability) -> None:
+    """The default group of a new queue, or of a fan-out queue whose last group was deleted."""
+    group = queue.new_group(WAITING_NAME, durable=True, start=queue.open_end())
+    record = GroupCreated(queue.queue_id, group.group_id, WAITING_NAME, durable=True, head=group.start)
+    turn.note_structure(record, need)
+
+
+def _adopt(
+    state: State, turn: Turn, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
+) -> Group:
+    group = queue.groups[WAITING_NAME]
+    need = durable_need(queue) if durable else Durability.ASYNC
+    rename_group(turn, queue, group, name, durable=durable, need=need)
+    if start in (StartAt.NOW, StartAt.SEQUENCE) or (start is StartAt.BEGINNING and queue.log is not None):
+        move_group(state, turn, queue, group, start, start_sequence, need)
+    return group
+
+
+def rename_group(turn: Turn, queue: Queue, group: Group, name: str, *, durable: bool, need: Durability) -> None:
+    del queue.groups[group.name]
+    group.name, group.durable = name, durable
+    queue.groups[name] = group
+    turn.note_structure(GroupRenamed(queue.queue_id, group.group_id, name, durable), need)
+
+
+def create_group(
+    state: State, turn: Turn, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
+) -> Group:
+    if start is StartAt.DEFAULT:
+        start = StartAt.NOW if queue.groups else StartAt.BEGINNING
+    begin = _first_sequence(queue, start, start_sequence)
+    wanted = queue.alive(begin, turn.now)
+    head = _head(queue, wanted, begin)
+    group = queue.new_group(name, durable=durable, start=begin)
+    need = durable_need(queue) if durable else Durability.ASYNC
+    turn.note_structure(GroupCreated(queue.queue_id, group.group_id, name, durable, head), need)
+    _fill(state, turn, queue, group, wanted, head)
+    if begin == 1:
+        queue.whole = group
+    return group
+
+
+def move_group(
+    state: State, turn: Turn, queue: Queue, group: Group, start: StartAt, start_sequence: int, need: Durability
+) -> None:
+    """Set the cursor and raise the epoch. DEFAULT: the cursor stays, only what is in flight comes back."""
+    if start is StartAt.DEFAULT:
+        begin = group.start
+        wanted = group.unsettled_set()
+    else:
+        begin = _first_sequence(queue, start, start_sequence)
+        wanted = queue.alive(begin, turn.now)
+    head = _head(queue, wanted, begin)
+    _empty(group)
+    group.epoch += 1
+    group.start = begin
+    queue.starts_max = max(queue.starts_max, begin)
+    turn.note_structure(GroupMoved(queue.queue_id, group.group_id, head, group.epoch), need)
+    _fill(state, turn, queue, group, wanted, head)
+    turn.free(queue)
+
+
+def head_of(queue: Queue, group: Group) -> int:
+    """The lowest sequence that the group has not settled, those on their way included."""
+    return _head(queue, group.unsettled_set(), group.start)
+
+
+def _first_sequence(queue: Queue, start: StartAt, start_sequence: int) -> int:
+    match start:
+        case StartAt.NOW:
+            return queue.open_end()
+        case StartAt.SEQUENCE:
+            return max(1, start_sequence)
+        case _:
+            return 1
+
+
+def _head(queue: Queue, wanted: RunSet, begin: int) -> int:
+    """The lowest sequence the group has not settled, those on their way included."""
+    if wanted:
+        return wanted.first
+    unseen = min((added.first for added in queue.unseen if added.last >= begin), default=queue.open_end())
+    return max(begin, unseen)
+
+
+def _fill(state: State, turn: Turn, queue: Queue, group: Group, wanted: RunSet, head: int) -> None:
+    """Put the wanted sequences into the group, and settle the others from the head on, which nobody can have."""
+    absent = RunSet([(head, queue.open_end() - 1)] if head < queue.open_end() else [])
+    for first, last in wanted.runs():
+        absent.remove(first, last)
+        enter(state, turn, queue, group, first, last)
+    for added in queue.unseen:
+        absent.remove(added.first, added.last)
+        if added.hidden is not None:
+            for run in added.hidden.overlap(head, END):
+                absent.add(*run)
+    if absent:
+        turn.note_settled(queue, group, absent.runs())
+
+
+def enter(state: State, turn: Turn, queue: Queue, group: Group, first: int, last: int) -> None:
+    """Visible messages become ready, or wait for their instant."""
+    group.tally.entered += last - first + 1
+    group.ready.add(first, last)
+    if queue.delayed:
+        _delay(state, turn, queue, group, first, last)
+    turn.touch(queue, group)
+
+
+def _delay(state: State, turn: Turn, queue: Queue, group: Group, first: int, last: int) -> None:
+    delayed = queue.delayed
+    within = range(first, last + 1) if last - first < len(delayed) else list(delayed)
+    for sequence in within:
+        due = delayed.get(sequence, 0)
+        if due > turn.now and first <= sequence <= last:
+            group.ready.remove(sequence, sequence)
+            group.later.add(sequence, due)
+            state.arm_part(queue, group, due)
+
+
+def _empty(group: Group) -> None:
+    group.tally.moved += group.unsettled
+    group.take_held(1, END)
+    group.in_flight = 0
+    waiting: list[Run] = group.waiting_set().runs()
+    for run in waiting:
+        group.take_waiting(*run)
+    group.attempts.clear()
+    group.spent.clear()
+
+
+def remove_consumer(turn: Turn, consumer: Consumer) -> None:
+    """Take out a consumer that holds nothing; a passing group ends with its last one."""
+    consumer.session.consumers.pop(consumer.number, None)
+    queue, group = consumer.queue, consumer.group
+    if group.leave(consumer):
+        turn.touch(queue, group)
+    if not group.durable and not group.consumers and queue.groups.get(group.name) is group:
+        _leave(turn, queue, group)
+
+
+def _leave(turn: Turn, queue: Queue, group: Group) -> None:
+    if len(queue.groups) == 1:
+        rename_group(turn, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
+    else:
+        delete_group(turn, queue, group, Durability.ASYNC)
+
+
+def delete_group(turn: Turn, queue: Queue, group: Group, need: Durability) -> None:
+    """The group and its progress are gone; what it had not settled counts as dropped."""
+    del queue.groups[group.name]
+    turn.dirty.pop(group, None)
+    group.tally.dropped += group.unsettled
+    queue.retired.add(group.tally)
+    turn.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
+    turn.free(queue)

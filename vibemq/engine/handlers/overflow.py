@@ -1,0 +1,63 @@
+"""max_messages and max_bytes: what fits, and what is dropped for it.
+
+Counted is what waits (delayed and not yet visible messages too), not what is in flight.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from vibemq.engine.handlers.dead_lettering import drop_waiting
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.step import Turn
+from vibemq.errors import QueueFull
+from vibemq.model.records import Reason
+from vibemq.model.rows import Rows
+
+
+def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
+    """How many of these rows, from the first on, fit into the queue."""
+    options = queue.options
+    count = len(indexes)
+    if options.max_messages:
+        count = min(count, max(0, options.max_messages - queue.waiting()))
+    if options.max_bytes and count:
+        room = options.max_bytes - queue.waiting_size()
+        if len(indexes) == rows.count and rows.size <= room:
+            return count
+        lengths = rows.row_lengths()
+        ends = list(accumulate(lengths[index] for index in indexes[:count]))
+        count = bisect_right(ends, room)
+    return count
+
+
+def full(queue: Queue, waited_ms: int = 0) -> QueueFull:
+    options = queue.options
+    limits = []
+    if options.max_messages:
+        limits.append(f"max_messages {options.max_messages}")
+    if options.max_bytes:
+        limits.append(f"max_bytes {options.max_bytes}")
+    waited = f", after waiting {waited_ms} ms" if waited_ms else ""
+    return QueueFull(queue.name, " and ".join(limits) + waited)
+
+
+def trim_oldest(turn: Turn, queue: Queue) -> None:
+    """Drop the oldest waiting messages until every group is within the limits."""
+    options = queue.options
+    if not options.max_messages and not options.max_bytes:
+        return
+    for group in queue.groups.values():
+        excess = group.waiting - options.max_messages if options.max_messages else 0
+        if options.max_bytes:
+            excess = max(excess, _excess_by_bytes(queue, group.waiting, queue.group_size(group)))
+        if excess > 0:
+            drop_waiting(turn, queue, group.waiting_set().pop_front(excess), Reason.OVERFLOW)
+
+
+def _excess_by_bytes(queue: Queue, waiting: int, size: int) -> int:
+    """How many of the waiting messages are too many, by their average size."""
+    limit = queue.options.max_bytes
+    if size <= limit or not waiting:
+        return 0
+    return max(1, -(-(size - limit) * waiting // size))

@@ -1,0 +1,172 @@
+"""Queues come, change and go; what waits in them can be purged or picked out."""
+
+from vibemq.engine.handlers.dead_lettering import drop_waiting
+from vibemq.engine.handlers.fan_out import open_waiting_group
+from vibemq.engine.queue.group import END
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn, heavy, light
+from vibemq.engine.views import counters_of
+from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError
+from vibemq.model.commands import (
+    ChangeQueue,
+    CreateQueue,
+    DeleteQueue,
+    PurgeQueue,
+    RemoveMessages,
+)
+from vibemq.model.effects import ConsumerEnded, Counted
+from vibemq.model.options import (
+    Durability,
+    QueueOptions,
+    check_queue_name,
+    options_from_dict,
+    options_to_dict,
+)
+from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason
+
+_FIXED = ("mode", "retention")
+"""Options that decide how a queue is kept; another value means another queue."""
+
+
+def find(state: State, name: str) -> Queue:
+    queue = state.queues.get(name)
+    if queue is None:
+        raise QueueNotFound(name)
+    return queue
+
+
+def find_or_create(state: State, turn: Turn, name: str, *, create: bool) -> Queue:
+    queue = state.queues.get(name)
+    if queue is not None:
+        return queue
+    if not (create and state.settings.auto_create):
+        raise QueueNotFound(name)
+    return make_queue(state, turn, check_queue_name(name), _defaults(state), state.queues)
+
+
+def create_queue(state: State, turn: Turn, command: CreateQueue) -> None:
+    existing = state.queues.get(command.queue)
+    if existing is not None:
+        if command.must_match:
+            _check_match(existing, command.options or _defaults(state))
+        turn.answer(command, None, state.need_of_known)
+        return
+    name = check_queue_name(command.queue)
+    options = command.options or _defaults(state)
+    options.check_together()
+    _check_durability(state, options)
+    make_queue(state, turn, name, options, state.queues)
+    turn.answer(command, None, Durability.STRONG)
+
+
+def _defaults(state: State) -> QueueOptions:
+    defaults = state.settings.queue_defaults
+    if state.settings.transient_only and defaults.durability is not Durability.TRANSIENT:
+        return defaults.with_changes(durability=Durability.TRANSIENT)
+    return defaults
+
+
+def _check_durability(state: State, options: QueueOptions) -> None:
+    if state.settings.transient_only and options.durability is not Durability.TRANSIENT:
+        raise InvalidOptions(
+            f"durability {options.durability.name.lower()} is not possible: this broker's storage keeps nothing over "
+            "a restart; create the queue as transient, or configure a durable storage provider"
+        )
+
+
+def _check_match(queue: Queue, options: QueueOptions) -> None:
+    has, wanted = options_to_dict(queue.options), options_to_dict(options)
+    different = [f"{name} is {has[name]!r}, not {wanted[name]!r}" for name in has if has[name] != wanted[name]]
+    if different:
+        raise QueueExists(queue.name, "; ".join(different))
+
+
+def make_queue(state: State, turn: Turn, name: str, options: QueueOptions, registry: dict[str, Queue]) -> Queue:
+    """`registry`: the state's queues or its stages."""
+    queue = Queue(state.next_queue_id, name, options, turn.now, state.new_id())
+    state.next_queue_id += 1
+    registry[name] = state.queues_by_id[queue.queue_id] = queue
+    turn.note_structure(QueueCreated(queue.queue_id, name, options, turn.now, queue.incarnation))
+    open_waiting_group(turn, queue, Durability.STRONG)
+    return queue
+
+
+def change_queue(state: State, turn: Turn, command: ChangeQueue) -> None:
+    queue = find(state, command.queue)
+    options = options_from_dict(command.changes, queue.options)
+    for name in _FIXED:
+        if getattr(options, name) != getattr(queue.options, name):
+            raise InvalidOptions(
+                f"{name} of queue {queue.name!r} cannot be changed; delete the queue and create it anew"
+            )
+    if (options.durability is Durability.TRANSIENT) != queue.transient:
+        raise InvalidOptions(
+            f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it anew"
+        )
+    options.check_together()
+    queue.options = options
+    turn.note_structure(QueueChanged(queue.queue_id, options))
+    turn.free(queue)
+    state.arm(queue, turn.now)
+    turn.answer(command, None, Durability.STRONG)
+
+
+def delete_queue(state: State, turn: Turn, command: DeleteQueue) -> None:
+    queue = state.queues.get(command.queue)
+    if queue is None:
+        turn.answer(command, None, state.need_of_known)
+        return
+    remove(state, turn, queue, state.queues)
+    turn.answer(command, None, Durability.STRONG)
+
+
+def remove(state: State, turn: Turn, queue: Queue, registry: dict[str, Queue]) -> None:
+    """The queue and all that waits in it are gone; its dead letters stay."""
+    error = QueueNotFound(queue.name)
+    queue.deleted = True
+    del registry[queue.name]
+    state.retired.update(counters_of(queue))
+    del state.queues_by_id[queue.queue_id]
+    if queue.dead:
+        state.graves[queue.queue_id] = queue.dead
+    for group in list(queue.groups.values()):
+        end_consumers(turn, queue, group.name, error)
+        turn.dirty.pop(group, None)
+    while queue.parked:
+        turn.answer(queue.parked.popleft(), error)
+    state.parking.pop(queue, None)
+    turn.freed.pop(queue, None)
+    queue.unseen.clear()
+    turn.note_structure(QueueDeleted(queue.queue_id))
+
+
+def end_consumers(
+    turn: Turn, queue: Queue, group_name: str, error: VibeMQError, *, but_session: int | None = None
+) -> None:
+    """End a group's subscriptions; what they hold is forgotten (the caller says what becomes of it)."""
+    group = queue.groups[group_name]
+    for consumer in list(group.consumers):
+        if consumer.session.number == but_session:
+            continue
+        if consumer.active:
+            turn.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
+        group.leave(consumer)
+        consumer.session.consumers.pop(consumer.number, None)
+
+
+def purge_queue(state: State, turn: Turn, command: PurgeQueue) -> None:
+    queue = find(state, command.queue)
+    count = drop_waiting(turn, queue, [(1, END)], Reason.PURGED)
+    turn.answer(command, Counted(count), _drop_need(queue, count))
+
+
+def remove_messages(state: State, turn: Turn, command: RemoveMessages) -> None:
+    queue = find(state, command.queue)
+    runs = [(max(1, first), min(last, END)) for first, last in command.runs if first <= last]
+    count = drop_waiting(turn, queue, runs, Reason.PURGED)
+    turn.answer(command, Counted(count), _drop_need(queue, count))
+
+
+def _drop_need(queue: Queue, count: int) -> Durability:
+    return heavy(queue) if count else light(queue)

@@ -1,0 +1,58 @@
+"""Log retention: what the log keeps is limited by age, number and bytes, whoever has read it or not."""
+
+from vibemq.engine.handlers.dead_lettering import drop_logged
+from vibemq.engine.queue.group import END
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn
+from vibemq.model.records import Reason
+from vibemq.model.runs import RunSet
+
+
+def trim_log(state: State, turn: Turn, queue: Queue) -> None:
+    """Drop the oldest messages beyond the limits, and come back when the next one is too old."""
+    log = queue.log
+    if not log:
+        return
+    cut = max(_too_old(queue, turn.now), _too_many(queue, log), _too_big(queue, log))
+    gone = log.overlap(1, cut)
+    if gone:
+        drop_logged(turn, queue, gone, Reason.RETENTION)
+    if queue.options.retain_ms and log:
+        complete_at = queue.sizes.next_at(log.first - 1)
+        if complete_at is not None:
+            state.arm(queue, complete_at + queue.options.retain_ms)
+
+
+def _too_old(queue: Queue, now: int) -> int:
+    """The last sequence whose whole chunk is too old."""
+    if not queue.options.retain_ms:
+        return 0
+    return queue.sizes.last_at(now - queue.options.retain_ms)
+
+
+def _too_many(queue: Queue, log: RunSet) -> int:
+    limit = queue.options.retain_messages
+    excess = len(log) - limit
+    if not limit or excess <= 0:
+        return 0
+    for first, last in log.runs():
+        if last - first + 1 >= excess:
+            return first + excess - 1
+        excess -= last - first + 1
+    return 0
+
+
+def _too_big(queue: Queue, log: RunSet) -> int:
+    """Cuts at a whole run of equal sizes: found by halving, since sizes are known for spans."""
+    limit = queue.options.retain_bytes
+    if not limit or not log or queue.sizes.between(log.first, END) <= limit:
+        return 0
+    low, high = log.first, log.last
+    while low < high:
+        middle = (low + high) // 2
+        if queue.sizes.between(middle + 1, END) <= limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,102 @@
+"""What falls due. Each queue has one alarm, set to the earliest thing it waits for; it may ring early, never late."""
+
+from heapq import heappop
+
+from vibemq.engine.dispatch import record_spent
+from vibemq.engine.handlers.cursors import next_alarm_of, see_to_cursor
+from vibemq.engine.handlers.expiry import expire
+from vibemq.engine.handlers.overflow import trim_oldest
+from vibemq.engine.handlers.publish import unpark
+from vibemq.engine.handlers.retention import trim_log
+from vibemq.engine.handlers.settle import time_out
+from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.dedup import prune
+from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn
+from vibemq.model.options import Overflow
+from vibemq.model.runs import runs_of
+
+
+def next_alarm(state: State) -> int | None:
+    """When the next queue wants to be seen to."""
+    timers = state.timers
+    while timers:
+        at, queue_id = timers[0]
+        queue = state.queues_by_id.get(queue_id)
+        if queue is not None and queue.armed_at == at:
+            return at
+        heappop(timers)
+    return None
+
+
+def ring(state: State, turn: Turn) -> None:
+    """See to every queue whose alarm is due."""
+    while (at := next_alarm(state)) is not None and at <= turn.now:
+        _, queue_id = heappop(state.timers)
+        queue = state.queues_by_id[queue_id]
+        queue.armed_at = END
+        see_to(state, turn, queue)
+
+
+def see_to(state: State, turn: Turn, queue: Queue) -> None:
+    due = queue.pop_alarms(turn.now)
+    for part in due:
+        _see_to_part(state, turn, queue, part)
+    expire(state, turn, queue)
+    if queue.options.overflow is Overflow.DROP_OLDEST:
+        trim_oldest(turn, queue)
+    if queue.log is not None:
+        trim_log(state, turn, queue)
+    for part in due:
+        _arm_part(state, turn, queue, part)
+    if queue.parked:
+        unpark(state, turn, queue)
+    prune(queue, turn.now)
+    _arm_next(state, turn, queue)
+
+
+def _see_to_part(state: State, turn: Turn, queue: Queue, part: Group | Consumer) -> None:
+    if isinstance(part, Consumer):
+        if part in part.group.consumers:
+            time_out(state, turn, part)
+    elif queue.groups.get(part.name) is part:
+        _see_to_group(turn, queue, part)
+
+
+def _see_to_group(turn: Turn, queue: Queue, group: Group) -> None:
+    due = group.later.pop_due(turn.now)
+    if due:
+        for first, last in runs_of(due):
+            group.ready.add(first, last)
+        turn.touch(queue, group)
+    if group.spent:
+        record_spent(turn, queue, group)
+
+
+def _arm_part(state: State, turn: Turn, queue: Queue, part: Group | Consumer) -> None:
+    """Say when it wants to be seen to next."""
+    if isinstance(part, Consumer):
+        at = part.held.earliest if part in part.group.consumers else END
+    elif queue.groups.get(part.name) is part:
+        due = part.later.next_due()
+        at = END if due is None else due
+        if part.spent:
+            at = min(at, part.spent[0][0])
+        if part.cursor is not None:
+            see_to_cursor(turn, queue, part, part.cursor)
+            at = min(at, next_alarm_of(part.cursor, turn.now))
+    else:
+        return
+    if at < END:
+        state.arm_part(queue, part, max(at, turn.now + 1))
+
+
+def _arm_next(state: State, turn: Turn, queue: Queue) -> None:
+    at = min(queue.next_expiry(), queue.next_alarm())
+    if queue.dedup_order:
+        at = min(at, queue.dedup_order[0][0] + queue.options.dedup_window_ms + 1)
+    if at < END:
+        # What is due but not visible yet would ring without end.
+        state.arm(queue, max(at, turn.now + 1))

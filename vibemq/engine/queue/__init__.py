@@ -1,0 +1,1 @@
+"""One queue and what it consists of: groups, consumers, and the sets of sequences that they hold."""

@@ -1,0 +1,109 @@
+"""What makes a group a cursor: it is read by ranges, as often as wanted, and acknowledged up to a sequence.
+
+Nothing is handed out, so what the group has not acknowledged is in its `ready` and `later`; what it has, while the
+hold lasts, is held here and counts as in flight. Source: docs/spec/cursor.md.
+"""
+
+from collections import deque
+
+from vibemq.engine.queue.unacked import NEVER
+from vibemq.model.records import CursorFacts
+from vibemq.model.runs import Run, RunSet
+
+
+class Cursor:
+    __slots__ = (
+        "_releases",
+        "committed",
+        "expired",
+        "held",
+        "hold_ms",
+        "joins",
+        "lost",
+        "max_lag_bytes",
+        "max_lag_ms",
+        "owner",
+        "quarantined",
+    )
+
+    def __init__(self, committed: int) -> None:
+        self.committed = committed
+        self.hold_ms = 0
+        self.max_lag_ms = 0
+        self.max_lag_bytes = 0
+        self.expired = False
+        self.joins = 0
+        self.owner = ""
+        self.lost = RunSet()
+        self.quarantined = RunSet()
+        self.held = RunSet()
+        """Acknowledged, and kept for a second look."""
+        self._releases: deque[tuple[int, int]] = deque()
+        """(instant, sequence below which everything is released then), both ascending."""
+
+    @classmethod
+    def of(cls, facts: CursorFacts) -> "Cursor":
+        cursor = cls(facts.committed)
+        cursor.hold_ms, cursor.max_lag_ms, cursor.max_lag_bytes = facts.hold_ms, facts.max_lag_ms, facts.max_lag_bytes
+        cursor.expired, cursor.joins, cursor.owner = facts.expired, facts.joins, facts.owner
+        cursor.lost, cursor.quarantined = RunSet(facts.lost), RunSet(facts.quarantined)
+        return cursor
+
+    def facts(self, epoch: int) -> CursorFacts:
+        """`epoch`: the group's."""
+        return CursorFacts(
+            epoch,
+            self.committed,
+            self.hold_ms,
+            self.max_lag_ms,
+            self.max_lag_bytes,
+            self.expired,
+            self.joins,
+            self.owner,
+            tuple(self.lost.runs()),
+            tuple(self.quarantined.runs()),
+        )
+
+    def start_over(self, committed: int) -> None:
+        """The cursor was moved: nothing of its past counts any more. What it held is the caller's to account for."""
+        self.committed = committed
+        self.expired = False
+        self.joins = 0
+        for runs in (self.lost, self.quarantined, self.held):
+            runs.remove(1, NEVER)
+        self._releases.clear()
+
+    def lose(self, runs: list[Run]) -> bool:
+        """The runs left the group before it had read them; whether there is anything to note."""
+        before = len(self.lost)
+        for first, last in runs:
+            if last >= self.committed:
+                self.lost.add(max(first, self.committed), last)
+        return len(self.lost) > before
+
+    def hold(self, runs: list[Run], below: int, now: int) -> None:
+        """Keep acknowledged messages until the hold is over."""
+        for run in runs:
+            self.held.add(*run)
+        self._releases.append((now + self.hold_ms, below))
+
+    def release_due(self, now: int) -> list[Run]:
+        """Take out what has been held for long enough."""
+        below = 0
+        while self._releases and self._releases[0][0] <= now:
+            below = self._releases.popleft()[1]
+        return self.take_held(1, below - 1) if below else []
+
+    def next_release(self) -> int:
+        return self._releases[0][0] if self._releases else NEVER
+
+    def take_held(self, first: int, last: int) -> list[Run]:
+        taken = self.held.overlap(first, last)
+        for run in taken:
+            self.held.remove(*run)
+        return taken
+
+    def forget_below(self, head: int) -> None:
+        """Quarantined runs matter as long as they can be asked for, lost ones until they are acknowledged."""
+        self.lost.remove(1, self.committed - 1)
+        self.quarantined.remove(1, head - 1)

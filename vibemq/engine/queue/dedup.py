@@ -1,0 +1,53 @@
+"""The window in which a dedup_id is published only once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vibemq.engine.queue.queue import Queue
+from vibemq.model.options import DEDUP_IDS_MAX
+from vibemq.model.records import MessageExtra
+
+
+@dataclass(slots=True)
+class Screened:
+    """Which rows of a publish are new."""
+
+    fresh: Sequence[int]
+    """Indexes of new rows, ascending."""
+    known: dict[int, int] = field(default_factory=dict)
+    """Index -> sequence of the message that already carries its dedup_id."""
+    twins: dict[int, int] = field(default_factory=dict)
+    """Index -> index of an earlier new row of the same publish with the same dedup_id."""
+
+
+def prune(queue: Queue, now: int) -> None:
+    """Forget ids whose window is over, and the oldest of too many."""
+    oldest = now - queue.options.dedup_window_ms
+    order = queue.dedup_order
+    while order and (order[0][0] < oldest or len(order) > DEDUP_IDS_MAX):
+        published_at, dedup_id = order.popleft()
+        known = queue.dedup.get(dedup_id)
+        if known is not None and known[1] == published_at:
+            del queue.dedup[dedup_id]
+
+
+def screen(queue: Queue, count: int, extras: dict[int, MessageExtra] | None, now: int) -> Screened:
+    prune(queue, now)
+    if not extras or not queue.options.dedup_window_ms:
+        return Screened(range(count))
+    seen: dict[bytes, int] = {}
+    known: dict[int, int] = {}
+    twins: dict[int, int] = {}
+    for index in sorted(extras):
+        dedup_id = extras[index].dedup_id
+        if not dedup_id:
+            continue
+        if dedup_id in queue.dedup:
+            known[index] = queue.dedup[dedup_id][0]
+        elif dedup_id in seen:
+            twins[index] = seen[dedup_id]
+        else:
+            seen[dedup_id] = index
+    if not known and not twins:
+        return Screened(range(count))
+    return Screened([i for i in range(count) if i not in known and i not in twins], known, twins)

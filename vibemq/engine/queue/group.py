@@ -1,0 +1,243 @@
+"""One pass over a queue: what it has still to hand out, what is on its way, who shares it.
+
+Every sequence that the group has not settled is in exactly one place: `ready`, `later`, or held, by one consumer or by
+the group's cursor.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from vibemq.engine.queue.consumer import Consumer, Rotation
+from vibemq.engine.queue.cursor import Cursor
+from vibemq.engine.queue.delayed import Later
+from vibemq.engine.queue.ready import Levels, Ready
+from vibemq.model.records import Attempts
+from vibemq.model.runs import Run, RunSet, run_count
+
+END = 1 << 62
+"""Above every sequence."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the messages that entered a group since the start. The law:
+
+    entered = settled + dead + expired + dropped + moved + (ready + later + in flight)
+    """
+
+    entered: int = 0
+    settled: int = 0
+    dead: int = 0
+    expired_dead: int = 0
+    """Of those in `dead`, the messages whose TTL had passed."""
+    expired: int = 0
+    """Without a DLQ; with one they count as dead."""
+    dropped: int = 0
+    """By overflow, retention, an operator, too many attempts without a DLQ, or lost by a full disk."""
+    moved: int = 0
+    """Taken out by a move of the group's cursor (those it puts in enter again)."""
+    delivered: int = 0
+    """Hand-outs."""
+    redelivered: int = 0
+    """Hand-outs beyond the first."""
+
+    def add(self, other: "Tally") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def remainder(self) -> int:
+        """How many messages must be in the group."""
+        return self.entered - self.settled - self.dead - self.expired - self.dropped - self.moved
+
+
+class Group:
+    __slots__ = (
+        "_levels",
+        "_places",
+        "armed_at",
+        "attempts",
+        "consumers",
+        "cursor",
+        "durable",
+        "epoch",
+        "group_id",
+        "in_flight",
+        "later",
+        "name",
+        "owner",
+        "ready",
+        "spent",
+        "start",
+        "tally",
+        "top",
+        "turn",
+    )
+
+    def __init__(self, group_id: int, name: str, *, durable: bool, start: int, levels: Levels | None = None) -> None:
+        self.group_id = group_id
+        self.name = name
+        self.durable = durable
+        self.owner = ""
+        """The user to whom it belongs; "" = nobody."""
+        self.epoch = 0
+        self.start = start
+        """New messages below it are none of this group's."""
+        self.ready = Ready(levels)
+        self.later = Later()
+        self.attempts: dict[int, Attempts] = {}
+        """History of messages that came back at least once; those held with history are here too."""
+        self.in_flight = 0
+        self.cursor: Cursor | None = None
+        """Reads by ranges instead of being handed messages; such a group has no consumers."""
+        self.consumers: dict[Consumer, None] = {}
+        """Those that receive and those that only hold, in the order of joining."""
+        self._levels: dict[int, Rotation] = {}
+        """The active ones by priority."""
+        self._places = 0
+        self.top: Rotation | None = None
+        """The active consumers of the highest priority; only they receive, even when all of them are full."""
+        self.turn = 0
+        """The place from which on the next hand-out looks for a consumer with room."""
+        self.armed_at = END
+        """When it wants to be seen to: see `State.arm_part`."""
+        self.spent: deque[tuple[int, list[Run]]] = deque()
+        """Hand-outs that were their own settlement and are not recorded as settled yet."""
+        self.tally = Tally()
+
+    @property
+    def waiting(self) -> int:
+        """Not settled and with nobody."""
+        return self.ready.count + len(self.later)
+
+    @property
+    def unsettled(self) -> int:
+        return self.ready.count + len(self.later) + self.in_flight
+
+    def join(self, consumer: Consumer) -> None:
+        """It receives from now on; one that only held comes back to its old place."""
+        if consumer.place < 0:
+            consumer.place = self._places
+            self._places += 1
+            self.consumers[consumer] = None
+        consumer.active = True
+        level = self._levels.get(consumer.priority)
+        if level is None:
+            level = self._levels[consumer.priority] = Rotation()
+            self.top = self._levels[max(self._levels)]
+        level.members[consumer.place] = consumer
+        level.offer(consumer)
+
+    def retire(self, consumer: Consumer) -> None:
+        """It receives nothing more; what it holds stays its own."""
+        if not consumer.active:
+            return
+        consumer.active = False
+        level = self._levels[consumer.priority]
+        level.remove(consumer)
+        if not level.members:
+            del self._levels[consumer.priority]
+            self.top = self._levels[max(self._levels)] if self._levels else None
+
+    def leave(self, consumer: Consumer) -> bool:
+        """Take it out; whether it was there."""
+        self.retire(consumer)
+        if consumer not in self.consumers:
+            return False
+        del self.consumers[consumer]
+        return True
+
+    def offer(self, consumer: Consumer) -> None:
+        """The consumer may have room again."""
+        if consumer.active and not consumer.offered:
+            self._levels[consumer.priority].offer(consumer)
+
+    @property
+    def active(self) -> int:
+        """How many consumers receive."""
+        return sum(len(level.members) for level in self._levels.values())
+
+    @property
+    def held_back(self) -> int:
+        """Acknowledged, and kept for a while; counted in `in_flight`."""
+        return self.cursor.held.count if self.cursor is not None else 0
+
+    def lowest_waiting(self) -> int:
+        """The smallest sequence that waits; END when none does."""
+        ready, later = self.ready.lowest(), self.later.lowest()
+        return min(END if ready is None else ready, END if later is None else later)
+
+    def lowest_held(self) -> int:
+        """The smallest sequence that a consumer or the cursor holds; END when none does."""
+        found = [sequence for consumer in self.consumers if (sequence := consumer.held.lowest()) is not None]
+        if self.cursor is not None and self.cursor.held:
+            found.append(self.cursor.held.first)
+        return min(found, default=END)
+
+    def held_runs(self) -> list[Run]:
+        held = [run for consumer in self.consumers for run in consumer.held.runs()]
+        return held + self.cursor.held.runs() if self.cursor is not None else held
+
+    def take_held(self, first: int, last: int) -> list[Run]:
+        """Take out what is held within [first, last], whoever holds it."""
+        taken: list[Run] = []
+        for consumer in self.consumers:
+            runs = consumer.held.take(first, last)
+            if runs:
+                taken += runs
+                self.offer(consumer)
+        if self.cursor is not None:
+            taken += self.cursor.take_held(first, last)
+        self.in_flight -= run_count(taken)
+        return taken
+
+    def waiting_set(self) -> RunSet:
+        waiting = RunSet(self.ready.runs())
+        for run in self.later.runs():
+            waiting.add(*run)
+        return waiting
+
+    def unsettled_set(self) -> RunSet:
+        unsettled = RunSet()
+        self.gather(unsettled)
+        return unsettled
+
+    def gather(self, union: RunSet) -> None:
+        """Add everything unsettled to the union. Cheap when it is there already: many groups have much in common."""
+        for run in self.ready.runs():
+            if not union.covers(*run):
+                union.add(*run)
+        if self.later:
+            for run in self.later.runs():
+                union.add(*run)
+        if self.in_flight:
+            for run in self.held_runs():
+                union.add(*run)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether everything that has ever entered is still here."""
+        return self.tally.entered == self.unsettled
+
+    def take_waiting(self, first: int, last: int) -> list[Run]:
+        """Take out what waits within [first, last]; the caller says what becomes of it."""
+        taken = self.ready.remove(first, last)
+        later = self.later.remove(first, last) if self.later else []
+        if not later:
+            return taken
+        merged = RunSet((s, s) for s in later)
+        for run in taken:
+            merged.add(*run)
+        return merged.runs()
+
+    def forget_history(self, runs: list[Run]) -> None:
+        """The runs are settled: drop what was known about their attempts."""
+        attempts = self.attempts
+        if not attempts:
+            return
+        for first, last in runs:
+            if last - first < len(attempts):
+                for sequence in range(first, last + 1):
+                    attempts.pop(sequence, None)
+            else:
+                for sequence in [s for s in attempts if first <= s <= last]:
+                    del attempts[sequence]

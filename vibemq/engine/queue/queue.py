@@ -1,0 +1,305 @@
+"""One queue: its groups, and what is known about its messages beyond their order."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.group import END, Group, Tally
+from vibemq.engine.queue.ready import Levels
+from vibemq.engine.queue.sizes import Sizes
+from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
+from vibemq.model.records import DEFAULT_GROUP, MessageExtra
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run, RunSet
+
+WAITING_NAME = ""
+"""Name of the default group, and of a fan-out queue's group that waits for a subscriber."""
+
+_COLLECT_AT_LEAST = 512
+_LOOKUPS_MAX = 64
+"""Sizes of so many runs are looked up one by one; beyond, sizes are taken as even."""
+
+
+@dataclass(slots=True, eq=False)
+class Added:
+    """New messages on their way: allotted, perhaps not yet visible."""
+
+    queue: "Queue"
+    first: int
+    last: int
+    extras: dict[int, MessageExtra] | None
+    hidden: RunSet | None = None
+    """Never visible: overflow that went into the DLQ at once, or what lies before the start of every group."""
+    redirected: int = 0
+    """How many went into the DLQ."""
+    visible: bool = False
+    """Its policy says that it may be handed out."""
+    replayed: list[int] | None = None
+    """Dead letters it brought back."""
+    holes: list[Run] = field(default_factory=list)
+    """Older holes that are recorded with it."""
+    origins: dict[int, int] | None = None
+    """Their queues, as far as the command told them."""
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """A publish that waits for room."""
+
+    session: int
+    token: Any
+    rows: Rows
+    extras: dict[int, MessageExtra] | None
+    deadline: int
+
+
+class Queue:
+    __slots__ = (
+        "_collect_at",
+        "_expired",
+        "_expiry",
+        "alarms",
+        "armed_at",
+        "created_at",
+        "dead",
+        "dedup",
+        "dedup_order",
+        "delayed",
+        "deleted",
+        "expires",
+        "groups",
+        "holes",
+        "incarnation",
+        "levels",
+        "log",
+        "name",
+        "next_group_id",
+        "next_sequence",
+        "options",
+        "parked",
+        "published",
+        "queue_id",
+        "redirected",
+        "refused",
+        "retired",
+        "sizes",
+        "starts_max",
+        "swept",
+        "unseen",
+        "unseen_count",
+        "whole",
+    )
+
+    def __init__(self, queue_id: int, name: str, options: QueueOptions, created_at: int, incarnation: str) -> None:
+        self.queue_id = queue_id
+        self.name = name
+        self.options = options
+        self.created_at = created_at
+        self.incarnation = incarnation
+        self.deleted = False
+        self.next_sequence = 1
+        self.next_group_id = DEFAULT_GROUP
+        self.groups: dict[str, Group] = {}
+        """By name."""
+        self.whole: Group | None = None
+        """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
+        self.starts_max = 0
+        """No group starts above it."""
+        self.sizes = Sizes()
+        self.levels: Levels | None = {} if options.mode is DeliveryMode.PRIORITY_BASED else None
+        """Sequences of each priority but NORMAL; None when the order does not depend on it."""
+        self.log: RunSet | None = RunSet() if options.retention is Retention.LOG else None
+        """What log retention keeps."""
+        self.unseen: deque[Added] = deque()
+        """Allotted, not visible yet, in order: none is shown before those in front of it."""
+        self.unseen_count = 0
+        self.holes: list[Run] = []
+        """Sequences whose messages could not be stored, to be recorded with the next ones that can."""
+        self.expires: dict[int, int] = {}
+        self._expiry: list[tuple[int, int]] = []
+        self._expired: list[int] = []
+        """Those of `expires` whose time has come."""
+        self.swept = 0
+        """The queue's TTL has passed for everything up to here."""
+        self.delayed: dict[int, int] = {}
+        """deliver_at of visible messages, until it comes."""
+        self.dedup: dict[bytes, tuple[int, int]] = {}
+        """dedup_id -> (sequence, published_at)."""
+        self.dedup_order: deque[tuple[int, bytes]] = deque()
+        self.parked: deque[Parked] = deque()
+        self.dead = 0
+        self.armed_at = END
+        self.alarms: list[tuple[int, int, Group | Consumer]] = []
+        """(instant, order, who wants to be seen to then); those that are not its `armed_at` are stale."""
+        self.published = 0
+        self.refused = 0
+        self.redirected = 0
+        """Published straight into the DLQ."""
+        self.retired = Tally()
+        """Of groups that are gone."""
+        self._collect_at = _COLLECT_AT_LEAST
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def new_group(self, name: str, *, durable: bool, start: int) -> Group:
+        group = Group(self.next_group_id, name, durable=durable, start=start, levels=self.levels)
+        self.next_group_id += 1
+        self.starts_max = max(self.starts_max, start)
+        self.groups[name] = group
+        return group
+
+    @property
+    def transient(self) -> bool:
+        return self.options.durability is Durability.TRANSIENT
+
+    @property
+    def only_group(self) -> bool:
+        """Whether what leaves its group leaves the store: nobody else and no log keeps it."""
+        return len(self.groups) == 1 and self.log is None
+
+    # -- what waits -----------------------------------------------------------------------------------------------
+
+    def waiting(self) -> int:
+        """Messages that count towards max_messages: of the group furthest behind, with those not visible yet."""
+        most = 0
+        for group in self.groups.values():
+            most = max(most, group.ready.count + len(group.later))
+        return most + self.unseen_count
+
+    def waiting_size(self) -> int:
+        """Their estimated bytes."""
+        most = max((self.group_size(group) for group in self.groups.values()), default=0)
+        return most + sum(self.sizes.between(added.first, added.last) for added in self.unseen)
+
+    def group_size(self, group: Group) -> int:
+        """Estimated bytes of what waits in the group."""
+        if group.ready.run_count + len(group.later) <= _LOOKUPS_MAX:
+            return self.sizes.of_runs(group.ready.runs()) + self.sizes.of_runs(group.later.runs())
+        return self.sizes.average() * group.waiting
+
+    def alive(self, start: int, now: int) -> RunSet:
+        """Visible sequences from `start` on that a group could still be given."""
+        if start >= self.open_end():
+            return RunSet()
+        alive = RunSet((self.log if self.log is not None else self._unsettled()).overlap(start, END))
+        alive.remove(1, self.swept)
+        for sequence in self._overdue(now):
+            alive.remove(sequence, sequence)
+        return alive
+
+    def open_end(self) -> int:
+        """First sequence that no stored or storable message has: where a group "from now" begins."""
+        end = self.next_sequence
+        for first, last in reversed(self.holes):
+            # What could not be stored at the end leaves no trace on disk: a restart allots these numbers again.
+            if last != end - 1:
+                break
+            end = first
+        return end
+
+    # -- alarms of groups and consumers ---------------------------------------------------------------------------
+
+    def pop_alarms(self, now: int) -> list[Group | Consumer]:
+        """Who wants to be seen to at or before now."""
+        due: list[Group | Consumer] = []
+        alarms = self.alarms
+        while alarms and alarms[0][0] <= now:
+            at, _, part = heappop(alarms)
+            if part.armed_at == at:
+                part.armed_at = END
+                due.append(part)
+        return due
+
+    def next_alarm(self) -> int:
+        alarms = self.alarms
+        while alarms and alarms[0][2].armed_at != alarms[0][0]:
+            heappop(alarms)
+        return alarms[0][0] if alarms else END
+
+    # -- expiry ---------------------------------------------------------------------------------------------------
+
+    def set_expiry(self, sequence: int, expires_at: int) -> None:
+        self.expires[sequence] = expires_at
+        heappush(self._expiry, (expires_at, sequence))
+
+    def pop_expired(self, now: int) -> list[int]:
+        """Sequences whose own expiry has come; they stay in `expires`, for those that are in flight."""
+        found: list[int] = []
+        heap = self._expiry
+        while heap and heap[0][0] <= now:
+            at, sequence = heappop(heap)
+            if self.expires.get(sequence) == at:
+                found.append(sequence)
+        self._expired += found
+        return found
+
+    def next_expiry(self) -> int:
+        """No waiting message expires before it."""
+        at = self._expiry[0][0] if self._expiry else END
+        ttl = self.options.message_ttl_ms
+        if ttl:
+            published_at = self.sizes.next_at(self.swept)
+            if published_at is not None:
+                at = min(at, published_at + ttl)
+        return at
+
+    def is_expired(self, sequence: int, now: int) -> bool:
+        return sequence <= self.swept or self.expires.get(sequence, END) <= now
+
+    def _overdue(self, now: int) -> list[int]:
+        """Sequences whose own expiry has come, those that are in flight included."""
+        found = [sequence for sequence in self._expired if self.is_expired(sequence, now)]
+        places, heap = [0], self._expiry
+        while places:
+            place = places.pop()
+            if place < len(heap) and heap[place][0] <= now:
+                found.append(heap[place][1])
+                places += (2 * place + 1, 2 * place + 2)
+        return found
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Forget what belonged to messages that are gone, each time the notes have doubled."""
+        if self._weight() < self._collect_at:
+            return
+        wanted = RunSet(self.log.runs()) if self.log is not None else self._unsettled()
+        for added in self.unseen:
+            wanted.add(added.first, added.last)
+        self.sizes.keep(wanted.runs())
+        self._keep_values(wanted)
+        self._keep_levels(wanted)
+        self._collect_at = max(_COLLECT_AT_LEAST, 2 * self._weight())
+
+    def _weight(self) -> int:
+        levels = sum(members.run_count for members in self.levels.values()) if self.levels else 0
+        return len(self.sizes) + len(self.expires) + len(self.delayed) + levels
+
+    def _unsettled(self) -> RunSet:
+        unsettled = RunSet()
+        whole = self.whole
+        if whole is not None and whole.untouched and self.groups.get(whole.name) is whole:
+            whole.gather(unsettled)
+            return unsettled
+        for group in self.groups.values():
+            group.gather(unsettled)
+        return unsettled
+
+    def _keep_values(self, wanted: RunSet) -> None:
+        self.expires = {s: at for s, at in self.expires.items() if s in wanted}
+        self.delayed = {s: at for s, at in self.delayed.items() if s in wanted}
+        self._expired = [s for s in self._expired if s in self.expires]
+        self._expiry = [(at, s) for at, s in self._expiry if self.expires.get(s) == at]
+        heapify(self._expiry)
+
+    def _keep_levels(self, wanted: RunSet) -> None:
+        if not self.levels:
+            return
+        for level, members in list(self.levels.items()):
+            kept = RunSet(part for run in members.runs() for part in wanted.overlap(*run))
+            if kept:
+                self.levels[level] = kept
+            else:
+                del self.levels[level]

@@ -1,0 +1,114 @@
+"""What a group may hand out now, in order: higher levels first, within a level by sequence."""
+
+from vibemq.model.runs import Run, RunSet
+
+Levels = dict[int, RunSet]
+"""Priority -> sequences, for priorities other than NORMAL."""
+
+NORMAL = 1
+
+
+class Ready:
+    """A FIFO backlog is one run. With `levels` (a queue's priorities, shared and never changed here) it is one RunSet
+    per level."""
+
+    __slots__ = ("_levels", "_plain", "_queue_levels", "count")
+
+    def __init__(self, levels: Levels | None = None) -> None:
+        self._plain = RunSet()
+        self._queue_levels = levels
+        self._levels: Levels = {}
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, first: int, last: int) -> None:
+        """Add a run of which nothing is ready yet."""
+        self.count += last - first + 1
+        if not self._queue_levels:
+            self._plain.add(first, last)
+            return
+        normal = RunSet([(first, last)])
+        for level, members in self._queue_levels.items():
+            for run in members.overlap(first, last):
+                normal.remove(*run)
+                self._levels.setdefault(level, RunSet()).add(*run)
+        for run in normal.runs():
+            self._plain.add(*run)
+
+    def remove(self, first: int, last: int) -> list[Run]:
+        """Remove what is ready within [first, last], and return it (level by level)."""
+        found = self.overlap(first, last)
+        for run in found:
+            count = self._plain.remove(*run)
+            for members in self._levels.values():
+                count += members.remove(*run)
+            self.count -= count
+        return found
+
+    def pop(self, count: int) -> list[Run]:
+        """Remove and return up to `count` sequences, in the order of hand-out."""
+        if not self._levels:
+            runs = self._plain.pop_front(count)
+            for first, last in runs:
+                self.count -= last - first + 1
+            return runs
+        return self._pop_levels(count)
+
+    def _pop_levels(self, count: int) -> list[Run]:
+        taken: list[Run] = []
+        for level in sorted([*self._levels, NORMAL], reverse=True):
+            members = self._plain if level == NORMAL else self._levels[level]
+            for first, last in members.pop_front(count):
+                taken.append((first, last))
+                count -= last - first + 1
+                self.count -= last - first + 1
+            if level != NORMAL and not members:
+                del self._levels[level]
+            if not count:
+                break
+        return taken
+
+    def overlap(self, first: int, last: int) -> list[Run]:
+        found = self._plain.overlap(first, last)
+        for members in self._levels.values():
+            found += members.overlap(first, last)
+        return found
+
+    def runs(self) -> list[Run]:
+        """All of it, ascending and merged."""
+        if not self._levels:
+            return self._plain.runs()
+        union = RunSet(self._plain.runs())
+        for members in self._levels.values():
+            for run in members.runs():
+                union.add(*run)
+        return union.runs()
+
+    def ordered(self) -> list[Run]:
+        """All of it in the order of hand-out."""
+        runs: list[Run] = []
+        for level in sorted([*self._levels, NORMAL], reverse=True):
+            runs += (self._plain if level == NORMAL else self._levels[level]).runs()
+        return runs
+
+    def lowest(self) -> int | None:
+        """The smallest sequence, whatever its level; None when nothing is ready."""
+        firsts = [members.first for members in (self._plain, *self._levels.values()) if members]
+        return min(firsts, default=None)
+
+    @property
+    def run_count(self) -> int:
+        """How many runs the whole is made of: its cost in memory."""
+        return self._plain.run_count + sum(members.run_count for members in self._levels.values())
+
+    def oldest(self, count: int) -> list[Run]:
+        """Remove and return up to `count` of the smallest sequences, whatever their level."""
+        if not self._levels:
+            return self.pop(count)
+        union = RunSet(self.runs())
+        taken = union.pop_front(count)
+        for run in taken:
+            self.remove(*run)
+        return taken

@@ -1,0 +1,135 @@
+"""Questions of readers by range and of transactions' movers: read-only, answered at once from the indexes."""
+
+from vibemq.engine.handlers import cursors, transactions
+from vibemq.engine.queue.cursor import Cursor
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import WAITING_NAME, Queue
+from vibemq.engine.state import State
+from vibemq.engine.views import queue_info
+from vibemq.errors import OffsetGone
+from vibemq.model.effects import CursorInfo, QueueInfo, Reach, Span
+from vibemq.model.runs import Run, RunSet
+
+
+class Readers:
+    """`group` None: anybody who reads what the queue keeps. Raises QueueNotFound, GroupNotFound, WrongIncarnation,
+    GroupExpired and OffsetGone, as docs/spec/cursor.md says."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def queue(self, name: str, incarnation: str | None = None) -> tuple[QueueInfo, int]:
+        """(the queue, its tail)."""
+        queue = cursors.find_same(self._state, name, incarnation)
+        return queue_info(queue), cursors.tail_of(queue)
+
+    def cursor(self, name: str, group: str, incarnation: str | None = None) -> CursorInfo:
+        """Of an expired group too."""
+        return cursors.describe(*cursors.find_cursor(self._state, name, group, incarnation))
+
+    def cursors(self, name: str) -> list[CursorInfo]:
+        queue = cursors.find_same(self._state, name, None)
+        groups = [(group, group.cursor) for group in queue.groups.values()]
+        return [cursors.describe(queue, group, cursor) for group, cursor in groups if cursor is not None]
+
+    def next_dead_id(self) -> int:
+        return self._state.next_dead_id
+
+    def tail(self, name: str) -> int | None:
+        """None when the queue is gone."""
+        queue = self._state.queues.get(name)
+        return None if queue is None else cursors.tail_of(queue)
+
+    def first_near(self, name: str, instant: int) -> int:
+        """A sequence that nothing published at or after the instant is below; the tail when there is nothing."""
+        queue = cursors.find_same(self._state, name, None)
+        found = queue.sizes.first_after(instant)
+        return cursors.tail_of(queue) if found is None else min(found, cursors.tail_of(queue))
+
+    def reach(
+        self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
+    ) -> tuple[Reach, list[Run]]:
+        """(how far a reader at `start` may go, what of that is lost to the group)."""
+        queue, members, cursor = self._readable(name, group, start, incarnation)
+        reach = cursors.reach(queue, members, start, max_messages, max_bytes)
+        lost = [] if cursor is None else cursor.lost.overlap(start, reach.end - 1)
+        return reach, lost
+
+    def cuts(
+        self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
+    ) -> list[int]:
+        queue, members, _ = self._readable(name, group, start, incarnation)
+        return cursors.cuts(queue, members, start, end, parts)
+
+    def size_between(self, name: str, start: int, end: int) -> int:
+        """Estimated bytes of [start, end)."""
+        return cursors.find_same(self._state, name, None).sizes.between(start, end - 1)
+
+    def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span:
+        """What may be read of [start, end)."""
+        queue, members, cursor = self._readable(name, group, start, incarnation)
+        last = min(end, cursors.tail_of(queue)) - 1
+        wanted = members.overlap(start, last)
+        if cursor is None:
+            return Span(queue.queue_id, queue.incarnation, wanted, wanted)
+        lost, quarantined = cursor.lost.overlap(start, end - 1), cursor.quarantined.overlap(start, end - 1)
+        # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it.
+        allowed = RunSet([(start, last)] if start <= last else [])
+        for run in lost + quarantined:
+            allowed.remove(*run)
+        return Span(queue.queue_id, queue.incarnation, wanted, allowed.runs(), lost, quarantined)
+
+    def priorities(self, name: str, first: int, last: int) -> dict[int, int]:
+        """Sequence -> priority, for those of a priority queue that are not normal."""
+        levels = cursors.find_same(self._state, name, None).levels or {}
+        return {
+            sequence: level
+            for level, members in levels.items()
+            for start, stop in members.overlap(first, last)
+            for sequence in range(start, stop + 1)
+        }
+
+    def _readable(
+        self, name: str, group: str | None, start: int, incarnation: str | None
+    ) -> tuple[Queue, RunSet, Cursor | None]:
+        if group is None:
+            queue = cursors.find_same(self._state, name, incarnation)
+            return queue, cursors.readable(queue, None, self._state.now), None
+        queue, found, cursor = cursors.find_cursor(self._state, name, group, incarnation)
+        cursors.check_expired(queue, found, cursor)
+        _check_start(queue, found, cursor, start)
+        return queue, cursors.readable(queue, found, self._state.now), cursor
+
+    # -- transactions -----------------------------------------------------------------------------------------------
+
+    def last_version(self, app: str, user: str = "") -> int | None:
+        """Raises NotAuthorized: the application belongs to another user."""
+        done = transactions.decided_of(self._state, app, user)
+        return None if done is None else done.version
+
+    def unfinished_stages(self) -> list[str]:
+        """Names of committed stages that still hold something or have not been removed."""
+        return [
+            name
+            for transaction in self._state.transactions.values()
+            for name in transactions.unfinished_of(self._state, transaction)
+        ]
+
+    def bundles(self, stage: str) -> tuple[int, list[Run]]:
+        """(queue_id, sequences of the bundles that wait); (0, []) when the stage is gone."""
+        queue = self._state.stages.get(stage)
+        return (0, []) if queue is None else (queue.queue_id, queue.groups[WAITING_NAME].ready.runs())
+
+    def old_stages(self) -> list[str]:
+        """Stages that nobody committed for too long."""
+        oldest = self._state.now - transactions.STAGE_TTL_MS
+        return [name for name, queue in self._state.stages.items() if queue.created_at < oldest]
+
+
+def _check_start(queue: Queue, group: Group, cursor: Cursor, start: int) -> None:
+    head = cursors.head_of_cursor(cursor)
+    if start < head:
+        raise OffsetGone(
+            f"sequence {start} of queue {queue.name!r} is below {head}, up to which group {group.name!r} has "
+            "acknowledged and released everything; go on there, or seek the group if the queue still keeps more"
+        )

@@ -1,0 +1,137 @@
+"""What `failed` takes back, and what it owes.
+
+New messages of an outcome that could not be written vanish: from their queue, wherever they are by now. Everything
+else that the outcome said has happened (settlements, hand-outs, new queues and groups): those facts are kept as owed
+and stand before the records of the next outcome.
+"""
+
+from collections import deque
+from dataclasses import replace
+
+from vibemq.engine.handlers.dead_letters import put_back, remove
+from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.queue import Added
+from vibemq.engine.state import State
+from vibemq.engine.step import Turn
+from vibemq.model.records import (
+    DeadLettered,
+    DeadRemoved,
+    Dropped,
+    GroupCreated,
+    GroupMoved,
+    HandedOut,
+    MessagesAdded,
+    Reason,
+    Record,
+    Returned,
+    Settled,
+)
+from vibemq.model.runs import Run, RunSet, run_count
+
+Holes = dict[int, RunSet]
+"""queue_id -> sequences whose messages vanished, of this outcome and of those before it."""
+
+
+def vanish(turn: Turn, state: State, added: Added) -> None:
+    """Take one publish out of its queue. Its sequences stay unused while the broker runs."""
+    queue = added.queue
+    first, last = added.first, added.last
+    count = last - first + 1
+    if added.replayed is not None:
+        put_back(state, added.replayed, added.origins)
+    if queue.deleted:
+        return
+    if added in queue.unseen:
+        queue.unseen.remove(added)
+        queue.unseen_count -= count
+    else:
+        _take_out_visible(turn, added)
+    queue.published -= count
+    queue.refused += count
+    queue.redirected -= added.redirected
+    queue.holes = RunSet([*added.holes, *queue.holes, (first, last)]).runs()
+    queue.dedup = {key: known for key, known in queue.dedup.items() if not first <= known[0] <= last}
+    turn.free(queue)
+
+
+def _take_out_visible(turn: Turn, added: Added) -> None:
+    """An async message may be anywhere already: waiting, or with a consumer, who keeps a copy of nothing."""
+    queue, first, last = added.queue, added.first, added.last
+    if queue.log is not None:
+        queue.log.remove(first, last)
+    for group in queue.groups.values():
+        lost = group.take_waiting(first, last) + group.take_held(first, last)
+        _forget_spent(group, RunSet([(first, last)]))
+        group.forget_history(lost)
+        group.tally.dropped += run_count(lost)
+        turn.touch(queue, group)
+
+
+def _forget_spent(group: Group, gone: RunSet) -> None:
+    """Of vanished messages nothing is recorded as settled either."""
+    kept = [(at, _minus(runs, gone)) for at, runs in group.spent]
+    group.spent = deque((at, runs) for at, runs in kept if runs)
+
+
+def owed_of(state: State, records: list[Record], holes: Holes) -> list[Record]:
+    """The records that still have to be kept, without any word about the vanished messages."""
+    owed: list[Record] = []
+    for record in records:
+        if isinstance(record, DeadLettered) and record.queue_id in holes:
+            gone = holes[record.queue_id]
+            remove(state, [letter.dead_id for letter in record.letters if letter.sequence in gone], None)
+        kept = _without(record, holes)
+        if kept is not None:
+            _append(owed, kept)
+    return owed
+
+
+def _without(record: Record, holes: Holes) -> Record | None:
+    match record:
+        case MessagesAdded():
+            return None
+        case DeadRemoved(replayed=True) | Dropped(reason=Reason.COMMITTED):
+            return None
+        case Settled() | HandedOut() | Dropped() if record.queue_id in holes:
+            runs = _minus(record.runs, holes[record.queue_id])
+            return replace(record, runs=runs) if runs else None
+        case Returned() if record.queue_id in holes:
+            gone = holes[record.queue_id]
+            attempts = {s: a for s, a in record.attempts.items() if s not in gone}
+            return replace(record, attempts=attempts) if attempts else None
+        case DeadLettered() if record.queue_id in holes:
+            gone = holes[record.queue_id]
+            letters = [letter for letter in record.letters if letter.sequence not in gone]
+            return replace(record, letters=letters) if letters else None
+        case GroupCreated() | GroupMoved() if record.queue_id in holes:
+            return replace(record, head=_before_holes(record.head, holes[record.queue_id]))
+        case _:
+            return record
+
+
+def _minus(runs: list[Run], gone: RunSet) -> list[Run]:
+    kept = RunSet(runs)
+    for run in gone.overlap(1, END):
+        kept.remove(*run)
+    return kept.runs()
+
+
+def _before_holes(head: int, gone: RunSet) -> int:
+    """A group that began behind vanished messages begins where they began: a restart allots these numbers again."""
+    for first, last in reversed(gone.runs()):
+        if first <= head <= last + 1:
+            head = first
+    return head
+
+
+def _append(owed: list[Record], record: Record) -> None:
+    """Settlements of one group that follow each other are one record, so that a long debt stays small."""
+    before = owed[-1] if owed else None
+    if (
+        isinstance(record, Settled)
+        and isinstance(before, Settled)
+        and (before.queue_id, before.group_id) == (record.queue_id, record.group_id)
+    ):
+        owed[-1] = replace(before, runs=RunSet(before.runs + record.runs).runs())
+    else:
+        owed.append(record)

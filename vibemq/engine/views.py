@@ -1,0 +1,200 @@
+"""Read-only views for answers, metrics and operators. Their cost does not grow with what a queue holds."""
+
+from collections import Counter
+from collections.abc import Generator, Iterator
+
+from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import State
+from vibemq.model.effects import COUNTERS, CursorFigures, GroupInfo, QueueFigures, QueueInfo
+from vibemq.model.runs import Run
+
+_GROUPS_PER_STEP = 32
+
+
+def group_info(group: Group, next_sequence: int) -> GroupInfo:
+    cursor = group.cursor
+    return GroupInfo(
+        name=group.name,
+        durable=group.durable,
+        head=group_head(group, next_sequence) if cursor is None else cursor.committed,
+        waiting=group.waiting,
+        in_flight=group.in_flight - group.held_back,
+        consumers=group.active,
+        epoch=group.epoch,
+        cursor=cursor is not None,
+        owner="" if cursor is None else cursor.owner,
+    )
+
+
+def group_head(group: Group, next_sequence: int) -> int:
+    """The lowest sequence it has not settled; where it will go on when there is none."""
+    lowest = min(group.lowest_waiting(), group.lowest_held())
+    return lowest if lowest < END else max(group.start, next_sequence)
+
+
+def furthest_behind(queue: Queue) -> Group | None:
+    return max(queue.groups.values(), key=lambda group: group.waiting, default=None)
+
+
+def counters_of(queue: Queue) -> dict[str, int]:
+    """Since the start; of all groups, those that are gone included. Keys: COUNTERS."""
+    delivered = settled = redelivered = dead = expired = dropped = 0
+    for tally in (queue.retired, *(group.tally for group in queue.groups.values())):
+        delivered += tally.delivered
+        settled += tally.settled
+        redelivered += tally.redelivered
+        dead += tally.dead
+        expired += tally.expired + tally.expired_dead
+        dropped += tally.dropped
+    dead += queue.redirected
+    return dict(
+        zip(
+            COUNTERS,
+            (queue.published, delivered, settled, redelivered, dead, expired, dropped, queue.refused),
+            strict=True,
+        )
+    )
+
+
+def queue_info(queue: Queue) -> QueueInfo:
+    groups = list(queue.groups.values())
+    behind = furthest_behind(queue)
+    first = _first_sequence(queue)
+    oldest = group_oldest(behind) if behind is not None else END
+    return QueueInfo(
+        name=queue.name,
+        queue_id=queue.queue_id,
+        incarnation=queue.incarnation,
+        options=queue.options,
+        created_at=queue.created_at,
+        ready=max((group.ready.count for group in groups), default=0),
+        in_flight=sum(group.in_flight - group.held_back for group in groups),
+        delayed=max((len(group.later) for group in groups), default=0),
+        dead=queue.dead,
+        consumers=sum(group.active for group in groups),
+        size=max((queue.group_size(group) for group in groups), default=0),
+        first_sequence=first,
+        next_sequence=queue.next_sequence,
+        oldest_at=queue.sizes.published_at(oldest) if oldest < END else 0,
+        groups=[group_info(group, queue.next_sequence) for group in groups],
+        counters=counters_of(queue),
+    )
+
+
+def group_oldest(group: Group) -> int:
+    """The lowest waiting sequence; END when none waits."""
+    return group.lowest_waiting()
+
+
+def _first_sequence(queue: Queue) -> int:
+    """The oldest message that some group or the log still keeps."""
+    if queue.log:
+        return queue.log.first
+    firsts = [group_head(group, queue.next_sequence) for group in queue.groups.values() if group.unsettled]
+    return min(firsts, default=queue.next_sequence)
+
+
+class Survey:
+    """The figures of every queue, found step by step while the engine goes on working between the steps.
+
+    Iterating yields a queue's figures, or None after a part of a queue that has many groups: the caller may pause
+    after either. The figures of one queue belong to one instant, or to a few steps when it has many groups; those of
+    two queues may be as far apart as the survey is long. A queue created meanwhile is left to the next survey, and one
+    deleted meanwhile is left out. Its counters are then in `retired`, so that totals never fall and count nothing
+    twice.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._queues = list(state.queues.values())
+        self.retired: Counter[str] = Counter(state.retired)
+        """Counters of queues that are gone. Complete when the survey is over."""
+        self.unknown_settles = state.totals.unknown_settles
+
+    def __iter__(self) -> Iterator[QueueFigures | None]:
+        for queue in self._queues:
+            if not queue.deleted:
+                figures = yield from self._figures(queue)
+                if not queue.deleted:
+                    yield figures
+                    continue
+            self.retired.update(counters_of(queue))
+
+    def _figures(self, queue: Queue) -> Generator[None, None, QueueFigures]:
+        ready = size = in_flight = delayed = consumers = behind = 0
+        retired = queue.retired
+        delivered, settled, redelivered = retired.delivered, retired.settled, retired.redelivered
+        dead, expired, dropped = retired.dead, retired.expired + retired.expired_dead, retired.dropped
+        oldest = END
+        cursors: list[CursorFigures] = []
+        groups = queue.groups
+        for index, group in enumerate(groups.values() if len(groups) == 1 else list(groups.values()), 1):
+            waiting = group.waiting
+            if waiting:
+                ready = max(ready, group.ready.count)
+                delayed = max(delayed, len(group.later))
+                size = max(size, queue.group_size(group))
+                if waiting > behind:
+                    behind = waiting
+                    oldest = group.lowest_waiting()
+            in_flight += group.in_flight
+            for consumer in group.consumers:
+                consumers += consumer.active
+            if group.cursor is not None:
+                in_flight -= group.held_back
+                cursors.append(CursorFigures(group.name, waiting, group.cursor.committed, group.epoch))
+            tally = group.tally
+            delivered += tally.delivered
+            settled += tally.settled
+            redelivered += tally.redelivered
+            dead += tally.dead
+            expired += tally.expired + tally.expired_dead
+            dropped += tally.dropped
+            if index % _GROUPS_PER_STEP == 0:
+                yield None
+        return QueueFigures(
+            queue.name,
+            queue.queue_id,
+            ready,
+            size,
+            in_flight,
+            delayed,
+            queue.dead,
+            consumers,
+            queue.sizes.published_at(oldest) if oldest < END else 0,
+            queue.published,
+            delivered,
+            settled,
+            redelivered,
+            dead + queue.redirected,
+            expired,
+            dropped,
+            queue.refused,
+            cursors,
+        )
+
+
+def waiting_runs(queue: Queue, limit: int) -> list[Run]:
+    """Up to `limit` messages that the group furthest behind would hand out next, delayed ones last."""
+    group = furthest_behind(queue)
+    runs: list[Run] = []
+    for first, last in [] if group is None else group.ready.ordered() + group.later.runs():
+        if limit <= 0:
+            break
+        runs.append((first, min(last, first + limit - 1)))
+        limit -= last - first + 1
+    return runs
+
+
+def violations(queue: Queue) -> list[str]:
+    """Where the conservation law does not hold; empty when all is well."""
+    found = []
+    for group in queue.groups.values():
+        held = sum(consumer.held.count for consumer in group.consumers) + group.held_back
+        if held != group.in_flight:
+            found.append(f"{queue.name}/{group.name}: {held} held, {group.in_flight} counted in flight")
+        if group.tally.remainder() != group.unsettled:
+            found.append(f"{queue.name}/{group.name}: {group.unsettled} unsettled, {group.tally} expected")
+        if len(group.unsettled_set()) != group.unsettled:
+            found.append(f"{queue.name}/{group.name}: a message is in two places")
+    return found

@@ -1,0 +1,1 @@
+"""Operations of users and operators beyond publishing and consuming."""

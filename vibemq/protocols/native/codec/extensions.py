@@ -1,0 +1,396 @@
+"""Bodies of the extension frames 60 to 65, 67 and 73, both ways. 66, 70 and 71 have a plain body: see `wire`; 72 is
+columns: see `columns`.
+
+Each starts as every body does: version u8, type u8, id str16, queue str16. A *run* is two u64, first and last
+sequence, both inclusive. JSON blocks are a u32 size and the text.
+
+    60 PublishMany        flags u8 (1 = extras), [extras], count u32, count x u32 row length, rows
+    61 PublishManyAck     first_sequence u64, count u32, flags u8 (1 = detail), [detail]
+    62 DeliverMany        first_sequence u64, published_at u64, flags u8 (1 = acquired), [acquired],
+                          count u32, count x u32 row length, rows
+    63 Settle             verb u8, delay_ms i64 (-1 = backoff), reason str16, count u32, runs
+    64 ExtendMany         ack_timeout_ms i64 (-1 = the subscription's), count u32, runs
+    65 Flow               capacity_messages u32, capacity_bytes u64, add_credit u32
+    67 SubscriptionEnded  code str16, message str16
+    73 Stage              stage u32 and JSON, flags u8 (1 = extras), [extras], count u32, count x u32 row length, rows
+
+Source: docs/spec/native.md, "Extensions". Decoders raise RemoteProtocolError for anything cut short, of the wrong
+JSON type or inconsistent; encoders raise LocalProtocolError for what does not fit.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from vibemq.errors import RemoteProtocolError
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run
+from vibemq.protocols.native.codec.wire import I64, U32, VERSION, CommandType, read_str16, str16
+
+SETTLE_EXTENSION = "settle/1"
+BATCH_EXTENSION = "batch/1"
+ADMIN_EXTENSION = "admin/1"
+CURSOR_EXTENSION = "cursor/1"
+EXTENSIONS = (SETTLE_EXTENSION, BATCH_EXTENSION, ADMIN_EXTENSION, CURSOR_EXTENSION)
+
+_DELIVERED = struct.Struct("!QQ")
+_ACKED = struct.Struct("!QI")
+_FLOW = struct.Struct("!IQI")
+_JSON_FLAG = 1
+
+
+@dataclass(slots=True)
+class PublishMany:
+    id: str
+    queue: str
+    rows: Rows
+    """The lengths add up; what is inside the rows is unchecked (see `rowcheck.check_rows`)."""
+    extras: dict[int, dict[str, Any]] | None = None
+    """Index -> priority, ttl_ms, delay_ms, deliver_at, dedup_id, each optional."""
+
+
+@dataclass(slots=True)
+class PublishManyAck:
+    id: str
+    queue: str
+    first_sequence: int
+    count: int
+    refused: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Index -> (code, sentence)."""
+    duplicates: dict[int, int] = field(default_factory=dict)
+    """Index -> sequence of the message that is already there."""
+
+
+@dataclass(slots=True)
+class DeliverMany:
+    id: str
+    """The subscription's id."""
+    queue: str
+    first_sequence: int
+    published_at: int
+    rows: Rows
+    acquired: dict[int, int] = field(default_factory=dict)
+    """Sequence -> hand-outs so far, for those above 1."""
+
+
+@dataclass(slots=True)
+class SettleMany:
+    id: str
+    queue: str
+    verb: int
+    """As `vibemq.model.commands.Settlement`."""
+    delay_ms: int | None
+    reason: str
+    runs: list[Run]
+
+
+@dataclass(slots=True)
+class ExtendMany:
+    id: str
+    queue: str
+    ack_timeout_ms: int | None
+    runs: list[Run]
+
+
+@dataclass(slots=True)
+class Flow:
+    id: str
+    queue: str
+    capacity_messages: int
+    capacity_bytes: int
+    add_credit: int
+
+
+@dataclass(slots=True)
+class StageFrame:
+    id: str
+    queue: str
+    stage: dict[str, Any]
+    """app, version, stage, chunk; unchecked."""
+    rows: Rows
+    extras: dict[int, dict[str, Any]] | None = None
+
+
+@dataclass(slots=True)
+class SubscriptionEnded:
+    id: str
+    queue: str
+    code: str
+    message: str
+
+
+# -- encoders -------------------------------------------------------------------------------------------------------
+
+
+def publish_many(
+    request_id: str, queue: str, rows: Rows, extras: Mapping[int, Mapping[str, Any]] | None = None
+) -> bytes:
+    return b"".join((_start(CommandType.PUBLISH_MANY, request_id, queue), _json_block(extras), *_rows_block(rows)))
+
+
+def publish_many_ack(
+    request_id: str,
+    queue: str,
+    first_sequence: int,
+    count: int,
+    refused: Mapping[int, tuple[str, str]] | None = None,
+    duplicates: Mapping[int, int] | None = None,
+) -> bytes:
+    detail = {name: part for name, part in (("refused", refused), ("duplicates", duplicates)) if part}
+    start = _start(CommandType.PUBLISH_MANY_ACK, request_id, queue)
+    return start + _ACKED.pack(first_sequence, count) + _json_block(detail)
+
+
+def deliver_many(
+    subscription: str,
+    queue: str,
+    first_sequence: int,
+    published_at: int,
+    rows: Rows,
+    acquired: Mapping[int, int] | None = None,
+) -> bytes:
+    start = _start(CommandType.DELIVER_MANY, subscription, queue)
+    return b"".join((start, _DELIVERED.pack(first_sequence, published_at), _json_block(acquired), *_rows_block(rows)))
+
+
+def settle(
+    subscription: str,
+    verb: int,
+    runs: Sequence[Run],
+    *,
+    delay_ms: int | None = None,
+    reason: str = "",
+    queue: str = "",
+) -> bytes:
+    start = _start(CommandType.SETTLE, subscription, queue)
+    delay = I64.pack(-1 if delay_ms is None else delay_ms)
+    return b"".join((start, bytes((verb,)), delay, str16(reason), _runs_block(runs)))
+
+
+def extend_many(subscription: str, runs: Sequence[Run], *, ack_timeout_ms: int | None = None, queue: str = "") -> bytes:
+    start = _start(CommandType.EXTEND_MANY, subscription, queue)
+    return start + I64.pack(-1 if ack_timeout_ms is None else ack_timeout_ms) + _runs_block(runs)
+
+
+def flow(
+    subscription: str, capacity_messages: int, capacity_bytes: int = 0, add_credit: int = 0, *, queue: str = ""
+) -> bytes:
+    return _start(CommandType.FLOW, subscription, queue) + _FLOW.pack(capacity_messages, capacity_bytes, add_credit)
+
+
+def subscription_ended(subscription: str, queue: str, code: str, message: str) -> bytes:
+    return _start(CommandType.SUBSCRIPTION_ENDED, subscription, queue) + str16(code) + str16(message)
+
+
+def stage(
+    request_id: str,
+    queue: str,
+    about: Mapping[str, Any],
+    rows: Rows,
+    extras: Mapping[int, Mapping[str, Any]] | None = None,
+) -> bytes:
+    text = orjson.dumps(about)
+    start = _start(CommandType.STAGE, request_id, queue)
+    return b"".join((start, U32.pack(len(text)), text, _json_block(extras), *_rows_block(rows)))
+
+
+def _start(kind: CommandType, message_id: str, queue: str) -> bytes:
+    return bytes((VERSION, kind)) + str16(message_id) + str16(queue)
+
+
+def _json_block(value: Mapping[Any, Any] | None) -> bytes:
+    """The flags byte, and the block when there is something in it."""
+    if not value:
+        return b"\0"
+    text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    return b"\x01" + U32.pack(len(text)) + text
+
+
+def _rows_block(rows: Rows) -> tuple[bytes, bytes, bytes]:
+    return U32.pack(rows.count), rows.lengths, rows.data
+
+
+def _runs_block(runs: Sequence[Run]) -> bytes:
+    return U32.pack(len(runs)) + struct.pack(f"!{2 * len(runs)}Q", *chain.from_iterable(runs))
+
+
+# -- decoders -------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads one body field by field; every overrun is the same RemoteProtocolError."""
+
+    __slots__ = ("at", "body")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.at = 2
+
+    def start(self) -> tuple[str, str]:
+        """id and queue."""
+        message_id, queue = self.text(), self.text()
+        if not message_id:
+            raise RemoteProtocolError("a frame has an empty id; ids have 1 to 65,535 bytes")
+        return message_id, queue
+
+    def text(self) -> str:
+        try:
+            text, self.at = read_str16(self.body, self.at)
+        except (struct.error, IndexError):
+            raise self._cut() from None
+        return text
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        try:
+            values = layout.unpack_from(self.body, self.at)
+        except struct.error:
+            raise self._cut() from None
+        self.at += layout.size
+        return values
+
+    def number(self, layout: struct.Struct) -> int:
+        return int(self.unpack(layout)[0])
+
+    def raw(self, size: int) -> bytes:
+        end = self.at + size
+        if end > len(self.body):
+            raise self._cut()
+        piece = self.body[self.at : end]
+        self.at = end
+        return piece
+
+    def json_block(self) -> Any:
+        flags = self.raw(1)[0]
+        return self.json() if flags & _JSON_FLAG else None
+
+    def json(self) -> Any:
+        text = self.raw(self.number(U32))
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise RemoteProtocolError(
+                f"the JSON block of a frame of type {self.body[1]} cannot be read: {error}"
+            ) from None
+
+    def rows(self) -> Rows:
+        count = self.number(U32)
+        lengths = self.raw(4 * count)
+        rows = Rows(count, lengths, self.body[self.at :])
+        total = count * int.from_bytes(lengths[:4], "big") if rows.alike else sum(rows.row_lengths())
+        if total > len(rows.data):
+            raise self._cut()
+        return rows if total == len(rows.data) else Rows(count, lengths, rows.data[:total])
+
+    def runs(self) -> list[Run]:
+        count = self.number(U32)
+        numbers = struct.unpack(f"!{2 * count}Q", self.raw(16 * count))
+        runs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        if any(first > last for first, last in runs):
+            raise RemoteProtocolError("a run of sequences ends before it begins")
+        return runs
+
+    def _cut(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"a body of {len(self.body)} B, type {self.body[1]}, ends inside a field")
+
+
+def parse_publish_many(body: bytes) -> PublishMany:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    extras = _by_index(reader.json_block(), "extras")
+    rows = reader.rows()
+    return PublishMany(message_id, queue, rows, extras)
+
+
+def parse_stage(body: bytes) -> StageFrame:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    about = reader.json()
+    if not isinstance(about, dict):
+        raise RemoteProtocolError("the stage of a Stage frame is not an object")
+    extras = _by_index(reader.json_block(), "extras")
+    return StageFrame(message_id, queue, about, reader.rows(), extras)
+
+
+def parse_publish_many_ack(body: bytes) -> PublishManyAck:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    first_sequence, count = reader.unpack(_ACKED)
+    detail = reader.json_block() or {}
+    if not isinstance(detail, dict):
+        raise RemoteProtocolError("the detail of a PublishManyAck is not an object")
+    refused = _by_index(detail.get("refused"), "refused") or {}
+    duplicates = _by_index(detail.get("duplicates"), "duplicates") or {}
+    return PublishManyAck(
+        message_id,
+        queue,
+        first_sequence,
+        count,
+        {index: _code_and_sentence(pair) for index, pair in refused.items()},
+        _numbers(duplicates, "duplicates"),
+    )
+
+
+def parse_deliver_many(body: bytes) -> DeliverMany:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    first_sequence, published_at = reader.unpack(_DELIVERED)
+    acquired = _by_index(reader.json_block(), "acquired") or {}
+    rows = reader.rows()
+    return DeliverMany(message_id, queue, first_sequence, published_at, rows, _numbers(acquired, "acquired"))
+
+
+def parse_settle(body: bytes) -> SettleMany:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    verb = reader.raw(1)[0]
+    delay_ms = reader.number(I64)
+    reason = reader.text()
+    return SettleMany(message_id, queue, verb, None if delay_ms < 0 else delay_ms, reason, reader.runs())
+
+
+def parse_extend_many(body: bytes) -> ExtendMany:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    timeout = reader.number(I64)
+    return ExtendMany(message_id, queue, None if timeout < 0 else timeout, reader.runs())
+
+
+def parse_flow(body: bytes) -> Flow:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    capacity_messages, capacity_bytes, add_credit = reader.unpack(_FLOW)
+    return Flow(message_id, queue, capacity_messages, capacity_bytes, add_credit)
+
+
+def parse_subscription_ended(body: bytes) -> SubscriptionEnded:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    return SubscriptionEnded(message_id, queue, reader.text(), reader.text())
+
+
+def _by_index(value: Any, what: str) -> dict[int, Any] | None:
+    """JSON object with numbers as keys -> dict by int."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(f"{what} of a frame is not an object")
+    try:
+        return {int(key): entry for key, entry in value.items()}
+    except ValueError:
+        raise RemoteProtocolError(f"{what} of a frame has a key that is no number") from None
+
+
+def _numbers(values: dict[int, Any], what: str) -> dict[int, int]:
+    if not all(type(value) is int for value in values.values()):
+        raise RemoteProtocolError(f"{what} of a frame has a value that is no whole number")
+    return values
+
+
+def _code_and_sentence(pair: Any) -> tuple[str, str]:
+    if isinstance(pair, list) and len(pair) == 2:
+        return str(pair[0]), str(pair[1])
+    raise RemoteProtocolError("a refusal in a PublishManyAck is not a pair of code and sentence")

@@ -1,0 +1,123 @@
+"""Which delivery an Ack means: a plain client names a message by its id, the engine by consumer and sequence."""
+
+import struct
+from collections.abc import Sequence
+
+from vibemq.model.commands import Settle, Settlement
+from vibemq.model.runs import Run, runs_of
+from vibemq.protocols.native.codec.wire import VERSION, CommandType
+
+Held = tuple[int, int]
+"""(consumer, sequence)"""
+
+_EMPTY_REST = bytes(8)
+"""No queue, no payload, no headers."""
+
+
+class Ledger:
+    """Deliveries of one connection by message id, oldest first; several may carry the same id.
+
+    Entries leave with their ack. Those never acked (the engine has long handed the message to someone else) are
+    pushed out, oldest first, when there are more than `entries_max`.
+    """
+
+    def __init__(self, *, entries_max: int) -> None:
+        self.entries_max = entries_max
+        self._held: dict[bytes, Held] = {}
+        self._more: dict[bytes, list[Held]] = {}
+        """Further deliveries with an id that is in `_held`, in order."""
+
+    def __len__(self) -> int:
+        return len(self._held) + sum(map(len, self._more.values()))
+
+    def note(self, ids: Sequence[bytes], consumer: int, sequences: Sequence[int]) -> None:
+        """Remember deliveries; `ids` without their length."""
+        held = self._held
+        entries = [(consumer, sequence) for sequence in sequences]
+        if held.keys().isdisjoint(ids) and len(set(ids)) == len(ids):
+            held.update(zip(ids, entries, strict=True))
+        else:
+            for message_id, entry in zip(ids, entries, strict=True):
+                self._note_one(message_id, entry)
+        if len(held) > self.entries_max:
+            for message_id in list(held)[: len(held) - self.entries_max]:
+                del held[message_id]
+                self._more.pop(message_id, None)
+
+    def _note_one(self, message_id: bytes, entry: Held) -> None:
+        first = self._held.setdefault(message_id, entry)
+        if first == entry:
+            return
+        more = self._more.setdefault(message_id, [])
+        # The same message handed out again after its deadline: one ack settles it.
+        if entry not in more[-8:]:
+            more.append(entry)
+            del more[: -self.entries_max]
+
+    def take(self, message_id: bytes) -> Held | None:
+        """Remove and return the oldest delivery with this id; None when there is none."""
+        entry = self._held.pop(message_id, None)
+        if entry is not None and self._more and (more := self._more.get(message_id)):
+            self._held[message_id] = more.pop(0)
+            if not more:
+                del self._more[message_id]
+        return entry
+
+    def find(self, message_id: bytes) -> Held | None:
+        """As `take`, but it stays."""
+        return self._held.get(message_id)
+
+
+class AckIntake:
+    """Collects the Ack frames (30) of one read until `flush`."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._taken: dict[int, list[int]] = {}
+        self._head = b""
+        self._layout = struct.Struct("!I")
+
+    def take(self, data: bytes, at: int) -> int:
+        """Take in the plain acks at `at` with ids as long as the last one; return where the first other frame is."""
+        if not self._head:
+            return at
+        unpack, head, size = self._layout.unpack_from, self._head, self._layout.size
+        while True:
+            try:
+                its_head, message_id, rest = unpack(data, at)
+            except struct.error:
+                return at
+            if its_head != head or rest != _EMPTY_REST:
+                return at
+            self.add(message_id)
+            at += size
+
+    def add(self, message_id: bytes) -> None:
+        entry = self._ledger.take(message_id)
+        if entry is None:
+            return
+        consumer, sequence = entry
+        taken = self._taken.get(consumer)
+        if taken is None:
+            self._taken[consumer] = [sequence]
+        else:
+            taken.append(sequence)
+
+    def expect(self, id_size: int) -> None:
+        """The next acks will have ids of this many bytes."""
+        body_size = 12 + id_size
+        self._head = struct.pack("!IBBBH", body_size, 0, VERSION, CommandType.ACK, id_size)
+        self._layout = struct.Struct(f"!9s{id_size}s8s")
+
+    def flush(self, session: int) -> list[Settle]:
+        taken, self._taken = self._taken, {}
+        return [
+            Settle(session, None, consumer, Settlement.ACK, _runs(sequences)) for consumer, sequences in taken.items()
+        ]
+
+
+def _runs(sequences: list[int]) -> list[Run]:
+    first, last = min(sequences), max(sequences)
+    if last - first + 1 == len(sequences) == len(set(sequences)):
+        return [(first, last)]
+    return runs_of(sequences)

@@ -1,0 +1,181 @@
+"""Bytes from a peer to requests: the reading half of a native session."""
+
+from vibemq.errors import (
+    InvalidMessage,
+    InvalidQueueName,
+    NotAuthenticated,
+    RemoteProtocolError,
+    VibeMQError,
+)
+from vibemq.model.commands import Publish
+from vibemq.model.options import check_queue_name
+from vibemq.protocols.native import bulk, commands, handshake
+from vibemq.protocols.native.codec.compression import Inflater
+from vibemq.protocols.native.codec.extensions import CURSOR_EXTENSION
+from vibemq.protocols.native.codec.frames import ByteBuffer, Frame, find_frame
+from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body
+from vibemq.protocols.native.publish import Refused
+from vibemq.protocols.native.replies import PublishedPlain
+from vibemq.protocols.native.state import State
+
+_TYPE_AT = 6
+"""Offset of the type byte in an uncompressed frame."""
+_PUBLISH, _ACK = int(CommandType.PUBLISH), int(CommandType.ACK)
+
+
+class Intake:
+    """Reads frames of one connection in order; what they ask for gathers in `state.requests`."""
+
+    def __init__(self, state: State) -> None:
+        limits = state.context.limits
+        self._state = state
+        self._buffer = ByteBuffer()
+        self._body_bytes_max = limits.body_bytes_max
+        self._handshake_bytes_max = min(limits.handshake_bytes_max, limits.body_bytes_max)
+        self._inflater = Inflater(body_bytes_max=limits.body_bytes_max)
+
+    def append(self, data: bytes) -> None:
+        self._buffer.append(data)
+
+    def read(self) -> None:
+        """Work through all complete frames; stops early at a Connect, whose answer decides about the rest.
+
+        Raises:
+            RemoteProtocolError: the stream cannot be read on; everything before stands in `state.requests`.
+        """
+        state = self._state
+        if state.authenticating:
+            self._check_patience()
+        if state.authenticating or state.left:
+            return
+        data = self._buffer.take(self._limit())
+        at = 0
+        try:
+            while not (state.authenticating or state.left):
+                at = self._expected(data, at)
+                frame = find_frame(data, at, self._limit())
+                if frame is None:
+                    break
+                self._frame(data, frame)
+                at = frame.end
+        finally:
+            if at < len(data):
+                self._buffer.put_back(data[at:] if at else data)
+            # Even a broken stream's good part counts.
+            self.flush()
+
+    def _check_patience(self) -> None:
+        """A stranger may not fill our memory while its credentials are being checked."""
+        if self._state.principal is None and len(self._buffer) > self._handshake_bytes_max:
+            raise RemoteProtocolError(
+                f"more than {self._handshake_bytes_max:,} B behind a Connect that is not answered; wait for ConnectAck"
+            )
+
+    def _limit(self) -> int:
+        return self._body_bytes_max if self._state.principal is not None else self._handshake_bytes_max
+
+    def _expected(self, data: bytes, at: int) -> int:
+        """Take in runs of Publish and Ack frames, as long as they look like earlier ones."""
+        state, size = self._state, len(data)
+        if state.principal is None:
+            return at
+        while at + _TYPE_AT < size:
+            kind = data[at + _TYPE_AT]
+            if kind == _PUBLISH:
+                after = state.publishes.take(data, at)
+            elif kind == _ACK:
+                after = state.acks.take(data, at)
+            else:
+                return at
+            if after == at:
+                return at
+            at = after
+        return at
+
+    def _frame(self, data: bytes, frame: Frame) -> None:
+        start, end = frame.start, frame.end
+        if frame.flag:
+            if self._state.principal is None:
+                raise RemoteProtocolError("a compressed frame before Connect; send Connect plain")
+            data = self._inflater.inflate(data[start:end], frame.flag)
+            start, end = 0, len(data)
+        kind = data[start + 1]
+        if self._state.principal is not None:
+            if kind == _PUBLISH:
+                self._publish(data, start, end)
+                return
+            if kind == _ACK:
+                self._ack(data, start, end)
+                return
+            if self._state.bulk and kind in bulk.HANDLERS:
+                self.flush()
+                bulk.HANDLERS[kind](self._state, data[start:end])
+                return
+            if kind == CommandType.STAGE and CURSOR_EXTENSION in self._state.extensions:
+                self.flush()
+                bulk.stage(self._state, data[start:end])
+                return
+        message = decode_body(data[start:end])
+        self.flush()
+        try:
+            self._message(message)
+        except VibeMQError as error:
+            if isinstance(error, RemoteProtocolError):
+                raise
+            self._state.error(message.id, error)
+
+    def _publish(self, data: bytes, start: int, end: int) -> None:
+        try:
+            self._state.publishes.add(data, start, end)
+        except Refused as refused:
+            self._state.error(refused.message_id[2:].decode(errors="replace"), refused.error)
+
+    def _ack(self, data: bytes, start: int, end: int) -> None:
+        """The delivered id, either as the frame's own (.NET) or in the header `messageId` (seed). Never answered."""
+        id_end = start + 4 + int.from_bytes(data[start + 2 : start + 4], "big")
+        if id_end > start + 4 and data[id_end:end] == bytes(8):
+            self._state.acks.expect(id_end - start - 4)
+            self._state.acks.add(data[start + 4 : id_end])
+            return
+        message = decode_body(data[start:end])
+        target = message.headers.get("messageId")
+        self._state.acks.add(data[start + 4 : id_end] if target is None else target.encode(errors="replace"))
+
+    def _message(self, message: Message) -> None:
+        """One plain frame, in the order of checks of the protocol: form, limits, authentication, content."""
+        state = self._state
+        if message.payload is not None and not state.bulk and not state.json.is_json(message.payload):
+            raise RemoteProtocolError(f"the payload of a frame of type {message.type} is not JSON")
+        if message.type == CommandType.PING:
+            state.reply(CommandType.PONG, message.id)
+            return
+        self._check_limits(message)
+        if message.type == CommandType.CONNECT:
+            handshake.connect(state, message)
+        elif state.principal is None:
+            raise NotAuthenticated("the first command must be Connect (0); only Ping (10) may come before it")
+        else:
+            commands.dispatch(state, message)
+
+    def _check_limits(self, message: Message) -> None:
+        limits = self._state.context.limits
+        if len(message.headers) > limits.headers_max:
+            raise InvalidMessage(f"{len(message.headers)} headers; a message may have {limits.headers_max}")
+        most = limits.header_value_units_max
+        for key, value in message.headers.items():
+            if len(value) > most // 2 and len(value.encode("utf-16-le")) > 2 * most:
+                raise InvalidMessage(f"the value of header {key[:64]!r} is longer than {most:,} characters")
+        if message.queue:
+            try:
+                check_queue_name(message.queue)
+            except InvalidQueueName as error:
+                raise InvalidMessage(str(error)) from None
+
+    def flush(self) -> None:
+        """Turn what the intakes have gathered into commands: settlements first, they only make room."""
+        state = self._state
+        state.requests += state.acks.flush(state.session)
+        for batch in state.publishes.flush():
+            token = PublishedPlain.of(batch)
+            extras = batch.extras(state.now)
+            state.ask(Publish(state.session, token, batch.queue, batch.rows(), extras))

@@ -1,0 +1,308 @@
+"""Group commit: outcomes to storage, and their effects to the world once what they need holds.
+
+Everything that all connections decide in one turn of the event loop becomes one append. Then:
+
+    effects         told at once
+    after_append    told when the append has returned
+    gated           of a WEAK outcome: told when the append has returned
+                    of a STRONG one: told when a flush that started after the append has returned
+
+One flush runs at a time, in the sync thread; while it runs the next group gathers, so a flush is shared by everyone
+who came meanwhile and nothing needs tuning. Weak data is flushed by a timer that is armed only while some is unsynced.
+
+An outcome without records may wait, too: for those of the outcomes before it, of which its answers speak.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vibemq.errors import StorageFull
+from vibemq.model.effects import Deliver, Outcome, Reply
+from vibemq.model.options import Durability
+from vibemq.model.records import MessagesAdded
+from vibemq.server.clock import Clock
+from vibemq.server.commit.release_order import Hold, Switchboard
+from vibemq.server.commit.storage_threads import Store
+from vibemq.server.contracts import QueueEngine
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.storage.interface import IStorageProvider
+
+log = logging.getLogger("vibemq.committer")
+
+
+@dataclass(slots=True)
+class Step:
+    """One outcome on its way to disk."""
+
+    outcome: Outcome
+    holds: Sequence[Hold]
+    """Answers that wait for the outcome's durability."""
+    after_append: Sequence[Hold]
+    """Answers that wait for the append."""
+    deliveries: Sequence[Hold]
+    """Hand-outs that wait for the append only, however it ends."""
+    size: int
+    """Bytes of rows."""
+    begun: float
+    position: int = 0
+    """How many appends had returned when its own had; a flush that starts later covers it."""
+
+
+def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> tuple[int, StorageFull | None]:
+    """Append all steps as one batch; when that is too much, one by one up to the first that does not fit.
+
+    Returns how many are written, and why the next one is not.
+    """
+    records = [record for step in steps for record in step.outcome.records]
+    if not records:
+        return len(steps), None
+    try:
+        storage.append(records)
+        return len(steps), None
+    except StorageFull as error:
+        if len(steps) == 1:
+            return 0, error
+    for index, step in enumerate(steps):
+        try:
+            if step.outcome.records:
+                storage.append(step.outcome.records)
+        except StorageFull as error:
+            return index, error
+    return len(steps), None
+
+
+class Committer:
+    """Drives outcomes of the engine through storage. Lives on the event loop; `wake` asks for a `turn` soon."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: QueueEngine,
+        switchboard: Switchboard,
+        clock: Clock,
+        metrics: Metrics,
+        weak_flush_ms: int,
+        wake: Callable[[], None],
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._switchboard = switchboard
+        self._clock = clock
+        self._metrics = metrics
+        self._weak_flush_s = weak_flush_ms / 1000
+        self._wake = wake
+        self._fatal = fatal
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[Step] = []
+        self._awaiting_flush: list[Step] = []
+        self._appending = False
+        self._flushing = False
+        self._flush_again = False
+        self._dead = False
+        self._disk_full = False
+        self._appends = 0
+        self._flushed_appends = 0
+        self._weak_appends = 0
+        self._weak_timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.backlog_bytes = 0
+        """Rows of outcomes that have not been told yet; publishers pause when it grows."""
+
+    @property
+    def dead(self) -> bool:
+        """A write failed with an unknown outcome: nobody is told anything any more."""
+        return self._dead
+
+    def submit(self, outcome: Outcome, order: Sequence[Any] = ()) -> None:
+        """Take one outcome: tell what may be told, keep what must be kept. `order`: see `Switchboard.accept`."""
+        if self._dead:
+            return
+        deliveries = self._take_deliveries(outcome)
+        held = self._switchboard.accept(outcome, order)
+        if not (outcome.records or held.gated or held.after_append or outcome.ticket):
+            return
+        size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
+        self.backlog_bytes += size
+        waiting = self._switchboard.hold(deliveries) if deliveries else ()
+        self._gathered.append(Step(outcome, held.gated, held.after_append, waiting, size, self._loop.time()))
+        self._idle.clear()
+        self._wake()
+
+    def _take_deliveries(self, outcome: Outcome) -> list[Deliver]:
+        """Take the hand-outs out of an outcome whose records are appended aside: until then a read finds no rows."""
+        if not (self._store.blocking and outcome.records):
+            return []
+        deliveries = [effect for effect in outcome.effects if isinstance(effect, Deliver)]
+        if deliveries:
+            outcome.effects = [effect for effect in outcome.effects if not isinstance(effect, Deliver)]
+        return deliveries
+
+    def turn(self) -> None:
+        """Append what has gathered. Called once per loop turn."""
+        if self._dead or self._appending or not self._gathered:
+            return
+        steps, self._gathered = self._gathered, []
+        provider = self._store.provider
+        if self._store.blocking:
+            self._appending = True
+            self._store.begin(lambda: append_steps(provider, steps)).add_done_callback(
+                lambda done: self._appended_aside(steps, done)
+            )
+            return
+        try:
+            self._appended(steps, *append_steps(provider, steps))
+        except Exception as error:
+            self._fail(error)
+
+    async def settled(self) -> None:
+        """Return when everything submitted so far, and what followed from it, has been told."""
+        await self._idle.wait()
+
+    async def finish(self) -> None:
+        """Settle, then flush once more: the last words of a graceful end."""
+        await self.settled()
+        if self._weak_timer is not None:
+            self._weak_timer.cancel()
+            self._weak_timer = None
+        if not self._dead and self._flushed_appends < self._appends:
+            await self._store.sync()
+
+    def _appended_aside(self, steps: list[Step], done: "asyncio.Future[tuple[int, StorageFull | None]]") -> None:
+        self._appending = False
+        if done.cancelled():
+            return
+        try:
+            self._appended(steps, *done.result())
+        except Exception as error:
+            self._fail(error)
+        self._wake()
+
+    def _appended(self, steps: list[Step], written: int, full: StorageFull | None) -> None:
+        if any(step.outcome.records for step in steps[:written]):
+            self._appends += 1
+            self._metrics.appends += 1
+        if self._disk_full and any(step.size for step in steps[:written]):
+            self._disk_full = False
+            log.warning("the disk has room for messages again")
+        if full is not None:
+            self._refuse(steps[written:], full)
+        for step in steps:
+            self._switchboard.release(step.deliveries)
+        for step in steps[:written]:
+            step.position = self._appends
+            self._switchboard.release(step.after_append)
+            durability = step.outcome.durability
+            if step.outcome.records and durability >= Durability.WEAK:
+                self._expect_weak_flush()
+            waits = bool(step.holds) or step.outcome.ticket != 0
+            if durability is Durability.STRONG and waits and step.position > self._flushed_appends:
+                self._awaiting_flush.append(step)
+            else:
+                self._tell(step)
+        self._flush_if_asked()
+        self._note_idle()
+
+    def _refuse(self, steps: list[Step], error: StorageFull) -> None:
+        """Fail the steps, and all that the engine has decided since: their records may build on the missing ones.
+
+        This comes before any `committed` of the same batch, so that nothing more is decided in between.
+        """
+        for step in self._gathered:
+            self._switchboard.release(step.deliveries)
+        steps += self._gathered
+        self._gathered = []
+        self._metrics.storage_full += 1
+        if not self._disk_full:
+            # Once, not for every publish: the log may well be on the same disk.
+            self._disk_full = True
+            log.warning("the disk is full, messages are refused until it has room: %s", error)
+        answers: list[Outcome] = []
+        for step in steps:
+            self.backlog_bytes -= step.size
+            if not step.outcome.ticket:
+                # It keeps nothing, but speaks of what came before it.
+                self._answer(step.after_append, error)
+                self._answer(step.holds, error)
+            else:
+                self._switchboard.drop(step.after_append)
+                self._switchboard.drop(step.holds)
+                answers.append(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
+        for answer in answers:
+            self.submit(answer)
+
+    def _answer(self, holds: Sequence[Hold], error: StorageFull) -> None:
+        for hold in holds:
+            hold.effects = [
+                Reply(effect.session, effect.token, error) if isinstance(effect, Reply) else effect
+                for effect in hold.effects
+            ]
+        self._switchboard.release(holds)
+
+    def _tell(self, step: Step) -> None:
+        self.backlog_bytes -= step.size
+        if step.holds:
+            self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
+            self._switchboard.release(step.holds)
+        if step.outcome.ticket:
+            self.submit(self._engine.committed(step.outcome.ticket, self._clock.now()))
+
+    def _expect_weak_flush(self) -> None:
+        self._weak_appends = self._appends
+        if self._weak_timer is None:
+            self._weak_timer = self._loop.call_later(self._weak_flush_s, self._weak_flush_due)
+
+    def _weak_flush_due(self) -> None:
+        self._weak_timer = None
+        if self._weak_appends > self._flushed_appends:
+            self._flush()
+
+    def _flush_if_asked(self) -> None:
+        if self._awaiting_flush or self._flush_again:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._dead:
+            return
+        if self._flushing:
+            self._flush_again = True
+            return
+        self._flushing = True
+        self._flush_again = False
+        covers, steps = self._appends, self._awaiting_flush
+        self._awaiting_flush = []
+        begun = self._loop.time()
+        self._store.begin_sync(lambda error: self._flushed(covers, steps, begun, error))
+
+    def _flushed(self, covers: int, steps: list[Step], begun: float, error: BaseException | None) -> None:
+        self._flushing = False
+        try:
+            if error is not None:
+                raise error
+            self._metrics.fsync_seconds.observe(self._loop.time() - begun)
+            self._flushed_appends = covers
+            for step in steps:
+                self._tell(step)
+        except Exception as failure:
+            self._fail(failure)
+        self._flush_if_asked()
+        self._note_idle()
+        self._wake()
+
+    def _note_idle(self) -> None:
+        if not (self._gathered or self._awaiting_flush or self._appending or self._flushing):
+            self._idle.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._dead:
+            return
+        self._dead = True
+        self._gathered.clear()
+        self._awaiting_flush.clear()
+        self._idle.set()
+        self._fatal(error)

@@ -1,0 +1,162 @@
+"""The order in which one session hears what the engine decided.
+
+Every session has a lane. What may be told at once passes straight through an empty lane. What waits for its records
+to be appended or flushed stands in the lane as a hold; whatever is decided later for the same session queues behind
+it, so an immediate effect never overtakes an earlier one that waits. Other sessions do not wait.
+
+The price: on a connection that publishes to a strong and to a transient queue, the transient confirm waits for the
+flush of the strong one before it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
+
+from vibemq.model.effects import Deliver, Effect, Outcome, Reply
+
+Item = TypeVar("Item")
+Take = Callable[[Sequence[Effect]], None]
+
+
+class Hold:
+    """Effects of one session that wait; opened when they may be told."""
+
+    __slots__ = ("effects", "lane", "open")
+
+    def __init__(self, lane: "Lane", effects: list[Effect], *, is_open: bool) -> None:
+        self.lane = lane
+        self.effects = effects
+        self.open = is_open
+
+
+class Lane:
+    """One session's queue of effects; `take` receives them in order."""
+
+    __slots__ = ("_holds", "_take")
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._holds: deque[Hold] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._holds)
+
+    def take_back(self) -> list[Deliver]:
+        """The deliveries that still wait here; they are not told any more."""
+        deliveries: list[Deliver] = []
+        for hold in self._holds:
+            deliveries += [effect for effect in hold.effects if isinstance(effect, Deliver)]
+            hold.effects = [effect for effect in hold.effects if not isinstance(effect, Deliver)]
+        return deliveries
+
+    def tell(self, effects: list[Effect]) -> None:
+        if not self._holds:
+            self._take(effects)
+        elif self._holds[-1].open:
+            self._holds[-1].effects += effects
+        else:
+            self._holds.append(Hold(self, effects, is_open=True))
+
+    def hold(self, effects: list[Effect]) -> Hold:
+        hold = Hold(self, effects, is_open=False)
+        self._holds.append(hold)
+        return hold
+
+    def open(self, hold: Hold) -> None:
+        hold.open = True
+        while self._holds and self._holds[0].open:
+            effects = self._holds.popleft().effects
+            if effects:
+                self._take(effects)
+
+
+class Held(NamedTuple):
+    """What an outcome has left in the lanes."""
+
+    after_append: Sequence[Hold]
+    gated: Sequence[Hold]
+
+
+NOTHING_HELD = Held((), ())
+
+
+class Switchboard:
+    """The lanes of all sessions, by session number. Effects for sessions that are gone are dropped."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[int, Lane] = {}
+
+    def connect(self, session: int, take: Take) -> Lane:
+        lane = self._lanes[session] = Lane(take)
+        return lane
+
+    def disconnect(self, session: int) -> None:
+        self._lanes.pop(session, None)
+
+    def accept(self, outcome: Outcome, order: Sequence[Any] = ()) -> Held:
+        """Tell what may be told at once, and return the holds of what may not.
+
+        `order` holds the tokens of the step's commands as they were asked: within one outcome too, an answer that
+        could be told keeps behind a gated one that was asked for before it. Deliveries line up last: the Subscribed
+        that announces a consumer may be gated while its first delivery is not.
+        """
+        if not (outcome.gated or outcome.after_append):
+            self._tell(outcome.effects)
+            return NOTHING_HELD
+        if not outcome.mixed:
+            if outcome.gated:
+                return Held([], self.hold(outcome.gated))
+            return Held(self.hold(outcome.after_append), [])
+        ranks = {id(token): rank for rank, token in enumerate(order)}
+        marked = [(_rank(effect, ranks, -1), 0, effect) for effect in outcome.effects]
+        marked += [(_rank(effect, ranks, len(order)), 1, effect) for effect in outcome.after_append]
+        marked += [(_rank(effect, ranks, len(order)), 2, effect) for effect in outcome.gated]
+        marked.sort(key=itemgetter(0))
+        after_append: list[Hold] = []
+        gated: list[Hold] = []
+        for lane, entries in self._by_lane(marked, lambda mark: mark[2].session):
+            for moment, run in groupby(entries, itemgetter(1)):
+                effects = [effect for _, _, effect in run]
+                if moment == 0:
+                    lane.tell(effects)
+                else:
+                    (after_append if moment == 1 else gated).append(lane.hold(effects))
+        return Held(after_append, gated)
+
+    def hold(self, effects: Sequence[Effect]) -> list[Hold]:
+        """Line effects up behind everything that their sessions have been promised so far."""
+        return [lane.hold(its_effects) for lane, its_effects in self._by_lane(effects, _session_of)]
+
+    def release(self, holds: Iterable[Hold]) -> None:
+        for hold in holds:
+            hold.lane.open(hold)
+
+    def drop(self, holds: Iterable[Hold]) -> None:
+        """The records were refused: nobody hears of these effects, what stands behind them moves up."""
+        for hold in holds:
+            hold.effects = []
+            hold.lane.open(hold)
+
+    def _tell(self, effects: Sequence[Effect]) -> None:
+        for lane, its_effects in self._by_lane(effects, _session_of):
+            lane.tell(its_effects)
+
+    def _by_lane(self, items: Iterable[Item], session_of: Callable[[Item], int]) -> list[tuple[Lane, list[Item]]]:
+        groups: dict[int, list[Item]] = {}
+        for item in items:
+            groups.setdefault(session_of(item), []).append(item)
+        return [(lane, group) for session, group in groups.items() if (lane := self._lanes.get(session)) is not None]
+
+
+def _session_of(effect: Effect) -> int:
+    return effect.session
+
+
+def _rank(effect: Effect, ranks: dict[int, int], unasked: int) -> int:
+    """Place among the effects of one outcome."""
+    if isinstance(effect, Deliver):
+        return len(ranks) + 1
+    return ranks.get(id(effect.token), unasked) if isinstance(effect, Reply) else len(ranks)

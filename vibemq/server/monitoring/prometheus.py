@@ -1,0 +1,319 @@
+"""Metrics in Prometheus' text format 0.0.4. Every metric is declared once, in METRICS, with its unit in its name.
+
+Queues are a label, so their number is bounded: `SeriesChoice` gives some of them series of their own and sums the rest
+as `_other`. Everything here works on copies, so that it may run in a thread beside the event loop.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from heapq import nlargest
+
+from vibemq._version import __version__
+from vibemq.model.effects import COUNTERS
+from vibemq.server.monitoring.metrics import BUCKETS_S, Histogram, Metrics
+from vibemq.server.monitoring.snapshot import CursorRow, Snapshot
+from vibemq.server.monitoring.status import BrokerStatus
+from vibemq.storage.interface import StorageStats
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SERIES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What a page is written from. Nothing in it changes any more."""
+
+    snapshot: Snapshot
+    status: BrokerStatus
+    metrics: Metrics
+    wall_s: float
+    uptime_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The queues of one page."""
+
+    rows: list[tuple[int, str]]
+    """(row of the snapshot, its labels as text)."""
+    others: bool
+    """Whether there is a sum of the others."""
+    carried: Mapping[str, int]
+    """What is added to the sum of the others, by counter."""
+    most: int
+    """The bound that was kept; it holds for cursors too."""
+
+
+class SeriesChoice:
+    """Which queues have series of their own: up to `most`, and a queue that once has keeps them.
+
+    A choice that followed the depth would begin and end series with every scrape, and let the sum of the others fall
+    each time. When a series ends because its queue is deleted, the deepest of the others gets the place. The counters
+    of `_other` never fall: what a queue had counted among the others stays there when it leaves them.
+    """
+
+    def __init__(self, most: int = SERIES_MAX) -> None:
+        self.most = most
+        self._shown: set[int] = set()
+        self._hidden: dict[int, int] = {}
+        """queue_id -> row in the snapshot of the last page, of those without series."""
+        self._last: Snapshot | None = None
+        self._carried = dict.fromkeys(COUNTERS, 0)
+        self._had_others = False
+
+    def choose(self, snapshot: Snapshot) -> Chosen:
+        rows = {queue_id: row for row, queue_id in enumerate(snapshot.columns["queue_id"])}
+        self._shown &= rows.keys()
+        hidden = {queue_id: row for queue_id, row in rows.items() if queue_id not in self._shown}
+        room = self.most - len(self._shown)
+        if room > 0 and hidden:
+            depth = snapshot.columns["ready"]
+            for queue_id in nlargest(room, hidden, key=lambda queue_id: depth[hidden[queue_id]]):
+                del hidden[queue_id]
+                self._shown.add(queue_id)
+        if self._last is not None:
+            for queue_id, row in self._hidden.items():
+                if queue_id not in hidden:
+                    for name in COUNTERS:
+                        self._carried[name] += self._last.columns[name][row]
+        self._hidden, self._last = hidden, snapshot
+        self._had_others = self._had_others or bool(hidden)
+        chosen = [(rows[queue_id], _labels({"queue": snapshot.names[rows[queue_id]]})) for queue_id in self._shown]
+        chosen.sort(key=lambda row: row[0])
+        return Chosen(chosen, self._had_others, dict(self._carried), self.most)
+
+
+Samples = Iterable[tuple[str, float]]
+"""(labels as text, value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    kind: str
+    help: str
+    read: Callable[[Scrape, Chosen], Samples]
+    by: tuple[str, ...] = ()
+    """Its labels."""
+
+
+def _one(read: Callable[[Scrape], float]) -> Callable[[Scrape, Chosen], Samples]:
+    return lambda scrape, _: [("", read(scrape))]
+
+
+def _by_queue(name: str, kind: str, text: str, column: str) -> Metric:
+    """A column of the snapshot."""
+
+    def read(scrape: Scrape, chosen: Chosen) -> Samples:
+        values = scrape.snapshot.columns[column]
+        samples: list[tuple[str, float]] = [(labels, values[row]) for row, labels in chosen.rows]
+        if chosen.others:
+            others = sum(values) - sum(values[row] for row, _ in chosen.rows)
+            samples.append((_OTHERS, others + chosen.carried.get(column, 0)))
+        return samples
+
+    return Metric(name, kind, text, read, ("queue",))
+
+
+def _oldest_age(scrape: Scrape, chosen: Chosen) -> Samples:
+    """Of the others: of the oldest message of them all."""
+    instants, now_ms = scrape.snapshot.columns["oldest_at"], scrape.wall_s * 1000
+    for row, labels in chosen.rows:
+        yield labels, max(0.0, now_ms - instants[row]) / 1000 if instants[row] else 0.0
+    if chosen.others:
+        shown = {row for row, _ in chosen.rows}
+        others = [at for row, at in enumerate(instants) if at and row not in shown]
+        yield _OTHERS, max(0.0, now_ms - min(others)) / 1000 if others else 0.0
+
+
+def _by_cursor(name: str, text: str, read: Callable[[CursorRow], float]) -> Metric:
+    """Of the groups that read by ranges: those that lag most when there are too many to show."""
+
+    def samples(scrape: Scrape, chosen: Chosen) -> Samples:
+        rows = nlargest(chosen.most, scrape.snapshot.cursors, key=lambda row: row.backlog)
+        return [(_labels({"queue": row.queue, "group": row.group}), read(row)) for row in rows]
+
+    return Metric(name, "gauge", text, samples, ("queue", "group"))
+
+
+def _stat(name: str, kind: str, text: str, read: Callable[[StorageStats], float]) -> Metric:
+    def samples(scrape: Scrape, _: Chosen) -> Samples:
+        stats = scrape.status.storage
+        return [] if stats is None else [("", read(stats))]
+
+    return Metric(name, kind, text, samples)
+
+
+def _state(name: str, text: str, read: Callable[[BrokerStatus], float]) -> Metric:
+    return Metric(name, "gauge", text, _one(lambda scrape: read(scrape.status)))
+
+
+def _counted(name: str, text: str, read: Callable[[Metrics], int]) -> Metric:
+    """A counter of `Metrics`."""
+    return Metric(name, "counter", text, _one(lambda scrape: read(scrape.metrics)))
+
+
+_OTHERS = '{queue="_other"}'
+_BUILD = f'{{version="{__version__}"}}'
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "vibemq_build_info", "gauge", "Always 1; the label names the build.", lambda *_: [(_BUILD, 1)], ("version",)
+    ),
+    Metric("vibemq_uptime_seconds", "gauge", "Time since the start.", _one(lambda scrape: scrape.uptime_s)),
+    _by_queue("vibemq_messages_published_total", "counter", "Messages accepted.", "published"),
+    _by_queue("vibemq_messages_delivered_total", "counter", "Hand-outs to consumers.", "delivered"),
+    _by_queue("vibemq_messages_acked_total", "counter", "Messages settled by an ack.", "settled"),
+    _by_queue("vibemq_messages_redelivered_total", "counter", "Hand-outs after the first.", "redelivered"),
+    _by_queue("vibemq_messages_dead_lettered_total", "counter", "Messages moved to the DLQ.", "dead_lettered"),
+    _by_queue(
+        "vibemq_messages_expired_total", "counter", "Messages whose TTL passed, dropped or moved to the DLQ.", "expired"
+    ),
+    _by_queue("vibemq_messages_dropped_total", "counter", "Messages dropped by policy.", "dropped"),
+    _by_queue("vibemq_messages_refused_total", "counter", "Publishes refused.", "refused"),
+    _by_queue("vibemq_queue_depth", "gauge", "Messages waiting.", "ready"),
+    _by_queue("vibemq_queue_depth_bytes", "gauge", "Estimated bytes waiting.", "size"),
+    _by_queue("vibemq_queue_in_flight", "gauge", "Messages handed out and not settled.", "in_flight"),
+    _by_queue("vibemq_queue_delayed", "gauge", "Messages that wait for their time.", "delayed"),
+    _by_queue("vibemq_queue_dead", "gauge", "Dead letters of the queue.", "dead"),
+    _by_queue("vibemq_queue_consumers", "gauge", "Consumers of the queue.", "consumers"),
+    Metric(
+        "vibemq_queue_oldest_message_age_seconds",
+        "gauge",
+        "Age of the oldest waiting message.",
+        _oldest_age,
+        ("queue",),
+    ),
+    Metric("vibemq_queues", "gauge", "Queues.", _one(lambda scrape: scrape.snapshot.queue_count)),
+    _by_cursor("vibemq_group_backlog", "Messages a cursor has not acknowledged.", lambda row: row.backlog),
+    _by_cursor("vibemq_group_committed", "Up to where a cursor has acknowledged.", lambda row: row.committed),
+    _by_cursor("vibemq_group_epoch", "How often a cursor was taken over.", lambda row: row.epoch),
+    Metric(
+        "vibemq_unknown_settles_total",
+        "counter",
+        "Settlements of messages that the consumer did not hold.",
+        _one(lambda scrape: scrape.snapshot.unknown_settles),
+    ),
+    Metric("vibemq_connections", "gauge", "Open connections.", lambda scrape, _: _connections(scrape), ("protocol",)),
+    _counted("vibemq_connections_accepted_total", "Connections accepted.", lambda m: m.connections_accepted),
+    _counted("vibemq_connections_rejected_total", "Connections refused.", lambda m: m.connections_rejected),
+    _counted(
+        "vibemq_slow_readers_dropped_total",
+        "Peers dropped because they read nothing.",
+        lambda m: m.slow_readers_dropped,
+    ),
+    _counted("vibemq_auth_failures_total", "Failed authentications.", lambda m: m.auth_failures),
+    _counted("vibemq_not_authorized_total", "Commands refused for want of permission.", lambda m: m.not_authorized),
+    _counted(
+        "vibemq_rate_limited_total", "Connections and requests refused by a rate limit.", lambda m: m.rate_limited
+    ),
+    _counted("vibemq_errors_total", "Protocol violations and faults of the broker.", lambda m: m.errors),
+    _counted("vibemq_received_bytes_total", "Bytes read from sockets.", lambda m: m.bytes_received),
+    _counted("vibemq_sent_bytes_total", "Bytes written to sockets.", lambda m: m.bytes_sent),
+    _counted("vibemq_storage_appends_total", "Batches written to storage.", lambda m: m.appends),
+    _counted("vibemq_storage_full_total", "Outcomes refused by a full disk.", lambda m: m.storage_full),
+    _counted("vibemq_damaged_messages_total", "Messages whose checksum failed.", lambda m: m.damaged_messages),
+    _stat("vibemq_wal_bytes", "gauge", "Bytes of journal.", lambda stats: stats.journal_bytes),
+    _stat(
+        "vibemq_wal_unsynced_batches",
+        "gauge",
+        "Batches of the journal that are not flushed yet.",
+        lambda stats: max(0, stats.last_lsn - stats.durable_lsn),
+    ),
+    _stat(
+        "vibemq_wal_uncheckpointed_bytes",
+        "gauge",
+        "Bytes of journal that no checkpoint has moved into the store yet.",
+        lambda stats: stats.unapplied_bytes,
+    ),
+    _state(
+        "vibemq_checkpoint_age_seconds",
+        "How long the oldest change has waited for a checkpoint; 0 when none waits.",
+        lambda status: status.checkpoint_age_s,
+    ),
+    _stat("vibemq_store_bytes", "gauge", "Bytes of the store behind the journal.", lambda stats: stats.store_bytes),
+    _stat(
+        "vibemq_store_reclaimable_bytes",
+        "gauge",
+        "Bytes of the store's file that hold nothing.",
+        lambda stats: stats.reclaimable_bytes,
+    ),
+    _stat("vibemq_store_buffered_bytes", "gauge", "Bytes of rows held in memory.", lambda stats: stats.buffered_bytes),
+    _stat(
+        "vibemq_disk_free_bytes",
+        "gauge",
+        "Free bytes on the data directory's disk.",
+        lambda stats: stats.disk_free_bytes,
+    ),
+    _state("vibemq_pressure_level", "0 none, 1 high, 2 blocking, 3 overflowing.", lambda status: int(status.pressure)),
+    _state("vibemq_memory_resident_bytes", "Resident memory.", lambda status: status.memory_bytes),
+    _state("vibemq_event_loop_lag_seconds", "How late the last timer was.", lambda status: status.loop_lag_s),
+    _state(
+        "vibemq_clock_offset_seconds",
+        "How far the broker's time is ahead of the wall clock; negative when it is behind.",
+        lambda status: status.clock_ahead_ms / 1000,
+    ),
+    Metric(
+        "vibemq_snapshot_seconds",
+        "gauge",
+        "How long the look at all queues took, pauses included.",
+        _one(lambda scrape: scrape.snapshot.duration_s),
+    ),
+)
+
+HISTOGRAMS: tuple[tuple[str, str, Callable[[Metrics], Histogram]], ...] = (
+    (
+        "vibemq_publish_ack_seconds",
+        "From a batch's arrival to its confirm.",
+        lambda metrics: metrics.publish_ack_seconds,
+    ),
+    ("vibemq_fsync_seconds", "Duration of a flush.", lambda metrics: metrics.fsync_seconds),
+)
+
+
+def _connections(scrape: Scrape) -> Samples:
+    return [(_labels({"protocol": name}), count) for name, count in scrape.snapshot.connections.items()]
+
+
+def exposition(scrape: Scrape, choice: SeriesChoice) -> bytes:
+    """The whole page."""
+    chosen = choice.choose(scrape.snapshot)
+    # Joined in parts: one call for everything would keep the interpreter from the event loop's thread for longer.
+    parts: list[str] = []
+    for metric in METRICS:
+        lines: list[str] = []
+        _head(lines, metric.name, metric.kind, metric.help)
+        lines += [f"{metric.name}{labels} {_number(value)}\n" for labels, value in metric.read(scrape, chosen)]
+        parts.append("".join(lines))
+    for name, text, read in HISTOGRAMS:
+        lines = []
+        _head(lines, name, "histogram", text)
+        _histogram(lines, name, read(scrape.metrics))
+        parts.append("".join(lines))
+    return "".join(parts).encode()
+
+
+def _head(lines: list[str], name: str, kind: str, text: str) -> None:
+    lines.append(f"# HELP {name} {text}\n")
+    lines.append(f"# TYPE {name} {kind}\n")
+
+
+def _histogram(lines: list[str], name: str, histogram: Histogram) -> None:
+    below = 0
+    for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), histogram.counts, strict=True):
+        below += count
+        lines.append(f'{name}_bucket{{le="{bound}"}} {below}\n')
+    lines.append(f"{name}_sum {_number(histogram.sum)}\n")
+    lines.append(f"{name}_count {below}\n")
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))

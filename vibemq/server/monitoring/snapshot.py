@@ -1,0 +1,186 @@
+"""One picture of all queues, shared by everybody who wants to know: scrapes, health, JSON metrics, lists.
+
+Ten thousand queues cannot be looked at in one piece without holding up the event loop, so the picture is taken in
+slices of at most SLICE_S, between which the loop serves its sockets. What a reader gets:
+
+one queue     figures of one instant (of a few neighbouring ones when it has many groups)
+all queues    figures that are at most as far apart as the picture took, `duration_s`
+age           at most AGE_S_MAX, and less where a picture is cheap: a share of 1/EFFORT of the time is spent on them
+deleted       a queue that is deleted while the picture is taken is left out; sums "since the start" keep its counters
+              and never fall
+created       a queue that is created meanwhile is in the next picture
+"""
+
+import time
+from array import array
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+import anyio.lowlevel
+
+from vibemq.model.effects import COUNTERS, QueueFigures
+
+SLICE_S = 0.002
+"""How long the loop is held at a time."""
+AGE_S_MAX = 1.0
+EFFORT = 20
+
+COLUMNS = QueueFigures._fields[1:-1]
+"""Every figure that is a number."""
+
+
+class Survey(Protocol):
+    """`Engine.survey()`: the figures of one queue after the other; None where it may pause within one queue."""
+
+    retired: Counter[str]
+    unknown_settles: int
+
+    def __iter__(self) -> Iterator[QueueFigures | None]: ...
+
+
+class Observed(Protocol):
+    """What is looked at: a running broker, or nothing before it has been recovered."""
+
+    def survey(self) -> Survey: ...
+
+    def connections(self) -> dict[str, int]:
+        """Open connections by protocol."""
+
+
+class EmptySurvey:
+    def __init__(self) -> None:
+        self.retired: Counter[str] = Counter()
+        self.unknown_settles = 0
+
+    def __iter__(self) -> Iterator[QueueFigures | None]:
+        return iter(())
+
+
+class NothingYet:
+    """A broker that has not been recovered: the probes must answer before that."""
+
+    def survey(self) -> Survey:
+        return EmptySurvey()
+
+    def connections(self) -> dict[str, int]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRow:
+    queue: str
+    group: str
+    backlog: int
+    committed: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Row i of `names` and of every column is one queue. Not changed once it has been taken; any thread may read it.
+
+    Columns are arrays, not objects per queue: they cost 8 bytes a figure and nothing of the garbage collector's time.
+    """
+
+    names: list[str] = field(default_factory=list)
+    columns: dict[str, Sequence[int]] = field(default_factory=dict)
+    """By name, see COLUMNS."""
+    cursors: list[CursorRow] = field(default_factory=list)
+    totals: Counter[str] = field(default_factory=Counter)
+    """Sums of all columns; those of COUNTERS with the queues that are gone."""
+    connections: dict[str, int] = field(default_factory=dict)
+    unknown_settles: int = 0
+    taken_at: float = 0.0
+    """Monotonic seconds."""
+    duration_s: float = 0.0
+
+    @property
+    def queue_count(self) -> int:
+        return len(self.names)
+
+
+def snapshot_steps(observed: Observed, into: Snapshot) -> Iterator[None]:
+    """Fill the snapshot, a little with each step; its columns are complete after the last one."""
+    into.connections = observed.connections()
+    survey = observed.survey()
+    yield
+    flat = array("q")
+    for figures in survey:
+        if figures is not None:
+            into.names.append(figures[0])
+            flat.extend(figures[1:-1])
+            for cursor in figures[-1]:
+                into.cursors.append(CursorRow(figures[0], *cursor))
+        yield
+    totals = Counter({name: survey.retired[name] for name in COUNTERS})
+    width = len(COLUMNS)
+    for index, name in enumerate(COLUMNS):
+        column = flat[index::width]
+        yield
+        into.columns[name] = column
+        totals[name] += sum(column)
+        yield
+    into.totals = totals
+    into.unknown_settles = survey.unknown_settles
+
+
+class Snapshots:
+    """The latest picture, taken anew when somebody asks and the last one is too old; never by two at once."""
+
+    def __init__(
+        self,
+        observed: Observed | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
+    ) -> None:
+        """`pause` lets everything run that is ready to."""
+        self._observed = observed or NothingYet()
+        self._monotonic = monotonic
+        self._pause = pause
+        self._latest: Snapshot | None = None
+        self._turn = anyio.Lock()
+
+    def attach(self, observed: Observed) -> None:
+        """Look at this from now on."""
+        self._observed, self._latest = observed, None
+
+    async def latest(self) -> Snapshot:
+        """A picture that is fresh enough, see the module."""
+        while (latest := self._fresh()) is None:
+            # Who waits here takes the picture himself when he who was at it has been cancelled.
+            async with self._turn:
+                if self._fresh() is None:
+                    await self._take()
+        return latest
+
+    def at_once(self) -> Snapshot:
+        """A new one in one piece, for callers that cannot wait: takes about 10 µs for each queue."""
+        snapshot, begun = Snapshot(), self._monotonic()
+        for _ in snapshot_steps(self._observed, snapshot):
+            pass
+        snapshot.taken_at = self._monotonic()
+        snapshot.duration_s = snapshot.taken_at - begun
+        return snapshot
+
+    def _fresh(self) -> Snapshot | None:
+        latest = self._latest
+        if latest is None or self._monotonic() - latest.taken_at > min(AGE_S_MAX, EFFORT * latest.duration_s):
+            return None
+        return latest
+
+    async def _take(self) -> None:
+        monotonic, observed = self._monotonic, self._observed
+        snapshot, begun = Snapshot(), monotonic()
+        slice_ends = begun + SLICE_S
+        for _ in snapshot_steps(observed, snapshot):
+            if monotonic() >= slice_ends:
+                await self._pause()
+                slice_ends = monotonic() + SLICE_S
+        snapshot.taken_at = monotonic()
+        snapshot.duration_s = snapshot.taken_at - begun
+        if observed is self._observed:
+            self._latest = snapshot

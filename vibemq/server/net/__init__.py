@@ -1,0 +1,1 @@
+"""Sockets: who is let in, and how bytes come and go."""

@@ -1,0 +1,174 @@
+"""Who is connected: admission, numbers, sessions, and the peers that have stopped reading."""
+
+import asyncio
+import resource
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vibemq._version import __version__
+from vibemq.config import Limits
+from vibemq.errors import ConnectionLimit, RateLimited, ShuttingDown, VibeMQError
+from vibemq.model.options import QueueOptions
+from vibemq.protocols.session import Plugin, Session, SessionContext, SessionLimits
+from vibemq.server.clock import Clock
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.limits import AddressLimiter
+
+if TYPE_CHECKING:
+    from vibemq.server.net.connection import Connection
+
+
+FILES_KEPT = 192
+"""Open files that connections must leave to storage, logs and HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """What a listener gives to each of its connections."""
+
+    protocol: str
+    plugin: Plugin
+    settings: Any
+    """The protocol's own, already checked."""
+
+
+def connections_max(wanted: int, open_files: int) -> int:
+    """As many connections as are wanted (0 = any number) and as leave open files to storage."""
+    if open_files == resource.RLIM_INFINITY:
+        return wanted or sys.maxsize
+    room = max(1, open_files - min(FILES_KEPT, open_files // 2))
+    return min(wanted or room, room)
+
+
+class Roster:
+    """All admitted connections by session number."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        authentication: bool,
+        queue_defaults: QueueOptions,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._authentication = authentication
+        self._queue_defaults = queue_defaults
+        self._new_id = new_id
+        self._loop = asyncio.get_running_loop()
+        self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
+        self._connections: dict[int, Connection] = {}
+        self._strangers: dict[Connection, float] = {}
+        """Not yet authenticated, oldest first, with the moment they came."""
+        self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._last_number = 0
+        self.stuck: dict[Connection, tuple[float, int]] = {}
+        """Connections whose socket takes nothing: since when, and with how many bytes waiting."""
+        self._somebody_left = asyncio.Event()
+        self.closed_to_new = False
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def __iter__(self) -> "Iterator[Connection]":
+        return iter(list(self._connections.values()))
+
+    def admit(self, connection: "Connection") -> VibeMQError | None:
+        """Number the connection and give it its session, or return why not."""
+        refusal = self._refusal(connection.host)
+        if refusal is not None:
+            self._metrics.connections_rejected += 1
+            return refusal
+        self._last_number += 1
+        connection.number = self._last_number
+        connection.session = self.make_session(connection)
+        self._connections[connection.number] = connection
+        self._strangers[connection] = self._loop.time()
+        self._metrics.connections_accepted += 1
+        return None
+
+    def make_session(self, connection: "Connection") -> Session:
+        entrance: Entrance = connection.entrance
+        connection.connection_id = self._new_id()
+        connection.since = self._clock.now()
+        limits = self._limits
+        context = SessionContext(
+            session=connection.number,
+            connection_id=connection.connection_id,
+            server_version=__version__,
+            authentication=self._authentication,
+            limits=SessionLimits(
+                body_bytes_max=limits.body_bytes_max,
+                handshake_bytes_max=limits.handshake_bytes_max,
+                idle_timeout_ms=limits.idle_timeout_ms,
+                handshake_timeout_ms=limits.handshake_timeout_ms,
+            ),
+            queue_defaults=self._queue_defaults,
+            now=connection.since,
+            new_id=self._new_id,
+        )
+        return entrance.plugin.create(context, entrance.settings)
+
+    async def wait_until_empty(self) -> None:
+        while self._connections:
+            self._somebody_left.clear()
+            await self._somebody_left.wait()
+
+    def by_protocol(self) -> dict[str, int]:
+        """Open connections by protocol."""
+        return dict(Counter(connection.entrance.protocol for connection in self._connections.values()))
+
+    def remove(self, connection: "Connection") -> None:
+        self._somebody_left.set()
+        self._connections.pop(connection.number, None)
+        self._strangers.pop(connection, None)
+        self.stuck.pop(connection, None)
+
+    def sweep(self) -> None:
+        """Drop who has stopped reading and who never introduced himself; called about every second."""
+        now = self._loop.time()
+        self._sweep_stuck(now)
+        patience_s = self._limits.handshake_timeout_ms / 1000 + 1
+        for connection, came in list(self._strangers.items()):
+            if connection.principal is not None:
+                del self._strangers[connection]
+            elif now - came < patience_s:
+                # Oldest first, but a check of credentials may run longer; those behind came later anyway.
+                break
+            elif not connection.pending:
+                self._metrics.connections_rejected += 1
+                connection.drop("no successful handshake in time")
+
+    def _sweep_stuck(self, now: float) -> None:
+        for connection, (since, size) in list(self.stuck.items()):
+            left = connection.transport.get_write_buffer_size()
+            if left < size:
+                self.stuck[connection] = (now, left)
+            elif now - since >= self._limits.write_timeout_ms / 1000:
+                self._metrics.slow_readers_dropped += 1
+                connection.drop("the peer reads nothing")
+
+    def _refusal(self, host: str) -> VibeMQError | None:
+        limits = self._limits
+        if self.closed_to_new:
+            return ShuttingDown("the broker is stopping")
+        if not self._arrivals.allows(host, self._loop.time()):
+            self._metrics.rate_limited += 1
+            return RateLimited(f"more than {limits.connections_per_ip_per_minute} connections per minute from {host}")
+        if len(self._connections) >= self._most:
+            return ConnectionLimit(f"the broker serves {self._most} connections already; try again later")
+        if limits.max_unauthenticated and len(self._strangers) >= limits.max_unauthenticated:
+            self._forget_friends()
+            if len(self._strangers) >= limits.max_unauthenticated:
+                return ConnectionLimit("too many connections have not finished their handshake; try again later")
+        return None
+
+    def _forget_friends(self) -> None:
+        self._strangers = {c: came for c, came in self._strangers.items() if c.principal is None}

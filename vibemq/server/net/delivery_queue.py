@@ -1,0 +1,120 @@
+"""Deliveries of one connection that its socket has no room for yet: sequences, not bodies.
+
+Rows are read from storage only when the socket can take them, so a slow reader costs a few numbers. Replies do not
+wait here, except the two that promise "no delivery after this": the answer to an Unsubscribe and a ConsumerEnded.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from vibemq.model.effects import Deliver, Effect
+from vibemq.model.runs import Run
+from vibemq.protocols.session import Session
+from vibemq.server.commit.storage_threads import Store
+from vibemq.server.net.row_reader import Piece, read_piece
+
+READ_BYTES = 262_144
+
+
+class Outbox:
+    """Reads and encodes deliveries in order.
+
+    Args:
+        delivered: called with each piece that was encoded.
+        damaged: called with sequences whose stored bytes are broken; they were not encoded.
+        wake: called when a piece has come from the storage thread and `pump` should go on.
+        failed: called with whatever a read raises apart from damage.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        store: Store,
+        *,
+        delivered: Callable[[Piece], None],
+        damaged: Callable[[Deliver, Piece], None],
+        wake: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._delivered = delivered
+        self._damaged = damaged
+        self._wake = wake
+        self._failed = failed
+        self._items: deque[Deliver | Effect] = deque()
+        self._rest: list[Run] | None = None
+        """Of the first item, when it has been read in part."""
+        self._reading = False
+        self._era = 0
+        """Counts the times that everything was taken back: a read that was begun before has come too late."""
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    @property
+    def reading(self) -> bool:
+        """A piece is on its way from the storage thread."""
+        return self._reading
+
+    def add(self, effect: Effect) -> None:
+        self._items.append(effect)
+
+    def take_back(self) -> tuple[list[Deliver], list[Effect]]:
+        """Empty it: the deliveries, with the runs that were not encoded, and the other effects."""
+        items, rest = list(self._items), self._rest
+        if items and rest is not None and isinstance(items[0], Deliver):
+            items[0] = replace(items[0], runs=rest)
+        self._items.clear()
+        self._rest = None
+        self._era += 1
+        deliveries = [item for item in items if isinstance(item, Deliver)]
+        return deliveries, [item for item in items if not isinstance(item, Deliver)]
+
+    def pump(self, room: int) -> None:
+        """Encode deliveries until about `room` bytes are used up, none waits, or a read is under way."""
+        while self._items and room > 0 and not self._reading:
+            item = self._items[0]
+            if not isinstance(item, Deliver):
+                self._session.apply([item])
+                self._items.popleft()
+                continue
+            runs = item.runs if self._rest is None else self._rest
+            size = min(room, READ_BYTES)
+            if self._store.blocking:
+                self._begin(item, runs, size)
+                return
+            piece = read_piece(self._store.provider, item.queue_id, runs, size)
+            self._encode(item, piece)
+            room -= piece.size
+
+    def _begin(self, item: Deliver, runs: list[Run], size: int) -> None:
+        self._reading = True
+        provider, era = self._store.provider, self._era
+        future = self._store.begin(lambda: read_piece(provider, item.queue_id, runs, size))
+        future.add_done_callback(lambda done: self._came(item, era, done))
+
+    def _came(self, item: Deliver, era: int, done: "asyncio.Future[Piece]") -> None:
+        self._reading = False
+        if era != self._era or done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            self._failed(error)
+            return
+        self._encode(item, done.result())
+        self._wake()
+
+    def _encode(self, item: Deliver, piece: Piece) -> None:
+        if piece.rest:
+            self._rest = piece.rest
+        else:
+            self._rest = None
+            self._items.popleft()
+        if piece.damaged:
+            self._damaged(item, piece)
+        if piece.slices:
+            self._session.deliver(item, piece.slices)
+            self._delivered(piece)

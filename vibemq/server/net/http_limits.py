@@ -1,0 +1,150 @@
+"""HTTP connections that cannot crowd each other out: how many there are, how long they may be silent, who gets a slot.
+
+A connection costs a slot of the pool from its accept on. When the pool is full, an idle one makes room: the oldest of
+the address that has the most. A request that takes long holds a slot of its class of routes, and probes are in a class
+of their own; so there are always idle connections, and a probe is answered whatever the others do.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS_MAX = 128
+HEAD_TIMEOUT_S = 10.0
+"""From the accept, or from the last answer, to the end of a request's header."""
+ANSWER_TIMEOUT_S = 60.0
+"""From there to the last byte of the answer."""
+PROBES = frozenset(("/livez", "/readyz", "/startupz"))
+REPORTS_MAX = 8
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class HttpPool:
+    """The open connections, oldest first."""
+
+    def __init__(self, connections_max: int = CONNECTIONS_MAX) -> None:
+        self._max = connections_max
+        self._open: dict[HttpConnection, str] = {}
+        """With the address of each peer."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: "HttpConnection", host: str) -> None:
+        if len(self._open) >= self._max:
+            self._make_room()
+        self._open[connection] = host
+
+    def remove(self, connection: "HttpConnection") -> None:
+        self._open.pop(connection, None)
+
+    def _make_room(self) -> None:
+        by_host = Counter(self._open.values())
+        candidates = [one for one in self._open if not one.busy] or list(self._open)
+        # `max` takes the first of equals, which is the oldest.
+        victim = max(candidates, key=lambda one: by_host[self._open[one]])
+        self.remove(victim)
+        victim.drop()
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's own, with deadlines and a place in the pool."""
+
+    pool: HttpPool
+    head_timeout_s: float
+    answer_timeout_s: float
+    _deadline: asyncio.TimerHandle | None = None
+    _answering: Any = None
+    """The request that the deadline is for; None: for a header."""
+
+    @property
+    def busy(self) -> bool:
+        """A request has come whose answer is not out yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self.pool.add(self, self.client[0] if self.client is not None else "")
+        self._set_deadline(self.head_timeout_s)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.remove(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Bytes that do not complete a header do not move its deadline."""
+        answering = self.cycle if self.busy else None
+        if answering is not self._answering:
+            self._answering = answering
+            self._set_deadline(self.head_timeout_s if answering is None else self.answer_timeout_s)
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self.drop)
+
+
+def connections_of(pool: HttpPool) -> type[HttpConnection]:
+    """The class that uvicorn makes its connections of."""
+    limits = {"pool": pool, "head_timeout_s": HEAD_TIMEOUT_S, "answer_timeout_s": ANSWER_TIMEOUT_S}
+    return type("HttpConnection", (HttpConnection,), limits)
+
+
+class RouteSlots:
+    """Refuses with 503 what its class of routes has no slot for. Paths of no class share one.
+
+    Args:
+        slots: path -> class, and how many requests of each class may be under way (None: any number).
+    """
+
+    def __init__(self, app: App, classes: Mapping[str, str], slots: Mapping[str, int | None], other: str) -> None:
+        self._app = app
+        self._classes = classes
+        self._slots = slots
+        self._other = other
+        self._taken: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = self._classes.get(scope.get("path", ""), self._other)
+        most = self._slots[kind]
+        if most is not None and self._taken[kind] >= most:
+            await _busy(send)
+            return
+        self._taken[kind] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._taken[kind] -= 1
+
+
+async def _busy(send: Send) -> None:
+    text = b"too many requests of this kind are under way; try again later\n"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text)), (b"retry-after", b"1")]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
+
+
+def with_slots(app: App) -> RouteSlots:
+    """Probes are answered always; they are short, and nothing else takes their place."""
+    classes = dict.fromkeys(PROBES, "probe")
+    return RouteSlots(app, classes, {"probe": None, "report": REPORTS_MAX}, "report")

@@ -1,0 +1,65 @@
+"""Sockets that accept: one server per configured listener."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from vibemq import plugins
+from vibemq.config import Listener
+from vibemq.errors import ConfigInvalid
+from vibemq.protocols.session import Plugin
+from vibemq.server.checks import plugin_settings
+from vibemq.server.net.connection import Connection
+from vibemq.server.net.connections import Entrance
+from vibemq.server.net.tls import ServerTls
+from vibemq.server.shell import Shell
+
+log = logging.getLogger("vibemq.listener")
+
+BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    protocol: str
+    host: str
+    port: int
+    server: asyncio.Server
+    tls: ServerTls | None = None
+
+
+def entrance_of(listener: Listener) -> Entrance:
+    """Find the protocol and check its options. Raises ConfigInvalid."""
+    try:
+        plugin: Plugin = plugins.find("protocols", listener.protocol)
+    except LookupError as error:
+        raise ConfigInvalid(f"listener protocol {listener.protocol!r} cannot be used: {error}") from error
+    settings = plugin_settings(plugin.settings, listener.settings, f"the {listener.protocol} listener's settings")
+    return Entrance(listener.protocol, plugin, settings)
+
+
+async def listen(listener: Listener, entrance: Entrance, shell: Shell) -> Listening:
+    """Accept connections from now on.
+
+    An accept that fails (no file descriptors left) is logged by the loop and tried again a second later; the loop
+    goes on. Raises ConfigInvalid when the address cannot be had.
+    """
+    port = entrance.plugin.port if listener.port is None else listener.port
+    tls = ServerTls(listener.tls) if listener.tls is not None else None
+    try:
+        server = await shell.loop.create_server(
+            lambda: Connection(shell, entrance),
+            listener.host,
+            port,
+            backlog=BACKLOG,
+            ssl=tls.context if tls is not None else None,
+            ssl_handshake_timeout=shell.limits.handshake_timeout_ms / 1000 if tls is not None else None,
+        )
+    except OSError as error:
+        where = f"{listener.host}:{port}"
+        raise ConfigInvalid(
+            f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; choose another host or port"
+        ) from error
+    host, chosen = server.sockets[0].getsockname()[:2]
+    log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
+    return Listening(listener.protocol, host, chosen, server, tls)

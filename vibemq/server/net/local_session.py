@@ -1,0 +1,49 @@
+"""The server's own session with the engine: commands of operators and of the embedding program, awaited."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Command
+from vibemq.model.effects import Effect, Reply
+
+INNER_SESSION = 0
+"""Sessions of connections are numbered from 1."""
+
+
+class Asking(Protocol):
+    async def ask(self, make: Callable[[int, int], Command]) -> Any: ...
+
+
+class InnerSession:
+    """Asks the engine and waits for the reply, which comes when the answer's durability holds."""
+
+    def __init__(self, decide: Callable[[Sequence[Command]], None]) -> None:
+        self._decide = decide
+        self._tokens = count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    async def ask(self, make: Callable[[int, int], Command]) -> Any:
+        """Have `make(session, token)` decided.
+
+        Raises:
+            VibeMQError: the engine's refusal.
+        """
+        token = next(self._tokens)
+        future = self._waiting[token] = asyncio.get_running_loop().create_future()
+        try:
+            self._decide([make(INNER_SESSION, token)])
+            result = await future
+        finally:
+            del self._waiting[token]
+        if isinstance(result, VibeMQError):
+            raise result
+        return result
+
+    def take(self, effects: Sequence[Effect]) -> None:
+        """Receive what the engine decided for this session."""
+        for effect in effects:
+            if isinstance(effect, Reply) and (future := self._waiting.get(effect.token)) and not future.done():
+                future.set_result(effect.result)

@@ -1,0 +1,85 @@
+"""Wakes the engine and the sessions when something is due, and nobody otherwise."""
+
+import asyncio
+import logging
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from vibemq.server.clock import Clock
+from vibemq.server.commit.committer import Committer
+from vibemq.server.contracts import QueueEngine
+
+if TYPE_CHECKING:
+    from vibemq.server.net.connection import Connection
+
+log = logging.getLogger("vibemq.ticker")
+
+
+WAIT_S_MAX = 60.0
+"""The loop's timers stand still while the machine is suspended, and deadlines do not."""
+
+
+class Ticker:
+    """One timer of the event loop, set to the nearest deadline of the engine and of all sessions."""
+
+    def __init__(self, engine: QueueEngine, committer: Committer, clock: Clock) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self._heap: list[tuple[int, int, Connection]] = []
+        self._pushed = count()
+        self._stopped = False
+
+    def watch(self, connection: "Connection") -> None:
+        """Look at the session's deadline again; called after everything that may have brought it nearer.
+
+        Later deadlines need no call: the earlier entry surfaces, finds nothing due and is put back.
+        """
+        if connection.ending or (deadline := connection.next_deadline()) is None:
+            return
+        if connection.scheduled_tick is None or deadline < connection.scheduled_tick:
+            connection.scheduled_tick = deadline
+            heappush(self._heap, (deadline, next(self._pushed), connection))
+            self._set(deadline)
+
+    def look_at_engine(self) -> None:
+        """The same for the engine; called once per loop turn."""
+        deadline = self._engine.next_deadline()
+        if deadline is not None:
+            self._set(deadline)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self, deadline: int) -> None:
+        if self._stopped or (self._timer is not None and self._timer_at <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        # Rounded up, and at least a millisecond: a deadline in the past must not starve the sockets.
+        wait_s = max(1, deadline - self._clock.now()) / 1000
+        self._timer = self._loop.call_later(min(wait_s, WAIT_S_MAX), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        deadline = self._engine.next_deadline()
+        if deadline is not None and deadline <= now:
+            self._committer.submit(self._engine.tick(now))
+        while self._heap and self._heap[0][0] <= now:
+            due, _, connection = heappop(self._heap)
+            if connection.scheduled_tick != due or connection.ending:
+                continue
+            connection.scheduled_tick = None
+            connection.tick()
+            self.watch(connection)
+        if self._heap:
+            self._set(self._heap[0][0])
+        self.look_at_engine()

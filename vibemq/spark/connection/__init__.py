@@ -1,0 +1,1 @@
+"""Blocking connections to a broker, for Spark's workers."""

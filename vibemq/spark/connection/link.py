@@ -1,0 +1,176 @@
+"""One connection to one broker: dialled, logged in, frames out, frames in. Blocking; mends nothing."""
+
+import os
+import select
+import socket
+import ssl
+from collections.abc import Iterator
+
+from vibemq.spark.connection import wire
+from vibemq.spark.errors import ConnectionLost, Refused, SourceError
+from vibemq.spark.options import Settings
+from vibemq.spark.values import Endpoint
+
+DIAL_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 60.0
+"""Silence after which a peer that owes an answer is given up; longer than any request may take."""
+EXTENSIONS = ("batch/1", "cursor/1")
+FRAME_BYTES_MAX = 1 << 28
+COPIED_BYTES_MAX = 1 << 16
+
+
+class Link:
+    """Raises ConnectionLost wherever the connection ends or its peer falls silent."""
+
+    def __init__(self, endpoint: Endpoint, settings: Settings) -> None:
+        """Dial and log in.
+
+        Raises:
+            ConnectionLost: nobody answers.
+            Refused: the broker does not let us in.
+            SourceError: a file or variable of the options cannot be read, or this is no broker with cursors.
+        """
+        secrets = _credentials(settings)
+        try:
+            self._socket = _dial(endpoint, settings)
+        except ssl.SSLCertVerificationError as error:
+            # Waiting would not help.
+            where = f"{endpoint.host}:{endpoint.port}"
+            raise SourceError(f"{where}: {error.verify_message}; see tls.ca and tls.serverName") from None
+        except (OSError, ValueError) as error:
+            raise ConnectionLost(f"{endpoint.host}:{endpoint.port}: {_reason(error)}") from None
+        try:
+            self._log_in(secrets)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, frame: wire.Frame) -> None:
+        try:
+            self._socket.settimeout(ANSWER_TIMEOUT_S)
+            for piece in _for_sending(frame):
+                self._socket.sendall(piece)
+        except OSError as error:
+            raise ConnectionLost(_reason(error)) from None
+
+    def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> wire.Reply:
+        self._socket.settimeout(timeout_s)
+        size = wire.frame_size(bytes(self._exactly(wire.HEAD_BYTES)), most=FRAME_BYTES_MAX)
+        answer = wire.reply(self._exactly(size))
+        if answer.kind == wire.DISCONNECT:
+            raise ConnectionLost(f"the broker said goodbye: {wire.headers(answer).get('reason', 'no reason given')}")
+        return answer
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is still open, with nothing to read: a peer that has said goodbye has said something."""
+        try:
+            return not select.select([self._socket], [], [], 0)[0]
+        except (OSError, ValueError):
+            return False
+
+    def close(self) -> None:
+        try:
+            self._socket.close()
+        except OSError:
+            pass  # It is gone either way.
+
+    def __del__(self) -> None:
+        # Nobody tells a reader that its query is over.
+        if hasattr(self, "_socket"):
+            self.close()
+
+    def _exactly(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view, got = memoryview(data), 0
+        try:
+            while got < size:
+                count = self._socket.recv_into(view[got:])
+                if not count:
+                    raise ConnectionLost("the broker closed the connection")
+                got += count
+        except OSError as error:
+            raise ConnectionLost(_reason(error)) from None
+        return data
+
+    def _log_in(self, secrets: dict[str, str]) -> None:
+        about = {"client-name": f"spark {socket.gethostname()} {os.getpid()}"}
+        about["supported-extensions"] = ",".join(EXTENSIONS)
+        self.send(wire.plain(wire.CONNECT, "connect", headers=secrets | about))
+        answer = self.receive(DIAL_TIMEOUT_S)
+        if answer.kind == wire.ERROR:
+            raise Refused(*wire.error(answer))
+        granted = wire.headers(answer).get("negotiated-extensions", "").split(",")
+        missing = [name for name in EXTENSIONS if name not in granted]
+        if answer.kind != wire.CONNECT_ACK or missing:
+            raise SourceError(f"this broker does not offer {' and '.join(missing)}; it must be a VibeMQ with cursors")
+
+
+def _for_sending(frame: wire.Frame) -> Iterator[wire.Blob]:
+    """Small pieces together, large ones as they are: a copy costs more than a system call."""
+    small: list[wire.Blob] = []
+    for piece in frame:
+        if len(piece) < COPIED_BYTES_MAX:
+            small.append(piece)
+            continue
+        if small:
+            yield b"".join(small)
+        yield piece
+        small = []
+    if small:
+        yield b"".join(small)
+
+
+def _dial(endpoint: Endpoint, settings: Settings) -> socket.socket:
+    connection = socket.create_connection((endpoint.host, endpoint.port), DIAL_TIMEOUT_S)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if endpoint.tls or settings.tls:
+            name = settings.tls_server_name or endpoint.host
+            return _tls_context(settings).wrap_socket(connection, server_hostname=name)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _tls_context(settings: Settings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca or None)
+        if settings.tls_certificate:
+            context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise SourceError(f"the files of tls.ca, tls.certificate and tls.key cannot be used here: {error}") from None
+    if not settings.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _credentials(settings: Settings) -> dict[str, str]:
+    password = _secret(settings.password_file, settings.password_env, "password")
+    token = _secret(settings.token_file, settings.token_env, "token")
+    found = {"authUsername": settings.username, "authPassword": password, "authToken": token}
+    return {key: value for key, value in found.items() if value}
+
+
+def _secret(path: str, variable: str, what: str) -> str:
+    if path:
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"option {what}File: {error} (on {socket.gethostname()})") from None
+    if not variable:
+        return ""
+    if not os.environ.get(variable):
+        raise SourceError(
+            f"option {what}Env: {variable} is not set on {socket.gethostname()}; for executors set"
+            f" spark.executorEnv.{variable}"
+        )
+    return os.environ[variable]
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

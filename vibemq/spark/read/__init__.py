@@ -1,0 +1,1 @@
+"""Reading: batches, streams, and the columns that they give."""

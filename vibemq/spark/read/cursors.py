@@ -1,0 +1,135 @@
+"""A query's cursors, one for each queue, joined by the one process that lives as long as the query runs."""
+
+import os
+import socket
+from dataclasses import dataclass
+
+from vibemq.spark.connection.client import Client
+from vibemq.spark.errors import Refused, explained, quarantine_command
+from vibemq.spark.options import Settings
+from vibemq.spark.read.fetching import notice
+from vibemq.spark.read.offsets import Position, Positions, Span
+
+JOINS_SUSPICIOUS = 3
+
+
+@dataclass
+class Cursor:
+    queue: str
+    incarnation: str
+    epoch: int
+    committed: int
+    joins: int
+
+    @property
+    def position(self) -> Position:
+        return Position(self.incarnation, self.committed)
+
+
+class Cursors:
+    """Joins are lazy and happen once a process: a join fences the query that had the group before."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._joined: dict[str, Cursor] = {}
+
+    def of(self, queue: str, at: Position | None) -> Cursor:
+        """The cursor; joined now if it is not yet. A new group begins at `at`, the checkpoint's position, if any.
+
+        Raises:
+            DataLoss: the queue is another one than the checkpoint's.
+            Refused: there is no such queue, the group has expired, and so on.
+        """
+        cursor = self._joined.get(queue)
+        if cursor is None:
+            try:
+                cursor = self._join(queue, at)
+            except Refused as error:
+                if error.code != "WRONG_INCARNATION" or self._settings.fail_on_data_loss:
+                    raise explained(error, queue, self._settings.group) from None
+                notice(f"queue {queue!r} was deleted and made anew; going on with the new one")
+                cursor = self._join(queue, None)
+            self._joined[queue] = cursor
+        return cursor
+
+    def leave(self, queue: str) -> None:
+        """The queue is gone, or not the one we joined."""
+        self._joined.pop(queue, None)
+
+    def acknowledge(self, positions: Positions, *, patient: bool = True) -> None:
+        """Everything below these is done. Asked every time, also when nothing moved: the answer tells whether the
+        group is still ours."""
+        for queue, position in positions.items():
+            cursor = self._joined.get(queue)
+            if cursor is None or cursor.incarnation != position.incarnation:
+                continue
+            arguments = {
+                "group": self._settings.group,
+                "epoch": cursor.epoch,
+                "sequence": position.sequence,
+                "incarnation": cursor.incarnation,
+            }
+            try:
+                answer = self._client.call("group.commit", queue, arguments, patient=patient)
+            except Refused as error:
+                if error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+                    raise explained(error, queue, self._settings.group) from None
+                self.leave(queue)  # Whoever reads on finds the same, and decides what it means.
+                continue
+            if answer["committed"] > cursor.committed:
+                cursor.committed = int(answer["committed"])
+                cursor.joins = 0
+
+    def check_owned(self) -> None:
+        """Raise when another query has joined, for queries that do not acknowledge."""
+        for queue, cursor in self._joined.items():
+            try:
+                epoch = int(self._client.call("group.offsets", queue, {"group": self._settings.group})["epoch"])
+            except Refused as error:
+                if error.code == "QUEUE_NOT_FOUND":
+                    continue
+                raise explained(error, queue, self._settings.group) from None
+            if epoch != cursor.epoch:
+                fenced = Refused("GROUP_FENCED", f"epoch {cursor.epoch} has become {epoch}")
+                raise explained(fenced, queue, self._settings.group)
+
+    def warn_of_standstill(self, spans: list[Span]) -> None:
+        """A batch that was started again and again may never succeed; say how to get it out of the way."""
+        for span in spans:
+            cursor = self._joined.get(span.queue)
+            if cursor is not None and cursor.joins >= JOINS_SUSPICIOUS:
+                command = quarantine_command(span.queue, self._settings.group, span.first, span.end - 1)
+                notice(
+                    f"no progress: group {self._settings.group!r} of queue {span.queue!r} was joined"
+                    f" {cursor.joins} times and stands at {cursor.committed}. If sequences {span.first} to"
+                    f" {span.end - 1} always fail, find the bad ones and quarantine them: {command}"
+                )
+                cursor.joins = 0
+
+    def _join(self, queue: str, at: Position | None) -> Cursor:
+        settings = self._settings
+        arguments: dict[str, object] = {
+            "group": settings.group,
+            "start": f"sequence:{at.sequence}" if at else self._start(queue),
+            "owner": f"spark {socket.gethostname()} {os.getpid()}",
+        }
+        if at:
+            arguments["incarnation"] = at.incarnation
+        for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
+            value = getattr(settings, name)
+            if value is not None:
+                arguments[name] = value
+        answer = self._client.call("group.join", queue, arguments)
+        return Cursor(
+            queue, str(answer["incarnation"]), int(answer["epoch"]), int(answer["committed"]), int(answer["joins"])
+        )
+
+    def _start(self, queue: str) -> str:
+        if self._settings.starting_timestamp is not None:
+            return f"time:{self._settings.starting_timestamp}"
+        starts = self._settings.starting_offsets
+        asked = starts.word or starts.of(queue)
+        if isinstance(asked, int):
+            return f"sequence:{asked}"
+        return "latest" if asked == "latest" else "earliest"

@@ -1,0 +1,108 @@
+"""One task's reading: a range of sequences of one queue, fetched piece by piece, the next piece asked for ahead."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypedDict
+
+from pyspark.sql.types import StructType
+
+from vibemq.spark.collector import relieve
+from vibemq.spark.connection.client import Client, Ticket
+from vibemq.spark.connection.pool import leased
+from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, explained
+from vibemq.spark.options import Settings
+from vibemq.spark.read.columns import Block, arrow_schema, record_batch, wire_columns
+
+LOSSES = ("WRONG_INCARNATION", "OFFSET_GONE", "QUEUE_NOT_FOUND")
+RUNS_SHOWN = 5
+
+
+class Task(TypedDict):
+    """What an `InputPartition` carries. Plain, because it is pickled in one process and read in another."""
+
+    queue: str
+    incarnation: str
+    first: int
+    end: int
+    group: str
+    """Empty: no group's view."""
+    dead: bool
+    """Ids of dead letters instead of sequences."""
+
+
+def read_task(task: Task | None, settings: Settings, schema: StructType) -> Iterator[Any]:
+    """RecordBatches of exactly `schema`. None, which Spark makes of no partitions at all, reads nothing.
+
+    Raises:
+        DataLoss: something in the range is gone, and `failOnDataLoss` is true.
+        SourceError: see `client`.
+    """
+    if task is None:
+        return
+    fields = arrow_schema(schema)
+    with leased(settings) as client:
+        for block in _blocks(client, task, settings, wire_columns(schema.names)):
+            if block.count:
+                yield record_batch(block, task["queue"], fields, dead=task["dead"])
+    relieve()
+
+
+def _blocks(client: Client, task: Task, settings: Settings, columns: list[str]) -> Iterator[Block]:
+    ask = _asker(client, task, settings, columns)
+    at = task["first"]
+    ticket: Ticket | None = ask(at)
+    while ticket is not None:
+        try:
+            block = Block(client.answer(ticket))
+        except Refused as error:
+            on = _behind_the_loss(client, task, settings, at, error)
+            ticket, at = (ask(on), on) if on < task["end"] else (None, on)
+            continue
+        if block.next <= at:
+            raise SourceError(f"the broker answered a fetch at {at} of queue {task['queue']!r} with {block.next}")
+        at = block.next
+        ticket = ask(at) if at < task["end"] else None
+        check_losses(task["queue"], [(first, last) for first, last, why in block.gaps if why == "lost"], settings)
+        yield block
+
+
+def _asker(client: Client, task: Task, settings: Settings, columns: list[str]) -> Callable[[int], Ticket]:
+    arguments: dict[str, Any] = {"to": task["end"], "max_bytes": settings.fetch_bytes}
+    arguments |= {"columns": columns, "compact": True}
+    if task["group"]:
+        arguments["group"] = task["group"]
+    if task["incarnation"]:
+        arguments["incarnation"] = task["incarnation"]
+    verb = "dead.fetch" if task["dead"] else "group.fetch"
+    return lambda at: client.ask_verb(verb, task["queue"], {**arguments, "from": at})
+
+
+def _behind_the_loss(client: Client, task: Task, settings: Settings, at: int, error: Refused) -> int:
+    """Where to go on, or raise: the first sequence that is still there, or the end of the task."""
+    if settings.fail_on_data_loss or task["dead"] or error.code not in LOSSES:
+        raise explained(error, task["queue"], task["group"]) from None
+    on = task["end"]
+    if error.code == "OFFSET_GONE":
+        arguments = {"group": task["group"]} if task["group"] else {}
+        on = max(int(client.call("group.offsets", task["queue"], arguments)["head"]), at + 1)
+    notice(f"queue {task['queue']!r}: messages {at} to {min(on, task['end']) - 1} are gone ({error.code})")
+    return on
+
+
+def check_losses(queue: str, runs: list[tuple[int, int]], settings: Settings) -> None:
+    """Raise DataLoss or say so in the log, if anything is lost."""
+    if not runs:
+        return
+    count = sum(last - first + 1 for first, last in runs)
+    shown = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in runs[:RUNS_SHOWN])
+    more = ", …" if len(runs) > RUNS_SHOWN else ""
+    what = f"queue {queue!r}: {count:,} messages are gone before they were read (sequences {shown}{more}):"
+    what += " they expired, were purged, or were dropped by a limit"
+    if settings.fail_on_data_loss:
+        raise DataLoss(f"{what}. {GO_ON}")
+    notice(what)
+
+
+def notice(sentence: str) -> None:
+    """Into the log of the driver or the executor, which is where Spark sends a worker's stderr."""
+    print(f"vibemq: {sentence}", file=sys.stderr, flush=True)  # noqa: T201

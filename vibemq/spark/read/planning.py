@@ -1,0 +1,71 @@
+"""Which queues, which ranges, how many tasks."""
+
+import fnmatch
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from vibemq.spark.connection.client import Client
+from vibemq.spark.errors import Refused, explained
+from vibemq.spark.options import Settings
+from vibemq.spark.read.fetching import Task
+from vibemq.spark.read.offsets import Span
+
+LETTERS_PER_TASK = 20_000
+
+
+def queues_of(client: Client, settings: Settings) -> tuple[str, ...]:
+    """The queues the options name; of a pattern those that exist now."""
+    if settings.queue:
+        return (settings.queue,)
+    if settings.queues:
+        return settings.queues
+    pattern = settings.queue_pattern
+    return tuple(name for name in client.list_queues() if fnmatch.fnmatchcase(name, pattern))
+
+
+def partitions(client: Client, settings: Settings, spans: Sequence[Span]) -> list[InputPartition]:
+    """Tasks balanced by bytes: one big message does not make a straggler."""
+    found: list[InputPartition] = []
+    share = max(1, len(spans))
+    arguments = {
+        "target_bytes": settings.target_partition_bytes,
+        "min": max(1, settings.min_partitions // share),
+        "max": max(1, settings.max_partitions // share),
+    }
+    for span in spans:
+        asked = {**arguments, "from": span.first, "to": span.end, "incarnation": span.incarnation}
+        try:
+            cuts = client.call("group.split", span.queue, asked)["cuts"]
+        except Refused as error:
+            if settings.fail_on_data_loss or error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+                raise explained(error, span.queue, span.group) from None
+            # Whoever reads it finds the same, and says so.
+            cuts = [span.first, span.end]
+        for first, end in pairwise(cuts):
+            found.append(_partition(span.queue, span.incarnation, first, end, group=span.group))
+    return found
+
+
+def dead_partitions(client: Client, settings: Settings, queue: str) -> list[InputPartition]:
+    """All dead letters of a queue, in tasks of equal ranges of ids."""
+    try:
+        range_now = client.call("dead.offsets", queue, {})
+    except Refused as error:
+        raise explained(error, queue) from None
+    head, tail, count = int(range_now["head"]), int(range_now["tail"]), int(range_now["count"])
+    if not count:
+        return []
+    parts = min(max(settings.min_partitions, -(-count // LETTERS_PER_TASK)), settings.max_partitions, tail - head)
+    cuts = [head + (tail - head) * part // parts for part in range(parts + 1)]
+    return [_partition(queue, "", first, end, dead=True) for first, end in pairwise(cuts)]
+
+
+def _partition(
+    queue: str, incarnation: str, first: int, end: int, *, group: str = "", dead: bool = False
+) -> InputPartition:
+    task = Task(queue=queue, incarnation=incarnation, first=int(first), end=int(end), group=group, dead=dead)
+    value: Any = task
+    return InputPartition(value)

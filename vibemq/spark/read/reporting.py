@@ -1,0 +1,68 @@
+"""How far behind a query is, as its progress tells."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vibemq.spark.connection.client import Client
+from vibemq.spark.read.cursors import JOINS_SUSPICIOUS
+from vibemq.spark.read.offsets import Position, dump
+
+
+@dataclass(frozen=True)
+class Lag:
+    """What a query has not acknowledged yet: the batch it works on, and all that waits behind it."""
+
+    messages: int
+    bytes: int
+    """Estimated by the broker."""
+    age_ms: int
+    """Of the oldest of them."""
+    queues: Mapping[str, "Lag"] = field(default_factory=dict)
+
+
+def report(client: Client, group: str, queues: Sequence[str]) -> dict[str, Any]:
+    """An offset with the tails and more keys. Asks once and does not wait. Raises SourceError, KeyError, ValueError."""
+    tails, details = {}, {}
+    for queue in queues:
+        now = client.call("group.offsets", queue, {"group": group}, patient=False)
+        tails[queue] = Position(str(now["incarnation"]), int(now["tail"]))
+        oldest = int(now["oldest_at"])
+        details[queue] = {
+            "backlog": int(now["backlog_messages"]),
+            "bytes": int(now["backlog_bytes"]),
+            "age_ms": max(0, int(time.time() * 1000) - oldest) if oldest else 0,
+        }
+        if int(now["joins"]) >= JOINS_SUSPICIOUS:
+            details[queue]["joins"] = int(now["joins"])
+    return dump(tails, details)
+
+
+def lag(progress: Any) -> Lag | None:
+    """The lag of a `query.lastProgress`; None when it has no source of ours, or none has reported yet."""
+    queues: dict[str, Lag] = {}
+    for source in (progress or {}).get("sources", ()):
+        for queue, entry in _entries(source).items():
+            queues[queue] = Lag(int(entry["backlog"]), int(entry["bytes"]), int(entry["age_ms"]))
+    if not queues:
+        return None
+    found = list(queues.values())
+    return Lag(
+        sum(one.messages for one in found), sum(one.bytes for one in found), max(one.age_ms for one in found), queues
+    )
+
+
+def _entries(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The queues of one source's report; none for a source of another kind."""
+    offset = source.get("latestOffset")
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return {}
+    entries = offset.get("q") if isinstance(offset, dict) else None
+    if not isinstance(entries, dict):
+        return {}
+    return {queue: entry for queue, entry in entries.items() if isinstance(entry, dict) and "backlog" in entry}

@@ -1,0 +1,207 @@
+"""Streaming reads. Spark keeps the plan, the broker the cursor.
+
+    latestOffset(start, limit) → end     start is in the checkpoint: acknowledge it; then how far may the next batch go?
+    commit(end)                          one batch later; acknowledges too
+    partitions(start, end), read         any number of times, also after a crash
+
+All but `read` run in one process that lives as long as the query; `read` runs in tasks, on another copy of the reader.
+Spark calls `commit(end)` only when it plans the *next* batch, so that the last batch of a query that idles or ends
+would never be acknowledged: hence the acknowledgement of `start`.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from vibemq.spark.connection.client import Client
+from vibemq.spark.errors import DataLoss, Refused, SourceError, explained
+from vibemq.spark.options import Settings
+from vibemq.spark.read.admission import Admission, Limits
+from vibemq.spark.read.cursors import Cursors
+from vibemq.spark.read.fetching import notice, read_task
+from vibemq.spark.read.offsets import Position, Positions, Span, check_queues, dump, load, spans
+from vibemq.spark.read.planning import partitions, queues_of
+from vibemq.spark.read.reporting import report
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # Spark 4.0 and 4.1 know no limits.
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        pass
+
+    ReadAllAvailable = ReadMaxBytes = ReadMaxRows = None  # type: ignore[assignment,misc]
+
+DISCOVERY_S = 5.0
+"""How often a pattern is looked up."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Opens nothing before Spark asks for an offset: an instance is made in the planner too, and in every task."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        self._settings = settings
+        self._schema = schema
+        self._live: _Live | None = None
+
+    @property
+    def _query(self) -> "_Live":
+        if self._live is None:
+            self._live = _Live(self._settings)
+        return self._live
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The cursors. Asked again after a crash in the first batch, and the same then: they move with acks only."""
+        return dump(self._query.entered({}))
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Spark knows no limit of both kinds; `latestOffset` applies the other."""
+        if self._settings.max_messages_per_trigger:
+            return ReadMaxRows(self._settings.max_messages_per_trigger)
+        if self._settings.max_bytes_per_trigger:
+            return ReadMaxBytes(self._settings.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._query.stop_at_tails()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        if start is None:  # Spark 4.0 and 4.1
+            return dump(self._query.tails())
+        return dump(self._query.advance(load(start), Limits.of(limit, self._settings)))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return self._query.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return self._query.partitions(load(start), load(end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_task(partition.value, self._settings, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Never raises: that would end the query. The next `latestOffset` acknowledges the same, or says why not."""
+        try:
+            self._query.commit(load(end))
+        except Exception as error:
+            notice(f"an acknowledgement waits for the next batch: {error}")
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_live": None}
+
+
+class _Live:
+    """What the long-lived process knows beside the options."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client = Client(settings)
+        self._cursors = Cursors(self._client, settings)
+        self._admission = Admission(self._client, settings)
+        self._targets: dict[str, Position] | None = None
+        self._queues: tuple[str, ...] = ()
+        self._looked_at: float | None = None
+
+    def queues(self, known: Positions) -> tuple[str, ...]:
+        """Raises OptionError when the checkpoint knows others."""
+        now = time.monotonic()
+        if self._looked_at is None or (self._settings.queue_pattern and now - self._looked_at > DISCOVERY_S):
+            self._queues = queues_of(self._client, self._settings)
+            self._looked_at = now
+        if not self._settings.queue_pattern:
+            check_queues(known, self._queues)
+        return self._queues
+
+    def entered(self, known: Positions) -> Positions:
+        """`known` with every queue that is not in it yet, or was made anew, at its cursor."""
+        found = dict(known)
+        for queue in sorted({*self.queues(known), *known}):
+            if self._targets is not None and queue not in self._targets and queue not in known:
+                continue
+            try:
+                cursor = self._cursors.of(queue, known.get(queue))
+            except Refused as error:
+                self._missing(queue, known, error)
+                continue
+            if queue not in known or known[queue].incarnation != cursor.incarnation:
+                self._check_same(queue, known)
+                found[queue] = cursor.position
+        return found
+
+    def advance(self, start: Positions, limits: Limits) -> Positions:
+        entered = self.entered(start)
+        if self._settings.ack_on == "auto":
+            self._cursors.acknowledge(start)
+        else:
+            self._cursors.check_owned()
+        if entered != start:
+            return entered
+        return self._admission.next(start, limits, self._targets)
+
+    def commit(self, end: Positions) -> None:
+        if self._settings.ack_on != "never":
+            for queue, position in end.items():
+                self._cursors.of(queue, position)
+            self._cursors.acknowledge(end, patient=False)
+
+    def stop_at_tails(self) -> None:
+        self._targets = self.tails()
+
+    def tails(self) -> Positions:
+        found = {}
+        for queue in self.queues({}):
+            try:
+                now = self._client.call("group.offsets", queue, {})
+            except Refused as error:
+                if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
+                    raise explained(error, queue, self._settings.group) from None
+                continue
+            found[queue] = Position(str(now["incarnation"]), int(now["tail"]))
+        return found
+
+    def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
+        """Also joins, so that whoever had the group before is fenced before this query's tasks begin."""
+        self.queues(end)
+        wanted: list[Span] = spans(start, end, self._settings.group)
+        for span in wanted:
+            try:
+                self._cursors.of(span.queue, Position(span.incarnation, span.first))
+            except Refused as error:
+                self._missing(span.queue, start, error)
+        self._cursors.warn_of_standstill(wanted)
+        return partitions(self._client, self._settings, wanted)
+
+    def report(self) -> dict[str, Any] | None:
+        try:
+            return report(self._client, self._settings.group, self._queues)
+        except (SourceError, KeyError, ValueError):
+            return None  # A report is not worth a query.
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _missing(self, queue: str, known: Positions, error: Refused) -> None:
+        """A queue of the checkpoint or the pattern is gone: raise, or go on without it."""
+        if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
+            raise error
+        if queue in known and self._settings.fail_on_data_loss:
+            raise DataLoss(
+                f"queue {queue!r} was deleted; what the query had not read is gone."
+                " Set failOnDataLoss=false to go on without it."
+            ) from None
+
+    def _check_same(self, queue: str, known: Positions) -> None:
+        if queue in known and self._settings.fail_on_data_loss:
+            raise explained(Refused("WRONG_INCARNATION", "its incarnation has changed"), queue, self._settings.group)

@@ -1,0 +1,95 @@
+"""Writes that publish nothing: rows that Spark rejects, dead letters that go back."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from vibemq.spark.connection.client import Client
+from vibemq.spark.errors import Refused, SourceError, explained
+from vibemq.spark.options import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ERROR_TEXT_MAX = 4000
+PER_REQUEST = 1000
+
+
+class Actions:
+    """Gathers rows by queue, and asks for up to 1,000 at a time. Asking again changes nothing."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._filling: dict[tuple[str, str], list[Any]] = {}
+        self.done = 0
+        self.already = 0
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        raise NotImplementedError
+
+    def ask(self, queue: str, to: str, items: list[Any]) -> tuple[int, int]:
+        """(done, done before). Raises Refused."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        for key in list(self._filling):
+            self._flush(key)
+
+    def _put(self, queue: str | None, to: str | None, item: Any) -> None:
+        key = (queue or self._settings.queue, to or self._settings.to)
+        if not key[0]:
+            raise SourceError("a row's column queue is null, and there is no option queue")
+        items = self._filling.setdefault(key, [])
+        items.append(item)
+        if len(items) >= PER_REQUEST:
+            self._flush(key)
+
+    def _flush(self, key: tuple[str, str]) -> None:
+        queue, to = key
+        try:
+            done, already = self.ask(queue, to, self._filling.pop(key))
+        except Refused as error:
+            named = to if to and repr(to) in error.sentence else queue
+            raise explained(error, named, self._settings.group) from None
+        self.done += done
+        self.already += already
+
+
+class Rejecting(Actions):
+    """Copies go to the dead letters, once per group and sequence."""
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        for queue, sequence, reason in _tuples(batch, ("queue", "seq", "reason")):
+            if sequence is None:
+                raise SourceError("a row's column seq is null")
+            self._put(queue, None, [sequence, (reason or "rejected by Spark")[:ERROR_TEXT_MAX]])
+
+    def ask(self, queue: str, to: str, items: list[Any]) -> tuple[int, int]:
+        answer = self._client.call("group.reject", queue, {"group": self._settings.group, "rejects": items})
+        return int(answer["rejected"]), int(answer["already"])
+
+
+class Redriving(Actions):
+    """Out of the dead letters and into a queue, in one step."""
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        for queue, dead_id, to in _tuples(batch, ("queue", "dead_id", "to")):
+            if dead_id is None:
+                raise SourceError("a row's column dead_id is null")
+            self._put(queue, to, dead_id)
+
+    def ask(self, queue: str, to: str, items: list[Any]) -> tuple[int, int]:
+        arguments: dict[str, Any] = {"ids": items}
+        if to:
+            arguments["to"] = to
+        answer = self._client.call("dead.redrive", queue, arguments)
+        return int(answer["redriven"]), int(answer["gone"])
+
+
+def _tuples(batch: "pa.RecordBatch", names: tuple[str, ...]) -> Iterable[tuple[Any, ...]]:
+    """Rows of these columns; a column that is not there is all null."""
+    given = batch.schema.names
+    columns = [
+        batch.column(given.index(name)).to_pylist() if name in given else [None] * batch.num_rows for name in names
+    ]
+    return zip(*columns, strict=True)

@@ -1,0 +1,1 @@
+"""Stores of other brokers, read once and written as records of ours."""

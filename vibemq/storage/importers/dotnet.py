@@ -1,0 +1,300 @@
+"""Bring the SQLite file of the .NET VibeMQ into a store of ours.
+
+    queues(name, options_json, created_at)                       -> QueueCreated and its default group
+    messages(id, queue_name, payload_json, timestamp,
+             headers_json, version, priority, delivery_attempts) -> MessagesAdded, in order of timestamp
+    dead_letters(id, message_id, message_json, reason, failed_at) -> MessagesAdded and DeadLettered
+
+Times are ISO-8601 text, options camelCase JSON with integer enums, durations .NET TimeSpan text. A payload is the UTF-8
+text that the .NET broker would deliver. Delivery attempts were never kept by the .NET broker (the column is always 0),
+so messages start fresh. Source: docs/spec/native.md, section 8.2.
+
+A row that cannot be read is reported and left out; the rest goes on. Messages go in batches of one append each, and the
+state shows how far an interrupted import came: the queue's own imported messages are counted, so a second run with
+`resume=True` goes on behind them.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from vibemq.errors import ConfigInvalid, QueueExists, VibeMQError
+from vibemq.model.options import check_queue_name
+from vibemq.model.records import (
+    ALL_GROUPS,
+    DEFAULT_GROUP,
+    DeadFacts,
+    DeadLettered,
+    GroupCreated,
+    MessageExtra,
+    MessagesAdded,
+    QueueCreated,
+    Record,
+)
+from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.stored import StoredState
+from vibemq.storage.importers import dotnet_values as dotnet
+from vibemq.storage.interface import IStorageProvider, Progress
+from vibemq.storage.state.reducer import DeadTable, apply
+
+BATCH_ROWS = 500
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    table: str
+    key: str
+    why: str
+
+
+@dataclass(slots=True)
+class ImportReport:
+    queues: int = 0
+    messages: int = 0
+    dead_letters: int = 0
+    skipped: int = 0
+    """There already, from an import that was interrupted."""
+    bad: list[BadRow] = field(default_factory=list)
+
+
+def import_dotnet(
+    source: Path,
+    storage: IStorageProvider,
+    state: StoredState,
+    *,
+    incarnation: Callable[[], str],
+    now: int,
+    resume: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Append everything the file holds; `storage` is open and `state` is what its `open()` returned.
+
+    Args:
+        state: is kept up to date with what is appended.
+        incarnation: random hex for a new queue.
+        now: milliseconds; stands in for a time that is missing.
+        resume: a queue that exists already is one that an earlier run began: go on behind its messages.
+        dry_run: read and report, append nothing.
+
+    Raises:
+        QueueExists: a queue of the file is in the store already and has had messages (unless `resume`).
+        ConfigInvalid: the file is missing or is no database of the .NET VibeMQ.
+        StorageError: appending failed; run again with `resume=True`.
+    """
+    if not source.is_file():
+        raise ConfigInvalid(f"{source} is not a file")
+    try:
+        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            # Damaged text is reported row by row, not raised by the cursor.
+            connection.text_factory = lambda raw: raw.decode(errors="replace")
+            return _Import(connection, storage, state, incarnation, now, resume, dry_run, progress).run()
+    except sqlite3.Error as exc:
+        raise ConfigInvalid(f"{source} cannot be read as a database of the .NET VibeMQ: {exc}") from exc
+
+
+class _Import:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        storage: IStorageProvider,
+        state: StoredState,
+        incarnation: Callable[[], str],
+        now: int,
+        resume: bool,
+        dry_run: bool,
+        progress: Progress | None,
+    ) -> None:
+        self._connection = connection
+        self._storage = storage
+        self._state = state
+        self._incarnation = incarnation
+        self._now = now
+        self._resume = resume
+        self._dry_run = dry_run
+        self._progress = progress
+        self._dead = DeadTable()
+        self._report = ImportReport()
+        self._done = 0
+        self._total = 0
+        self._ids: dict[str, int] = {}
+
+    def run(self) -> ImportReport:
+        tables = ("queues", "messages", "dead_letters")
+        self._total = sum(self._count(table) for table in tables)
+        queues = list(self._connection.execute("SELECT * FROM queues ORDER BY created_at, name"))
+        self._refuse_existing([str(row["name"]) for row in queues])
+        for row in queues:
+            self._step(self._queue, "queues", str(row["name"]), row)
+        for name in list(self._ids):
+            self._messages(name)
+        self._orphans()
+        self._dead_letters()
+        if not self._dry_run:
+            self._storage.sync()
+        self._tell(0)
+        return self._report
+
+    def _count(self, table: str) -> int:
+        return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - constants
+
+    def _refuse_existing(self, names: list[str]) -> None:
+        if self._resume:
+            return
+        known = {queue.name: queue for queue in self._state.queues.values() if not queue.deleted}
+        for name in names:
+            if name in known and (known[name].next_sequence > 1 or known[name].groups.keys() - {DEFAULT_GROUP}):
+                raise QueueExists(name, "it has messages already; import into another store, or go on with resume")
+
+    def _append(self, records: list[Record]) -> None:
+        if not self._dry_run:
+            self._storage.append(records)
+        for record in records:
+            apply(self._state, record, self._dead)
+
+    def _step(self, act: Callable[[sqlite3.Row], T], table: str, key: str, row: sqlite3.Row) -> T | None:
+        """What `act` makes of the row; None when the row is bad, which is then reported."""
+        self._tell(1)
+        try:
+            return act(row)
+        except (ValueError, TypeError, KeyError, AttributeError, VibeMQError) as exc:
+            if isinstance(exc, VibeMQError) and not exc.code.startswith("INVALID"):
+                raise
+            self._report.bad.append(BadRow(table, key, str(exc)))
+            return None
+
+    def _tell(self, rows: int) -> None:
+        self._done += rows
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    # -- queues ---------------------------------------------------------------------------------------------------
+
+    def _queue(self, row: sqlite3.Row) -> None:
+        name = check_queue_name(str(row["name"]))
+        for queue in self._state.queues.values():
+            if queue.name == name and not queue.deleted:
+                self._ids[name] = queue.queue_id
+                return
+        options = dotnet.options(dotnet.json_object(row["options_json"], "options_json"))
+        queue_id = self._state.next_queue_id
+        created_at = dotnet.instant(row["created_at"], self._now)
+        self._append(
+            [
+                QueueCreated(queue_id, name, options, created_at, self._incarnation()),
+                GroupCreated(queue_id, DEFAULT_GROUP, "", True, 1),
+            ]
+        )
+        self._ids[name] = queue_id
+        self._report.queues += 1
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def _messages(self, name: str) -> None:
+        queue_id = self._ids[name]
+        skip = self._state.queues[queue_id].next_sequence - 1
+        batch: list[tuple[bytes, int, int]] = []
+        # As text, like the .NET broker: that is the order in which it would have delivered them.
+        for row in self._connection.execute(
+            "SELECT * FROM messages WHERE queue_name = ? ORDER BY timestamp, rowid", (name,)
+        ):
+            message = self._step(self._message, "messages", str(row["id"]), row)
+            if message is None:
+                continue
+            if skip:
+                # Good rows became messages in this order, so as many of them are there already.
+                skip -= 1
+                self._report.skipped += 1
+                continue
+            batch.append(message)
+            if len(batch) == BATCH_ROWS:
+                self._add(queue_id, batch)
+                batch = []
+        self._add(queue_id, batch)
+
+    def _message(self, row: sqlite3.Row) -> tuple[bytes, int, int]:
+        """(row, published_at, priority)."""
+        message_id = dotnet.text(row["id"], "id")
+        payload = b"" if row["payload_json"] is None else dotnet.text(row["payload_json"], "payload_json").encode()
+        headers = dotnet.headers_text(row["headers_json"])
+        return (
+            pack_row(message_id, payload, headers),
+            dotnet.instant(row["timestamp"], self._now),
+            dotnet.priority(row["priority"]),
+        )
+
+    def _add(self, queue_id: int, batch: list[tuple[bytes, int, int]]) -> None:
+        """One append for the batch; a record for each stretch of one instant."""
+        records: list[Record] = []
+        first = self._state.queues[queue_id].next_sequence
+        for published_at, stretch in dotnet.stretches(batch):
+            extras = {i: MessageExtra(priority=priority) for i, (_, _, priority) in enumerate(stretch) if priority != 1}
+            rows = Rows.of([row for row, _, _ in stretch])
+            records.append(MessagesAdded(queue_id, first, published_at, rows, extras or None))
+            first += len(stretch)
+        if records:
+            self._append(records)
+            self._report.messages += len(batch)
+
+    def _orphans(self) -> None:
+        marks = ", ".join("?" * len(self._ids))
+        for row in self._connection.execute(
+            f"SELECT id, queue_name FROM messages WHERE queue_name NOT IN ({marks})",  # noqa: S608 - only marks
+            tuple(self._ids),
+        ):
+            self._tell(1)
+            why = f"its queue {row['queue_name']!r} was not imported"
+            self._report.bad.append(BadRow("messages", str(row["id"]), why))
+
+    # -- dead letters ---------------------------------------------------------------------------------------------
+
+    def _dead_letters(self) -> None:
+        known = self._known_dead() if self._resume else set()
+        for row in self._connection.execute("SELECT * FROM dead_letters ORDER BY failed_at, id"):
+            key = str(row["message_id"])
+            if key in known:
+                self._report.skipped += 1
+                self._tell(1)
+                continue
+            self._step(self._dead_letter, "dead_letters", str(row["id"]), row)
+
+    def _known_dead(self) -> set[str]:
+        """Message ids in the DLQ of the store."""
+        known: set[str] = set()
+        after = 0
+        while letters := self._storage.dead_letters(after=after, limit=500):
+            known.update(RowView(letter.row).message_id for letter in letters)
+            after = letters[-1].facts.dead_id
+        return known
+
+    def _dead_letter(self, row: sqlite3.Row) -> None:
+        message = {key.lower(): value for key, value in dotnet.json_object(row["message_json"], "message_json").items()}
+        name = dotnet.text(message.get("queuename"), "queueName")
+        queue_id = self._ids.get(name)
+        if queue_id is None:
+            raise ValueError(f"its queue {name!r} was not imported")
+        payload = message.get("payload")
+        raw = b"" if payload is None else dotnet.payload_text(payload).encode()
+        row_bytes = pack_row(dotnet.text(message.get("id"), "id"), raw, dotnet.headers(message.get("headers")))
+        failed_at = dotnet.instant(row["failed_at"], self._now)
+        published_at = dotnet.instant(message.get("timestamp"), failed_at)
+        sequence = self._state.queues[queue_id].next_sequence
+        attempts = message.get("deliveryattempts")
+        tries = attempts if isinstance(attempts, int) and attempts >= 0 else 0
+        reason = dotnet.reason(row["reason"])
+        facts = DeadFacts(self._state.next_dead_id, sequence, reason, "", tries, tries, failed_at, failed_at)
+        priority = dotnet.priority(message.get("priority", 1))
+        extras = {0: MessageExtra(priority=priority)} if priority != 1 else None
+        self._append(
+            [
+                MessagesAdded(queue_id, sequence, published_at, Rows.of([row_bytes]), extras),
+                DeadLettered(queue_id, ALL_GROUPS, [facts]),
+            ]
+        )
+        self._report.dead_letters += 1

@@ -1,0 +1,42 @@
+"""The blocks of messages that were read last, decoded.
+
+A drain reads a block many times over, a socket's fill at a time, and a page of dead letters reads one message of it
+after the other; decoding it once is what makes that cheap. Messages never change under their sequence, so a block whose
+info is the same is the same.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from vibemq.model.stored import Slice
+from vibemq.storage.kvstore.blocks import SEQUENCE_MAX, BlockInfo, between, block_infos, load_block
+from vibemq.storage.kvstore.store import KV
+
+BLOCKS_AT_HAND = 8
+
+
+class BlocksAtHand:
+    """Of one store. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._blocks: OrderedDict[tuple[int, BlockInfo], list[Slice]] = OrderedDict()
+
+    def parts(self, kv: KV, queue_id: int, first: int, last: int, name: str) -> Iterator[Slice]:
+        """What the store has of [first, last], ascending; `name` is the queue's, for errors.
+
+        Nothing may be written while it runs. Raises StorageDamaged like `load_block`.
+        """
+        first, last = max(first, 0), min(last, SEQUENCE_MAX)
+        for info in block_infos(kv, queue_id, first, last):
+            yield from between(self._block(kv, queue_id, info, name), first, last)
+
+    def _block(self, kv: KV, queue_id: int, info: BlockInfo, name: str) -> list[Slice]:
+        key = (queue_id, info)
+        parts = self._blocks.get(key)
+        if parts is None:
+            parts = self._blocks[key] = load_block(kv, queue_id, info, name)
+            if len(self._blocks) > BLOCKS_AT_HAND:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end(key)
+        return parts

@@ -1,0 +1,355 @@
+"""Messages on disk: blocks of consecutive rows, and their upkeep in a key-value store.
+
+    block   row count u32 | stretch count u32
+            stretches: (first_sequence u64, rows u32, published_at u64) ...
+            row lengths: row count x u32
+            row data, joined
+    info    last_sequence u64 | row count u32 | bytes of row data u64 | checksum of the block's value u32
+
+A stretch is a run of consecutive sequences with one publishing instant: sequences between stretches are holes. A block
+holds up to BLOCK_BYTES of rows (or one bigger row) and is stored under its first sequence, whole and sealed; its info
+stands under the same key in a table of its own, so that upkeep need not read the block, and vouches for it: an older
+block under the same key is refused. Blocks of a queue never overlap.
+
+A dead letter's row stays in its block: moving to the DLQ copies no body, the state's `dead` set keeps it alive.
+
+A damaged block is never merged or rewritten: it stays as it is for `check` to report, until nothing in it is alive.
+"""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from vibemq.errors import StorageDamaged
+from vibemq.model.records import MessagesAdded
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.stored import Slice, StoredState
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.encoding import GARBAGE, seal, seal_checksum, unseal
+from vibemq.storage.kvstore.store import KV
+from vibemq.storage.state.liveness import alive_runs
+
+BLOCK_BYTES = 256 * 1024
+SEQUENCE_MAX = 2**64 - 1
+REWRITE_BELOW = 4
+"""A block is rewritten once fewer than one in so many of its rows is alive."""
+
+_BLOCK = struct.Struct("!II")
+_STRETCH = struct.Struct("!QIQ")
+_INFO = struct.Struct("!QIQI")
+
+
+class BlockInfo(NamedTuple):
+    first: int
+    last: int
+    rows: int
+    size: int
+    checksum: int
+
+
+# -- slices -------------------------------------------------------------------------------------------------------
+
+
+def last_of(part: Slice) -> int:
+    return part.first_sequence + part.rows.count - 1
+
+
+def clip(parts: Iterable[Slice], runs: Sequence[Run]) -> list[Slice]:
+    """What of the slices lies in the runs (ascending, disjoint)."""
+    clipped: list[Slice] = []
+    for part in parts:
+        first, last = part.first_sequence, last_of(part)
+        at = max(bisect_right(runs, (first, 0)) - 1, 0)
+        for start, stop in runs[at:]:
+            if start > last:
+                break
+            start, stop = max(start, first), min(stop, last)
+            if start <= stop:
+                rows = part.rows.slice(start - first, stop - first + 1)
+                clipped.append(Slice(start, part.published_at, rows))
+    return clipped
+
+
+def between(parts: Sequence[Slice], first: int, last: int) -> list[Slice]:
+    """What of the slices (ascending) lies in [first, last], found without a look at those before it."""
+    found: list[Slice] = []
+    for at in range(bisect_left(parts, first, key=last_of), len(parts)):
+        if parts[at].first_sequence > last:
+            break
+        found.append(parts[at])
+    return clip(found, [(first, last)])
+
+
+def limit(parts: Iterable[Slice], max_bytes: int) -> Iterator[Slice]:
+    """The leading rows that fit into `max_bytes` together, at least one."""
+    used, least = 0, 1
+    for part in parts:
+        if used + part.rows.size <= max_bytes:
+            used, least = used + part.rows.size, 0
+            yield part
+            continue
+        fitting = max(bisect_right(part.rows.offsets(), max_bytes - used) - 1, least)
+        if fitting > 0:
+            yield Slice(part.first_sequence, part.published_at, part.rows.slice(0, fitting))
+        return
+
+
+def pack(parts: Iterable[Slice], size_max: int = BLOCK_BYTES) -> Iterator[list[Slice]]:
+    """Cut ascending slices into the contents of blocks."""
+    block: list[Slice] = []
+    room = size_max
+    for part in parts:
+        offsets, count, start = part.rows.offsets(), part.rows.count, 0
+        while start < count:
+            # The room is negative behind a row that is bigger than a block.
+            stop = max(bisect_right(offsets, offsets[start] + room) - 1, start)
+            if stop == start and not block:
+                stop += 1
+            if stop > start:
+                block.append(Slice(part.first_sequence + start, part.published_at, part.rows.slice(start, stop)))
+                room -= block[-1].rows.size
+                start = stop
+            if start < count:
+                yield block
+                block, room = [], size_max
+    if block:
+        yield block
+
+
+# -- one block ----------------------------------------------------------------------------------------------------
+
+
+def encode_block(parts: Sequence[Slice]) -> list[bytes]:
+    """The body of a block, in pieces; neighbouring slices of one instant become one stretch."""
+    stretches: list[list[int]] = []
+    for part in parts:
+        tail = stretches[-1] if stretches else None
+        if tail is not None and tail[0] + tail[1] == part.first_sequence and tail[2] == part.published_at:
+            tail[1] += part.rows.count
+        else:
+            stretches.append([part.first_sequence, part.rows.count, part.published_at])
+    head = _BLOCK.pack(sum(part.rows.count for part in parts), len(stretches))
+    head += b"".join(_STRETCH.pack(*stretch) for stretch in stretches)
+    return [head, *(part.rows.lengths for part in parts), *(part.rows.data for part in parts)]
+
+
+def decode_block(body: bytes) -> list[Slice]:
+    """Raises one of `encoding.GARBAGE`."""
+    count, stretch_count = _BLOCK.unpack_from(body)
+    lengths_at = _BLOCK.size + _STRETCH.size * stretch_count
+    data_at = lengths_at + 4 * count
+    lengths, data = body[lengths_at:data_at], memoryview(body)[data_at:]
+    offsets = Rows(count, lengths, b"").offsets()
+    if offsets[-1] != len(data):
+        raise ValueError("row lengths do not add up")
+    parts: list[Slice] = []
+    start = 0
+    for first, size, published_at in _STRETCH.iter_unpack(body[_BLOCK.size : lengths_at]):
+        stop = start + size
+        if not size or stop > count or (parts and first <= last_of(parts[-1])):
+            raise ValueError("stretches are out of order")
+        rows = Rows(size, lengths[4 * start : 4 * stop], bytes(data[offsets[start] : offsets[stop]]))
+        parts.append(Slice(first, published_at, rows))
+        start = stop
+    if start != count:
+        raise ValueError("stretches do not add up")
+    return parts
+
+
+# -- in a store ---------------------------------------------------------------------------------------------------
+
+
+def block_infos(kv: KV, queue_id: int, first: int = 0, last: int = SEQUENCE_MAX) -> Iterator[BlockInfo]:
+    """The blocks that reach into [first, last], ascending. Nothing may be written while it runs."""
+    before = _floor(kv, queue_id, first)
+    if before is not None and before.first < first <= before.last:
+        yield before
+    start = keys.sequence_key(keys.BLOCK_INFO, queue_id, first)
+    for key, value in kv.scan(start, keys.sequence_key(keys.BLOCK_INFO, queue_id, last) + b"\0"):
+        yield _info(kv, key, value)
+
+
+def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[Slice]:
+    """The rows of one block.
+
+    Args:
+        name: the queue's, for errors.
+
+    Raises:
+        StorageDamaged: names the queue and the sequences of the block that cannot be read.
+    """
+    key = keys.sequence_key(keys.BLOCK, queue_id, info.first)
+    value = kv.get(key)
+    try:
+        if value is None:
+            raise ValueError("it is missing")
+        if seal_checksum(value) != info.checksum:
+            raise ValueError("it does not match the checksum in its info")
+        return decode_block(unseal(key, value, kv.where))
+    except GARBAGE as exc:
+        raise StorageDamaged(
+            f"messages {info.first} to {info.last} of queue {name or queue_id} cannot be read ({exc})",
+            path=kv.where,
+            hint="restore a backup, or save the rest with `vibemq-admin check --repair`",
+        ) from exc
+
+
+def put_block(kv: KV, queue_id: int, parts: Sequence[Slice]) -> BlockInfo:
+    first, last = parts[0].first_sequence, last_of(parts[-1])
+    key = keys.sequence_key(keys.BLOCK, queue_id, first)
+    value = seal(key, *encode_block(parts))
+    count, size = sum(part.rows.count for part in parts), sum(part.rows.size for part in parts)
+    info = BlockInfo(first, last, count, size, seal_checksum(value))
+    kv.put(key, value)
+    key = keys.sequence_key(keys.BLOCK_INFO, queue_id, first)
+    kv.put(key, seal(key, _INFO.pack(*info[1:])))
+    return info
+
+
+def delete_block(kv: KV, queue_id: int, first: int) -> None:
+    kv.delete(keys.sequence_key(keys.BLOCK, queue_id, first))
+    kv.delete(keys.sequence_key(keys.BLOCK_INFO, queue_id, first))
+
+
+def _floor(kv: KV, queue_id: int, sequence: int) -> BlockInfo | None:
+    """The last block that starts at or before the sequence."""
+    start = keys.queue_prefix(keys.BLOCK_INFO, queue_id)
+    found = kv.floor(start, keys.sequence_key(keys.BLOCK_INFO, queue_id, sequence))
+    return None if found is None else _info(kv, *found)
+
+
+def _info(kv: KV, key: bytes, value: bytes) -> BlockInfo:
+    body = unseal(key, value, kv.where)
+    try:
+        return BlockInfo(keys.split_sequence_key(key)[1], *_INFO.unpack(body))
+    except GARBAGE as exc:
+        raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc})", path=kv.where) from exc
+
+
+# -- upkeep -------------------------------------------------------------------------------------------------------
+
+
+def store_blocks(
+    kv: KV,
+    state: StoredState,
+    added: Iterable[MessagesAdded],
+    left: dict[int, RunSet],
+    *,
+    merge_tail: bool = True,
+) -> None:
+    """Bring the blocks up to date with `state`, in the transaction that also writes the state.
+
+    Args:
+        added: what was added since the last call, in order; only rows that are still alive are written.
+        left: `Dirty.left`: where messages may have ceased to be alive.
+        merge_tail: append to each queue's last block. False writes small blocks, to be joined by `merge_blocks`.
+    """
+    for queue_id, runs in left.items():
+        if queue_id in state.queues:
+            _drop_dead(kv, state, queue_id, runs)
+        else:
+            _wipe(kv, queue_id)
+    by_queue: dict[int, list[Slice]] = {}
+    for record in added:
+        if record.queue_id in state.queues:
+            part = Slice(record.first_sequence, record.published_at, record.rows)
+            by_queue.setdefault(record.queue_id, []).append(part)
+    for queue_id, parts in by_queue.items():
+        _append(kv, queue_id, _alive(state, queue_id, parts), merge_tail)
+
+
+def merge_blocks(kv: KV, state: StoredState, queue_id: int, start: int, *, size_max: int = 4 * BLOCK_BYTES) -> int:
+    """Join small neighbouring blocks from sequence `start` on; about `size_max` bytes of them.
+
+    Returns:
+        Where to go on next time: a block that later ones may still be joined to starts there or after it.
+    """
+    pile: list[BlockInfo] = []
+    piled = done = 0
+    for info in list(block_infos(kv, queue_id, start)):
+        if pile and piled + info.size > BLOCK_BYTES:
+            _join(kv, state, queue_id, pile)
+            pile, piled = [], 0
+        if done >= size_max:
+            return info.first
+        pile.append(info)
+        piled += info.size
+        done += info.size
+    if not pile:
+        return start
+    _join(kv, state, queue_id, pile)
+    return pile[0].first
+
+
+def _join(kv: KV, state: StoredState, queue_id: int, pile: Sequence[BlockInfo]) -> None:
+    if len(pile) < 2:
+        return
+    loaded = [_load_if_sound(kv, queue_id, info) for info in pile]
+    if None in loaded:
+        return
+    parts = [part for block in loaded for part in block or ()]
+    for info in pile:
+        delete_block(kv, queue_id, info.first)
+    for block in pack(_alive(state, queue_id, parts)):
+        put_block(kv, queue_id, block)
+
+
+def _alive(state: StoredState, queue_id: int, parts: list[Slice]) -> list[Slice]:
+    if not parts:
+        return []
+    queue = state.queues.get(queue_id)
+    runs = [] if queue is None else alive_runs(queue, parts[0].first_sequence, last_of(parts[-1]))
+    return clip(parts, runs)
+
+
+def _append(kv: KV, queue_id: int, parts: list[Slice], merge_tail: bool) -> None:
+    if not parts:
+        return
+    tail = _floor(kv, queue_id, parts[0].first_sequence) if merge_tail else None
+    if tail is not None and tail.size <= BLOCK_BYTES // 2:
+        before = _load_if_sound(kv, queue_id, tail)
+        if before is not None:
+            parts = before + parts
+            delete_block(kv, queue_id, tail.first)
+    for block in pack(parts):
+        put_block(kv, queue_id, block)
+
+
+def _wipe(kv: KV, queue_id: int) -> None:
+    for table in (keys.BLOCK, keys.BLOCK_INFO):
+        prefix = keys.queue_prefix(table, queue_id)
+        kv.delete_range(prefix, keys.after(prefix))
+
+
+def _drop_dead(kv: KV, state: StoredState, queue_id: int, left: RunSet) -> None:
+    looked_at = 0
+    for first, last in left.runs():
+        if last <= looked_at:
+            continue
+        for info in list(block_infos(kv, queue_id, max(first, looked_at + 1), last)):
+            looked_at = info.last
+            _keep_alive(kv, state, queue_id, info)
+
+
+def _keep_alive(kv: KV, state: StoredState, queue_id: int, info: BlockInfo) -> None:
+    """Delete the block if nothing in it is alive; rewrite it if little is."""
+    kept = alive_runs(state.queues[queue_id], info.first, info.last)
+    if not kept:
+        delete_block(kv, queue_id, info.first)
+    elif run_count(kept) * REWRITE_BELOW < info.rows:
+        parts = _load_if_sound(kv, queue_id, info)
+        if parts is None:
+            return
+        delete_block(kv, queue_id, info.first)
+        live = clip(parts, kept)
+        if live:
+            put_block(kv, queue_id, live)
+
+
+def _load_if_sound(kv: KV, queue_id: int, info: BlockInfo) -> list[Slice] | None:
+    try:
+        return load_block(kv, queue_id, info)
+    except StorageDamaged:
+        return None

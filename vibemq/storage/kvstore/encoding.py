@@ -1,0 +1,453 @@
+"""Batches of records as bytes, and the seal that every stored value carries. No files here.
+
+    batch     version u8 = 1 | record count u32 | records
+    record    tag u8 | body size u32 | body                     size: so that a reader skips nothing by mistake
+
+    MessagesAdded (8)
+        queue_id u32 | first_sequence u64 | published_at u64 | row count u32 | extra count u32 | data size u64
+        row lengths   row count x u32                           `Rows.lengths` as it is
+        row data      data size bytes                           `Rows.data` as it is
+        extras, column-wise: indexes n x u32 | priorities n x u8 | expires_at n x u64 | deliver_at n x u64
+                             | dedup id sizes n x u16 | dedup ids, joined
+    HandedOut (9), Settled (11)
+        queue_id u32 | group_id u32 | run count u32 | (first u64, last u64) x count
+    Dropped (12)
+        queue_id u32 | reason u32 | run count u32 | (first u64, last u64) x count
+    DeadRemoved (14)
+        replayed u8 | count u32 | dead_id u64 x count
+    the rest  a JSON array of the record's fields in order; options as `options_to_dict` gives them
+
+    sealed value   version u8 = 1 | crc32c u32 over key, then body | body
+
+All integers are big-endian. A batch carries no checksum of its own: the journal frames it with one. The key is part of
+a sealed value's checksum, so a value that turns up under another key counts as damaged.
+
+Changing a layout: raise its version, keep the old reader, add a migration.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import google_crc32c
+import orjson
+
+from vibemq.errors import StorageDamaged, VibeMQError
+from vibemq.model.options import options_from_dict, options_to_dict
+from vibemq.model.records import (
+    Attempts,
+    CursorChanged,
+    CursorFacts,
+    DeadFacts,
+    DeadLettered,
+    DeadRemoved,
+    Dropped,
+    GroupCreated,
+    GroupDeleted,
+    GroupMoved,
+    GroupOwned,
+    GroupRenamed,
+    HandedOut,
+    MessageExtra,
+    MessagesAdded,
+    QueueChanged,
+    QueueCreated,
+    QueueDeleted,
+    Reason,
+    Record,
+    Returned,
+    Settled,
+    TransactionDecided,
+    TransactionsForgotten,
+)
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run
+
+VERSION = 1
+
+_BATCH = struct.Struct("!BI")
+_RECORD = struct.Struct("!BI")
+_ADDED = struct.Struct("!IQQIIQ")
+_RUNS = struct.Struct("!III")
+_REMOVED = struct.Struct("!BI")
+_SEAL = struct.Struct("!BI")
+SEAL_BYTES = _SEAL.size
+
+U64_MAX = 2**64 - 1
+DEDUP_ID_BYTES_MAX = 0xFFFF
+
+# What a decoder meets in garbage; anything else is a bug of ours.
+GARBAGE = (struct.error, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError, VibeMQError)
+
+
+# -- sealed values ------------------------------------------------------------------------------------------------
+
+
+def seal(key: bytes, *body: bytes) -> bytes:
+    """A value for `key`: version, checksum, body. The body may come in pieces: they are copied once, to the value."""
+    crc = reduce(google_crc32c.extend, body, google_crc32c.value(key))
+    return b"".join((_SEAL.pack(VERSION, crc), *body))
+
+
+def seal_checksum(value: bytes) -> int:
+    """The checksum that a sealed value claims. Raises one of GARBAGE."""
+    return int(_SEAL.unpack_from(value)[1])
+
+
+def unseal(key: bytes, value: bytes, where: str) -> bytes:
+    """The body of a sealed value. Raises StorageDamaged (`where` names the file)."""
+    if len(value) < _SEAL.size:
+        raise StorageDamaged(f"stored value {key.hex()} is cut short", path=where)
+    version, crc = _SEAL.unpack_from(value)
+    body = value[_SEAL.size :]
+    if crc != google_crc32c.extend(google_crc32c.value(key), body):
+        raise StorageDamaged(f"stored value {key.hex()} does not match its checksum", path=where)
+    if version != VERSION:
+        raise StorageDamaged(f"stored value {key.hex()} has layout {version}, known is {VERSION}", path=where)
+    return body
+
+
+def dump_json(value: Any) -> bytes:
+    """JSON bytes. Text that is no valid Unicode (a lone surrogate) is stored with U+FFFD in its place."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_clean(value), option=orjson.OPT_NON_STR_KEYS)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return value
+
+
+def load_fields(body: bytes | memoryview, *kinds: type) -> list[Any]:
+    """A JSON array whose items are of these kinds; integers are 0 … 2**64-1. Raises ValueError."""
+    return checked(orjson.loads(body), *kinds)
+
+
+def checked(values: Any, *kinds: type) -> list[Any]:
+    """The list itself when its items are of these kinds. Raises ValueError."""
+    if not isinstance(values, list) or len(values) != len(kinds):
+        raise ValueError(f"expected {len(kinds)} fields")
+    for value, kind in zip(values, kinds, strict=True):
+        # `type is`, because True would pass as an int.
+        if type(value) is not kind or (isinstance(value, int) and not 0 <= value <= U64_MAX):
+            raise ValueError(f"expected {kind.__name__}")
+    return values
+
+
+# -- batches ------------------------------------------------------------------------------------------------------
+
+
+def encode_batch(records: Sequence[Record]) -> list[bytes]:
+    """The batch as buffers to be written one after the other; rows are passed on, not copied."""
+    parts = [_BATCH.pack(VERSION, len(records))]
+    for record in records:
+        if type(record) is MessagesAdded:
+            _encode_added(record, parts)
+        else:
+            tag, encode = _ENCODERS[type(record)]
+            body = encode(record)
+            parts.append(_RECORD.pack(tag, len(body)) + body)
+    return parts
+
+
+def decode_batch(data: bytes, where: str = "a batch") -> list[Record]:
+    """The records of one batch. Raises StorageDamaged, and nothing else, whatever the bytes are."""
+    try:
+        version, count = _BATCH.unpack_from(data)
+        if version != VERSION:
+            raise ValueError(f"layout {version}, known is {VERSION}")
+        records: list[Record] = []
+        offset = _BATCH.size
+        # Rows are megabytes: they are copied once, to where they stay.
+        view = memoryview(data)
+        for _ in range(count):
+            tag, size = _RECORD.unpack_from(data, offset)
+            offset += _RECORD.size
+            body = view[offset : offset + size]
+            if len(body) != size:
+                raise ValueError("a record is cut short")
+            records.append(_DECODERS[tag](body))
+            offset += size
+        if offset != len(data):
+            raise ValueError(f"{len(data) - offset} bytes after the last record")
+    except GARBAGE as exc:
+        raise StorageDamaged(f"a batch of records cannot be read ({exc})", path=where) from exc
+    return records
+
+
+# -- messages -----------------------------------------------------------------------------------------------------
+
+
+def _encode_added(record: MessagesAdded, parts: list[bytes]) -> None:
+    rows = record.rows
+    extras = _encode_extras(record.extras) if record.extras else b""
+    head = _ADDED.pack(
+        record.queue_id,
+        record.first_sequence,
+        record.published_at,
+        rows.count,
+        len(record.extras) if record.extras else 0,
+        len(rows.data),
+    )
+    size = len(head) + len(rows.lengths) + len(rows.data) + len(extras)
+    parts += (_RECORD.pack(8, size) + head + rows.lengths, rows.data)
+    if extras:
+        parts.append(extras)
+
+
+def _encode_extras(extras: dict[int, MessageExtra]) -> bytes:
+    count = len(extras)
+    priorities, expires, delays, dedup_ids = zip(*extras.values(), strict=True)
+    return b"".join(
+        (
+            struct.pack(f"!{count}I", *extras),
+            bytes(priorities),
+            struct.pack(f"!{count}Q", *expires),
+            struct.pack(f"!{count}Q", *delays),
+            struct.pack(f"!{count}H", *map(len, dedup_ids)),
+            *dedup_ids,
+        )
+    )
+
+
+def _decode_added(body: memoryview) -> MessagesAdded:
+    queue_id, first, published_at, count, extra_count, data_size = _ADDED.unpack_from(body)
+    data_at = _ADDED.size + 4 * count
+    lengths = bytes(body[_ADDED.size : data_at])
+    data = bytes(body[data_at : data_at + data_size])
+    rows = Rows(count, lengths, data)
+    if len(data) != data_size or sum(rows.row_lengths()) != data_size:
+        raise ValueError("row lengths do not add up")
+    extras = _decode_extras(body, data_at + data_size, extra_count, count)
+    return MessagesAdded(queue_id, first, published_at, rows, extras)
+
+
+def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) -> dict[int, MessageExtra] | None:
+    if not count:
+        if offset != len(body):
+            raise ValueError("bytes after the rows")
+        return None
+    columns: list[tuple[int, ...]] = []
+    for letter in "IBQQH":
+        column = struct.Struct(f"!{count}{letter}")
+        columns.append(column.unpack_from(body, offset))
+        offset += column.size
+    indexes, priorities, expires, delays, sizes = columns
+    ends = list(accumulate(sizes, initial=offset))
+    if ends[-1] != len(body) or max(indexes) >= row_count:
+        raise ValueError("extras do not add up")
+    dedup_ids = [bytes(body[start:end]) for start, end in pairwise(ends)]
+    return dict(zip(indexes, map(MessageExtra, priorities, expires, delays, dedup_ids), strict=True))
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------
+
+
+def pack_runs(runs: Sequence[Run]) -> bytes:
+    return struct.pack(f"!{2 * len(runs)}Q", *chain.from_iterable(runs))
+
+
+def unpack_runs(body: bytes | memoryview, offset: int, count: int) -> list[Run]:
+    """`count` runs that fill `body` from `offset` to its end. Raises ValueError or struct.error."""
+    if len(body) - offset != 16 * count:
+        raise ValueError("runs do not add up")
+    numbers = struct.unpack_from(f"!{2 * count}Q", body, offset)
+    runs = list(zip(numbers[::2], numbers[1::2], strict=True))
+    if any(first > last for first, last in runs):
+        raise ValueError("a run ends before it starts")
+    return runs
+
+
+def _encode_group_runs(record: HandedOut | Settled) -> bytes:
+    return _RUNS.pack(record.queue_id, record.group_id, len(record.runs)) + pack_runs(record.runs)
+
+
+def _encode_dropped(record: Dropped) -> bytes:
+    return _RUNS.pack(record.queue_id, record.reason, len(record.runs)) + pack_runs(record.runs)
+
+
+def _decode_runs(body: memoryview) -> tuple[int, int, list[Run]]:
+    queue_id, other, count = _RUNS.unpack_from(body)
+    return queue_id, other, unpack_runs(body, _RUNS.size, count)
+
+
+def _decode_dropped(body: memoryview) -> Dropped:
+    queue_id, reason, runs = _decode_runs(body)
+    return Dropped(queue_id, runs, Reason(reason))
+
+
+def _encode_dead_removed(record: DeadRemoved) -> bytes:
+    count = len(record.dead_ids)
+    return _REMOVED.pack(record.replayed, count) + struct.pack(f"!{count}Q", *record.dead_ids)
+
+
+def _decode_dead_removed(body: memoryview) -> DeadRemoved:
+    replayed, count = _REMOVED.unpack_from(body)
+    if len(body) != _REMOVED.size + 8 * count:
+        raise ValueError("dead ids do not add up")
+    return DeadRemoved(list(struct.unpack_from(f"!{count}Q", body, _REMOVED.size)), bool(replayed))
+
+
+# -- the rest -----------------------------------------------------------------------------------------------------
+
+
+def _plain(*names: str) -> Callable[[Any], bytes]:
+    def encode(record: Any) -> bytes:
+        return dump_json([getattr(record, name) for name in names])
+
+    return encode
+
+
+def _plain_decoder(cls: Callable[..., Record], *kinds: type) -> Callable[[memoryview], Record]:
+    def decode(body: memoryview) -> Record:
+        return cls(*load_fields(body, *kinds))
+
+    return decode
+
+
+def _encode_queue_created(r: QueueCreated) -> bytes:
+    return dump_json([r.queue_id, r.name, options_to_dict(r.options), r.created_at, r.incarnation])
+
+
+def _decode_queue_created(body: memoryview) -> QueueCreated:
+    queue_id, name, options, created_at, incarnation = load_fields(body, int, str, dict, int, str)
+    return QueueCreated(queue_id, name, options_from_dict(options), created_at, incarnation)
+
+
+def _decode_queue_changed(body: memoryview) -> QueueChanged:
+    queue_id, options = load_fields(body, int, dict)
+    return QueueChanged(queue_id, options_from_dict(options))
+
+
+def _encode_returned(r: Returned) -> bytes:
+    # orjson takes lists, not named tuples.
+    return dump_json([r.queue_id, r.group_id, list(r.attempts), list(map(list, r.attempts.values()))])
+
+
+def _encode_dead_lettered(r: DeadLettered) -> bytes:
+    return dump_json([r.queue_id, r.group_id, list(map(list, r.letters))])
+
+
+def _decode_returned(body: memoryview) -> Returned:
+    queue_id, group_id, sequences, histories = load_fields(body, int, int, list, list)
+    checked(sequences, *[int] * len(sequences))
+    attempts = {sequence: load_attempts(history) for sequence, history in zip(sequences, histories, strict=True)}
+    return Returned(queue_id, group_id, attempts)
+
+
+def _decode_dead_lettered(body: memoryview) -> DeadLettered:
+    queue_id, group_id, letters = load_fields(body, int, int, list)
+    return DeadLettered(queue_id, group_id, [load_facts(letter) for letter in letters])
+
+
+def _encode_cursor_changed(r: CursorChanged) -> bytes:
+    return dump_json([r.queue_id, r.group_id, dump_cursor(r.facts)])
+
+
+def _decode_cursor_changed(body: memoryview) -> CursorChanged:
+    queue_id, group_id, facts = load_fields(body, int, int, list)
+    return CursorChanged(queue_id, group_id, load_cursor(facts))
+
+
+def _encode_transaction_decided(r: TransactionDecided) -> bytes:
+    return dump_json([r.app, r.version, r.decided_at, r.stages, r.tag, r.owner, r.skipped_from])
+
+
+def _decode_transaction_decided(body: memoryview) -> TransactionDecided:
+    fields = load_grown(body, (str, int, int, list, str), (str, int))
+    fields[3] = checked(fields[3], *[int] * len(fields[3]))
+    return TransactionDecided(*fields)
+
+
+def load_grown(body: bytes | memoryview, kinds: Sequence[type], later: Sequence[type]) -> list[Any]:
+    """As `load_fields`, of a record to which the fields of `later` were added, all or none. Raises ValueError."""
+    values = orjson.loads(body)
+    if isinstance(values, list) and len(values) == len(kinds):
+        return checked(values, *kinds)
+    return checked(values, *kinds, *later)
+
+
+def _decode_transactions_forgotten(body: memoryview) -> TransactionsForgotten:
+    (apps,) = load_fields(body, list)
+    return TransactionsForgotten(checked(apps, *[str] * len(apps)))
+
+
+def dump_cursor(facts: CursorFacts) -> list[Any]:
+    """A JSON array; its last two items are runs as pairs."""
+    return [*facts[:-2], [list(run) for run in facts.lost], [list(run) for run in facts.quarantined]]
+
+
+def load_cursor(values: Any) -> CursorFacts:
+    """From a JSON array. Raises ValueError."""
+    *plain, lost, quarantined = checked(values, int, int, int, int, int, bool, int, str, list, list)
+    facts = CursorFacts(*plain)
+    return facts._replace(lost=_load_runs(lost), quarantined=_load_runs(quarantined))
+
+
+def _load_runs(values: list[Any]) -> tuple[Run, ...]:
+    runs = [checked(pair, int, int) for pair in values]
+    if any(first > last for first, last in runs):
+        raise ValueError("a run ends before it starts")
+    return tuple((first, last) for first, last in runs)
+
+
+def load_attempts(values: Any) -> Attempts:
+    """From a JSON array. Raises ValueError."""
+    return Attempts(*checked(values, int, int, int, int, int, str))
+
+
+def load_facts(values: Any) -> DeadFacts:
+    """From a JSON array. Raises ValueError."""
+    dead_id, sequence, reason, error, *times = checked(values, int, int, int, str, int, int, int, int)
+    return DeadFacts(dead_id, sequence, Reason(reason), error, *times)
+
+
+_ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
+    QueueCreated: (1, _encode_queue_created),
+    QueueChanged: (2, lambda r: dump_json([r.queue_id, options_to_dict(r.options)])),
+    QueueDeleted: (3, _plain("queue_id")),
+    GroupCreated: (4, _plain("queue_id", "group_id", "name", "durable", "head")),
+    GroupRenamed: (5, _plain("queue_id", "group_id", "name", "durable")),
+    GroupDeleted: (6, _plain("queue_id", "group_id")),
+    GroupMoved: (7, _plain("queue_id", "group_id", "head", "epoch")),
+    HandedOut: (9, _encode_group_runs),
+    Returned: (10, _encode_returned),
+    Settled: (11, _encode_group_runs),
+    Dropped: (12, _encode_dropped),
+    DeadLettered: (13, _encode_dead_lettered),
+    DeadRemoved: (14, _encode_dead_removed),
+    CursorChanged: (15, _encode_cursor_changed),
+    TransactionDecided: (16, _encode_transaction_decided),
+    TransactionsForgotten: (17, _plain("apps")),
+    GroupOwned: (18, _plain("queue_id", "group_id", "owner")),
+}
+
+_DECODERS: dict[int, Callable[[memoryview], Record]] = {
+    1: _decode_queue_created,
+    2: _decode_queue_changed,
+    3: _plain_decoder(QueueDeleted, int),
+    4: _plain_decoder(GroupCreated, int, int, str, bool, int),
+    5: _plain_decoder(GroupRenamed, int, int, str, bool),
+    6: _plain_decoder(GroupDeleted, int, int),
+    7: _plain_decoder(GroupMoved, int, int, int, int),
+    8: _decode_added,
+    9: lambda body: HandedOut(*_decode_runs(body)),
+    10: _decode_returned,
+    11: lambda body: Settled(*_decode_runs(body)),
+    12: _decode_dropped,
+    13: _decode_dead_lettered,
+    14: _decode_dead_removed,
+    15: _decode_cursor_changed,
+    16: _decode_transaction_decided,
+    17: _decode_transactions_forgotten,
+    18: _plain_decoder(GroupOwned, int, int, str),
+}

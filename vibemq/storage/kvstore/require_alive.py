@@ -1,0 +1,43 @@
+"""Reading messages that must be there: what is alive and in no block is damage, and never passed over in silence."""
+
+from collections.abc import Iterable, Iterator
+
+from vibemq.errors import StorageDamaged
+from vibemq.model.runs import Run
+from vibemq.model.stored import Slice, StoredQueue
+from vibemq.storage.kvstore.blocks import last_of
+from vibemq.storage.state.liveness import alive_runs
+
+
+def all_alive(queue: StoredQueue, parts: Iterable[Slice], first: int, last: int, where: str) -> Iterator[Slice]:
+    """Pass on the parts of [first, last], ascending, after a look at each hole between them.
+
+    The state is asked about holes only, so reading a plain backlog costs nothing more.
+
+    Raises:
+        StorageDamaged: names the queue and the messages that are alive and have no row.
+    """
+    following = max(first, 1)
+    for part in parts:
+        if part.first_sequence > following:
+            _need_none_alive(queue, following, part.first_sequence - 1, where)
+        following = last_of(part) + 1
+        yield part
+    if following <= last:
+        _need_none_alive(queue, following, last, where)
+
+
+def _need_none_alive(queue: StoredQueue, first: int, last: int, where: str) -> None:
+    missing = alive_runs(queue, first, last)
+    if missing:
+        raise StorageDamaged(
+            f"messages {span(missing)} of queue {queue.name} are missing",
+            path=where,
+            hint="restore a backup, or save the rest with `vibemq-admin check --repair`",
+        )
+
+
+def span(runs: list[Run]) -> str:
+    """The runs in words, the first few of them."""
+    words = [f"{first} to {last}" if first < last else str(first) for first, last in runs[:5]]
+    return ", ".join(words) + (" and more" if len(runs) > len(words) else "")

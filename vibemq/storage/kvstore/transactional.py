@@ -1,0 +1,187 @@
+"""A store whose batches are transactions on an ordered key-value store: everything but the database itself.
+
+A batch becomes the state values that it changed, its rows as small blocks, and the blocks of settled messages deleted,
+in one transaction. What belongs to transient queues stays in memory. The provider brings the database: a `KV` over its
+connection, and a transaction.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from copy import deepcopy
+
+from vibemq.errors import StorageDamaged
+from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
+from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
+from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
+from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, select
+from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
+from vibemq.storage.kvstore.require_alive import all_alive
+from vibemq.storage.kvstore.store import KV, load_state, write_dirty
+from vibemq.storage.kvstore.transient_rows import VolatileRows
+from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
+
+Transaction = Callable[[], AbstractContextManager[object]]
+"""Commits on leaving, rolls back on any exception."""
+Copies = dict[int, StoredQueue]
+
+
+class TransactionalStore:
+    """The state of an open store and how batches change it. One thread at a time; errors are the provider's own."""
+
+    def __init__(self, kv: KV, transaction: Transaction) -> None:
+        self._kv = TalliedKV(kv)
+        self._transaction_of_provider = transaction
+        self.state = StoredState()
+        self.rows = VolatileRows()
+        self.stored_lsn = 0
+        """Of the last batch in the database; batches that touch nothing but transient queues leave no trace there."""
+        self._dirty = Dirty()
+        self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self.state, queue_id))
+        self._blocks = BlocksAtHand()
+        self._unmerged: dict[int, int] = {}
+        """queue_id -> the first sequence of the small blocks that are still to be joined."""
+
+    def load(self, now: int) -> StoredState:
+        """Read the state without the backlog, and return a copy of it. Raises StorageDamaged."""
+        self.state = self._load(now)
+        self.stored_lsn = self.state.lsn
+        # Read twice: that is quicker than copying what was read.
+        return self._load(now)
+
+    def _load(self, now: int) -> StoredState:
+        state = load_sound_state(self._kv)
+        restart_transient(state, now)
+        return state
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def write(self, records: Sequence[Record], lsn: int) -> list[Record]:
+        """Apply and commit what belongs into the database; return what is kept in memory only (`apply_volatile`).
+
+        When the transaction fails the state is ahead of the database: `undo` it, or use it no more.
+        """
+        state, dirty = self.state, self._dirty
+        later: list[Record] = []
+        added: list[MessagesAdded] = []
+        written = False
+        for record in records:
+            if not persistent(state, record):
+                later.append(record)
+                continue
+            written = True
+            apply(state, record, self._dead, dirty)
+            if isinstance(record, MessagesAdded):
+                added.append(record)
+            elif isinstance(record, DeadRemoved) and later:
+                # It may name letters of transient queues that this batch is still to bring.
+                later.append(record)
+        state.lsn = lsn
+        if written:
+            with self._transaction():
+                write_dirty(self._kv, state, dirty, volatile_dead=len(self._dead.volatile.entries))
+                self._dead.flush()
+                store_blocks(self._kv, state, added, dirty.left, merge_tail=False)
+            self.rows.forget(state, dirty.left)
+            self.stored_lsn = lsn
+        self._dead.forget()
+        dirty.clear()
+        for record in added:
+            self._unmerged.setdefault(record.queue_id, record.first_sequence)
+        return later
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            with self._transaction_of_provider():
+                yield
+                self._kv.save()
+        finally:
+            self._kv.forget()
+
+    def apply_volatile(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        for record in records:
+            if isinstance(record, MessagesAdded) and record.queue_id in self.state.queues:
+                self.rows.add(record)
+            apply(self.state, record, self._dead, self._dirty)
+        self.rows.forget(self.state, self._dirty.left)
+        self._dead.forget()
+        self._dirty.clear()
+
+    def transient_copies(self, records: Sequence[Record]) -> Copies:
+        """Transient queues as they are, if the batch changes them by facts that are written."""
+        named: set[int] = set()
+        for record in records:
+            if isinstance(record, DeadRemoved):
+                entries = map(self._dead.volatile.get, record.dead_ids)
+                named.update(entry.queue_id for entry in entries if entry is not None)
+            elif isinstance(record, TransactionDecided | TransactionsForgotten):
+                continue
+            elif persistent(self.state, record) and is_transient(self.state, record.queue_id):
+                named.add(record.queue_id)
+        return {queue_id: deepcopy(self.state.queues[queue_id]) for queue_id in named}
+
+    def undo(self, kept: Copies) -> None:
+        """Nothing of the batch was written: back to what the database says, and transient queues as they were."""
+        self._dirty.clear()
+        self._dead.revert()
+        before = self.state
+        state = load_state(self._kv)
+        for queue_id in list(state.queues):
+            if is_transient(state, queue_id):
+                old = kept.get(queue_id, before.queues.get(queue_id))
+                if old is not None:
+                    state.queues[queue_id] = old
+        state.lsn = max(state.lsn, before.lsn - 1)
+        state.dead_count += len(self._dead.volatile.entries)
+        state.next_dead_id = max(state.next_dead_id, before.next_dead_id)
+        state.instant = max(state.instant, before.instant)
+        self.state = state
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        queue = self.state.queues.get(queue_id)
+        if queue is None:
+            return []
+        if is_transient(self.state, queue_id):
+            return self.rows.read(queue_id, first, last, max_bytes)
+        parts = self._blocks.parts(self._kv, queue_id, first, last, queue.name)
+        return list(limit(all_alive(queue, parts, first, last, self._kv.where), max_bytes))
+
+    def dead_letters(self, after: int, limit: int, queue: str | None) -> list[DeadLetter]:
+        entries = select(self.state, self._dead.after(after), limit, queue)
+        return [assemble(self.state, entry, self.read, self._kv.where) for entry in entries]
+
+    def dead_letter(self, dead_id: int) -> DeadLetter | None:
+        entry = self._dead.get(dead_id)
+        return None if entry is None else assemble(self.state, entry, self.read, self._kv.where)
+
+    # -- upkeep -------------------------------------------------------------------------------------------------------
+
+    def merge(self) -> None:
+        """Join the small blocks that batches have left, a transaction for each queue."""
+        for queue_id, start in list(self._unmerged.items()):
+            if queue_id not in self.state.queues:
+                del self._unmerged[queue_id]
+                continue
+            try:
+                with self._transaction():
+                    self._unmerged[queue_id] = merge_blocks(self._kv, self.state, queue_id, start)
+            except StorageDamaged:
+                # Left alone: reads and `check` name the place.
+                del self._unmerged[queue_id]
+
+    def merge_all(self, progress: Callable[[int, int], None]) -> None:
+        """Join the blocks of every queue, from its beginning."""
+        steps = len(self.state.queues)
+        for done, queue_id in enumerate(list(self.state.queues)):
+            self._unmerged[queue_id] = 0
+            progress(done, steps)
+        while starts := dict(self._unmerged):
+            self.merge()
+            if starts == self._unmerged:
+                return

@@ -1,0 +1,171 @@
+"""Bodies of stored state values (inside their seal). Pure; integers big-endian.
+
+    store       next_queue_id u64 | next_dead_id u64 | dead_count u64 | lsn u64 | instant u64
+    queue       JSON [name, options, created_at, incarnation, next_sequence, next_group_id, deleted]
+    group       JSON [name, durable, head, epoch]; of a cursor also its facts, [the fields of CursorFacts]; of a group
+                that belongs to a user also the user's name, last
+    transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, skipped_from]; the last two are
+                missing in what older versions wrote
+    runs page   (first u64, last u64) ...
+    expires, delayed page   (sequence within the page u16, instant u64) ...
+    attempts page           JSON [[sequences], [[acquired, failed, first_failed_at, last_failed_at, due_at, error] ...]]
+    chunk       last u64 | bytes u64 | published_at u64
+    dedup       published_at u64 | dedup id
+    dead        JSON [queue_id, group name, [the fields of DeadFacts]]
+
+Unpackers raise one of `encoding.GARBAGE`; their callers turn that into StorageDamaged.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
+from vibemq.model.runs import Run
+from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState, StoredTransaction
+from vibemq.storage.kvstore.encoding import (
+    checked,
+    dump_cursor,
+    dump_json,
+    load_attempts,
+    load_cursor,
+    load_facts,
+    load_fields,
+    load_grown,
+    pack_runs,
+    unpack_runs,
+)
+from vibemq.storage.state.changes import VALUE_PAGE_SHIFT, ValueKind
+from vibemq.storage.state.dead_letter_facts import DeadEntry
+
+__all__ = ["pack_runs"]
+
+_META = struct.Struct("!5Q")
+_CHUNK = struct.Struct("!QQQ")
+_INSTANT = struct.Struct("!HQ")
+_U64 = struct.Struct("!Q")
+
+
+def pack_meta(state: StoredState, dead_count: int) -> bytes:
+    return _META.pack(state.next_queue_id, state.next_dead_id, dead_count, state.lsn, state.instant)
+
+
+def unpack_meta(state: StoredState, body: bytes) -> None:
+    state.next_queue_id, state.next_dead_id, state.dead_count, state.lsn, state.instant = _META.unpack(body)
+
+
+def pack_queue(queue: StoredQueue) -> bytes:
+    return dump_json(
+        [
+            queue.name,
+            options_to_dict(queue.options),
+            queue.created_at,
+            queue.incarnation,
+            queue.next_sequence,
+            queue.next_group_id,
+            queue.deleted,
+        ]
+    )
+
+
+def unpack_queue(queue_id: int, body: bytes) -> StoredQueue:
+    name, options, *rest = load_fields(body, str, dict, int, str, int, int, bool)
+    return StoredQueue(queue_id, name, _options(orjson.dumps(options)), *rest)
+
+
+@lru_cache(maxsize=1024)
+def _options(text: bytes) -> QueueOptions:
+    """Most queues have the options of many others: reading a set takes longer than all else of a queue."""
+    return options_from_dict(orjson.loads(text))
+
+
+def pack_group(group: StoredGroup) -> bytes:
+    facts = [] if group.cursor is None else [dump_cursor(group.cursor)]
+    owner = [group.owner] if group.owner else []
+    return dump_json([group.name, group.durable, group.head, group.epoch, *facts, *owner])
+
+
+def unpack_group(group_id: int, body: bytes) -> StoredGroup:
+    fields = orjson.loads(body)
+    owner, cursor = "", None
+    if isinstance(fields, list) and len(fields) > 4 and isinstance(fields[-1], str):
+        owner = fields.pop()
+    if isinstance(fields, list) and len(fields) == 5:
+        cursor = load_cursor(fields.pop())
+    group = StoredGroup(group_id, *checked(fields, str, bool, int, int))
+    group.cursor, group.owner = cursor, owner
+    return group
+
+
+def pack_transaction(transaction: StoredTransaction) -> bytes:
+    done = transaction
+    return dump_json([done.version, done.decided_at, done.stages, done.tag, done.owner, done.skipped_from])
+
+
+def unpack_transaction(body: bytes) -> StoredTransaction:
+    fields = load_grown(body, (int, int, list, str), (str, int))
+    fields[2] = checked(fields[2], *[int] * len(fields[2]))
+    return StoredTransaction(*fields)
+
+
+def unpack_run_page(body: bytes) -> list[Run]:
+    return unpack_runs(body, 0, len(body) // 16)
+
+
+def pack_page(kind: ValueKind, entries: Mapping[int, Any]) -> bytes:
+    """One page of values; every sequence belongs to it."""
+    if kind is ValueKind.ATTEMPTS:
+        return dump_json([list(entries), list(map(list, entries.values()))])
+    mask = (1 << VALUE_PAGE_SHIFT[kind]) - 1
+    flat = chain.from_iterable((sequence & mask, instant) for sequence, instant in entries.items())
+    return struct.pack("!" + "HQ" * len(entries), *flat)
+
+
+def unpack_page(kind: ValueKind, page: int, body: bytes) -> dict[int, Any]:
+    if kind is ValueKind.ATTEMPTS:
+        sequences, histories = load_fields(body, list, list)
+        checked(sequences, *[int] * len(sequences))
+        return {s: load_attempts(history) for s, history in zip(sequences, histories, strict=True)}
+    base = page << VALUE_PAGE_SHIFT[kind]
+    return {base + offset: instant for offset, instant in _INSTANT.iter_unpack(body)}
+
+
+def pack_chunk(chunk: Chunk) -> bytes:
+    return _CHUNK.pack(chunk.last, chunk.size, chunk.published_at)
+
+
+def unpack_chunk(first: int, body: bytes) -> Chunk:
+    return Chunk(first, *_CHUNK.unpack(body))
+
+
+def find_chunk(queue: StoredQueue, first: int) -> Chunk | None:
+    """The queue's chunk that starts at `first`."""
+    index = bisect_left(queue.chunks, first, key=_chunk_first)
+    found = queue.chunks[index : index + 1]
+    return found[0] if found and found[0].first == first else None
+
+
+def _chunk_first(chunk: Chunk) -> int:
+    return chunk.first
+
+
+def pack_dedup(dedup_id: bytes, published_at: int) -> bytes:
+    return _U64.pack(published_at) + dedup_id
+
+
+def unpack_dedup(body: bytes) -> tuple[bytes, int]:
+    return body[_U64.size :], _U64.unpack_from(body)[0]
+
+
+def pack_dead(entry: DeadEntry) -> bytes:
+    return dump_json([entry.queue_id, entry.group, list(entry.facts)])
+
+
+def unpack_dead(body: bytes) -> DeadEntry:
+    queue_id, group, facts = load_fields(body, int, str, list)
+    return DeadEntry(queue_id, group, load_facts(facts))

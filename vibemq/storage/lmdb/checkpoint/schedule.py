@@ -1,0 +1,332 @@
+"""Decides when the checkpointer works and on what. Needs no event loop.
+
+`poll` is called about every second from one thread (the storage thread) and never waits for a checkpoint.
+`checkpoint_now`, `copy_store` and `stop` wait, and may be called from other threads; `turn` lets one in at a time.
+What the checkpointer has applied is told to `on_applied`, with the provider's lock held. `on_answer`, from a thread of
+the link's own, says that a `poll` is worth it before the second is over: a burst is applied in portions.
+
+A checkpointer that has an order and reports no progress for a while is killed, and another one goes on: the journal
+would grow without end behind one that hangs. Each such end doubles the time that the next one is given, so that a slow
+disk is not taken for a process that hangs again and again.
+"""
+
+import logging
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from vibemq.errors import ErrorCode, StorageError, StorageFailed, StorageFull
+from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply
+from vibemq.storage.lmdb.checkpoint.checkpointer_process import CheckpointerLink, checkpointer_arguments
+from vibemq.storage.lmdb.compaction import copying_folder, remove_leftover
+from vibemq.storage.lmdb.environment.env import DATA_FILE
+from vibemq.storage.lmdb.journal.journal import Journal, SealedSegment
+from vibemq.storage.lmdb.layout import Layout
+from vibemq.storage.lmdb.settings import LmdbSettings
+
+logger = logging.getLogger(__name__)
+
+ORDER_TIMEOUT_S = 600.0
+WAIT_STEP_S = 0.5
+FINAL_CHECKPOINT_TIMEOUT_S = 20.0
+FULL_FAILURES_MAX = 3
+"""Failures for lack of space, one after the other, after which waiting for a checkpoint is given up: both ways to make
+one have been tried."""
+SILENCE_MAX_S = 320.0
+STARTING = 10
+"""Until it has read the state, which says nothing meanwhile, it is given so many times the time."""
+SILENCE_STEP_S = 2.0
+"""More than that between two looks is this process's own pause, and is not held against the checkpointer."""
+COMPACT_AGAIN_S = 60.0
+"""After a compaction for which there was no room."""
+
+
+class CheckpointDriver:
+    def __init__(
+        self,
+        layout: Layout,
+        settings: LmdbSettings,
+        journal: Journal,
+        lock: AbstractContextManager[Any],
+        on_applied: Callable[[int], None],
+        on_answer: Callable[[], None],
+        on_compacted: Callable[[], None],
+        *,
+        applied_lsn: int,
+    ) -> None:
+        """`on_compacted` puts the copy in the store's place; nobody writes the store while it runs."""
+        self._layout = layout
+        self._settings = settings
+        self._journal = journal
+        self._lock = lock
+        self._on_applied = on_applied
+        self._on_compacted = on_compacted
+        self.turn = threading.RLock()
+        """Whoever needs the provider's lock as well takes this one first."""
+        arguments = checkpointer_arguments(layout.data_dir)
+        self._link = CheckpointerLink(arguments, monotonic=time.monotonic, on_answer=on_answer)
+        self._ordered_lsn = 0
+        self._applied_lsn = applied_lsn
+        self._last_order_at = time.monotonic()
+        self._applied_at = time.monotonic()
+        self._done = ""
+        self._full_failures = 0
+        self._compacting = False
+        self._compact_not_before = 0.0
+        self.compaction_wanted = False
+        """The disk is short and most of the store is unused pages: have a compacted copy take its place."""
+        self._silence_max_s = settings.checkpointer_silence_ms / 1000
+        self._ready = False
+        self._silence_s = 0.0
+        self._looked_at = time.monotonic()
+        self._copied_bytes = 0
+        self.hung = 0
+        """Checkpointers that were killed because they made no progress."""
+        self.disk_was_full = False
+        """A checkpoint failed for lack of space, and it is not made up for yet."""
+        self._one_by_one = False
+        """On a full disk two ways may help, tried in turn: all segments in one transaction, so that what later ones
+        settle is never written; or one segment, whose own space is free afterwards."""
+
+    def details(self) -> dict[str, Any]:
+        """For `stats`."""
+        return {
+            "checkpointer_running": self._link.running,
+            "checkpointer_pid": self._link.pid,
+            "checkpointer_restarts": self._link.restarts,
+            "checkpointer_error": self._link.last_error,
+            "checkpointer_hung": self.hung,
+            "checkpoint_age_s": self._age_s(),
+        }
+
+    def _age_s(self) -> float:
+        """For how long the store has lacked something that the journal has; 0 when it lacks nothing."""
+        lacking = self._journal.last_lsn > self._applied_lsn
+        return round(time.monotonic() - self._applied_at, 1) if lacking else 0.0
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the checkpointer has been silent over its order."""
+        return self._silence_s
+
+    def poll(self) -> None:
+        """Hear answers, restart a dead checkpointer, and order a checkpoint when one is due."""
+        if not self.turn.acquire(blocking=False):
+            return  # a backup is under way, and does the same while it waits
+        try:
+            self._see_to_the_process()
+            self._hear(self._link.answers())
+            self._mind_silence()
+            # Before it is ready nobody knows what it lacks: one that was killed may have committed its last order.
+            if self._ordered_lsn or self._compacting or not self._ready:
+                return
+            if self.compaction_wanted and time.monotonic() >= self._compact_not_before:
+                self._compacting = self._link.ask({"compact": True})
+            elif self._is_due():
+                self._order(portion(self._lacking(), self._settings.checkpoint_lag_bytes))
+        finally:
+            self.turn.release()
+
+    def checkpoint_now(self, timeout_s: float = ORDER_TIMEOUT_S) -> None:
+        """Return when the store has everything appended before the call.
+
+        Raises:
+            StorageFull: the disk has no room for it.
+            StorageError: not within the time; the sentence says what the checkpointer complained of.
+        """
+        with self.turn:
+            goal = self._journal.last_lsn
+            self._full_failures = 0
+            self._wait(lambda: self._applied_lsn >= goal or not self._anything_to_do(goal), timeout_s, order=True)
+
+    def copy_store(self, target: Path, timeout_s: float = ORDER_TIMEOUT_S) -> None:
+        """Checkpoint, then let the checkpointer write a compacted copy of the store into the empty folder."""
+        with self.turn:
+            self.checkpoint_now(timeout_s)
+            self._wait(lambda: self._ready and not self._ordered_lsn and not self._compacting, timeout_s)
+            self._done = ""
+            if not self._link.ask({"backup": str(target)}):
+                raise StorageError(f"the checkpointer is not running ({self._link.last_error}); try again")
+            pid = self._link.pid
+            self._wait(lambda: self._done == "backup" or self._link.pid != pid, timeout_s)
+            if self._done != "backup":
+                raise StorageError(f"the copy was not finished: {self._link.last_error or 'the checkpointer ended'}")
+
+    def stop(self, *, final_checkpoint: bool) -> None:
+        """End the checkpointer; before that, if asked for and it is running, let it empty the journal."""
+        with self.turn:
+            if final_checkpoint and self._link.running:
+                try:
+                    self.checkpoint_now(FINAL_CHECKPOINT_TIMEOUT_S)
+                except StorageFailed:
+                    raise
+                except StorageError as error:
+                    logger.warning("no checkpoint at the end (%s); the next start reads the journal", error)
+                    self._link.kill()
+            self._end()
+
+    def abandon(self) -> None:
+        """End the checkpointer without asking it for anything."""
+        with self.turn:
+            self._end()
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._link.stop()
+        self._forget_orders()
+
+    def _see_to_the_process(self) -> None:
+        if self._link.ensure_running():
+            self._forget_orders()
+
+    def _forget_orders(self) -> None:
+        """Whoever had them is gone."""
+        self._ready = False
+        self._ordered_lsn = 0
+        self._silence_s = 0.0
+        if self._compacting:
+            self._compacting = False
+            remove_leftover(self._layout)
+
+    def _mind_silence(self) -> None:
+        """Kill a checkpointer that has an order and makes no progress; the next look starts another."""
+        now = time.monotonic()
+        passed, self._looked_at = min(now - self._looked_at, SILENCE_STEP_S), now
+        at_work = bool(self._ordered_lsn or self._compacting or not self._ready)
+        if not at_work or not self._link.running or self._copy_has_grown():
+            self._silence_s = 0.0
+            return
+        self._silence_s += passed
+        if self._silence_s <= self._silence_max_s * (1 if self._ready else STARTING):
+            return
+        self.hung += 1
+        logger.error(
+            "the checkpointer (process %s) has made no progress for %.0f s and is killed; another one goes on, and "
+            "nothing is lost",
+            self._link.pid,
+            self._silence_s,
+        )
+        self._silence_max_s = min(2 * self._silence_max_s, SILENCE_MAX_S)
+        self._link.kill()
+
+    def _copy_has_grown(self) -> bool:
+        """LMDB says nothing while it copies."""
+        try:
+            size = (copying_folder(self._layout) / DATA_FILE).stat().st_size if self._compacting else 0
+        except FileNotFoundError:
+            size = 0
+        grown, self._copied_bytes = size > self._copied_bytes, size
+        return grown
+
+    def _anything_to_do(self, goal: int) -> bool:
+        return bool(self._journal.stats().bytes_unreleased) and self._applied_lsn < goal
+
+    def _is_due(self) -> bool:
+        stats = self._journal.stats()
+        if not stats.bytes_unreleased or stats.last_lsn <= self._applied_lsn:
+            return False
+        if self.disk_was_full:
+            return True
+        waited_ms = (time.monotonic() - self._last_order_at) * 1000
+        return (
+            waited_ms >= self._settings.checkpoint_ms or stats.bytes_unreleased >= self._settings.checkpoint_lag_bytes
+        )
+
+    def hand_over(self) -> list[SegmentToApply]:
+        """Seal the journal; return every segment that the store lacks, oldest first."""
+        with self._lock:
+            self._journal.seal()
+        self._journal.sync()
+        return [_to_apply(segment) for segment in self._lacking()]
+
+    def _lacking(self) -> list[SealedSegment]:
+        return [s for s in self._journal.sealed_segments() if s.last_lsn > self._applied_lsn]
+
+    def _order(self, oldest: Sequence[SealedSegment] = ()) -> None:
+        """Have these applied, or everything. On a full disk everything: it may be that less of it needs room then."""
+        segments = [] if self.disk_was_full else [_to_apply(segment) for segment in oldest]
+        segments = segments or self.hand_over()
+        if not segments:
+            return
+        if self.disk_was_full and self._one_by_one:
+            del segments[1:]
+        goal = segments[-1].last_lsn
+        if self._link.ask({"apply": goal, "segments": segments, "at_once": self.disk_was_full}):
+            self._ordered_lsn = goal
+            self._last_order_at = time.monotonic()
+
+    def _hear(self, answers: list[dict[str, Any]]) -> None:
+        for answer in answers:
+            lsn = answer.get("applied") or answer.get("ready")
+            if lsn:
+                self._applied(int(lsn))
+            self._silence_s = 0.0
+            self._ready |= "ready" in answer
+            if "applied" in answer or "ended" in answer:
+                self._ordered_lsn = 0
+            if "applied" in answer:
+                self._link.works()
+                self._silence_max_s = self._settings.checkpointer_silence_ms / 1000
+            if self._compacting and (answer.get("done") == "compact" or "refused" in answer):
+                self._compacted(answer)
+                continue
+            if "failed" in answer:
+                self.disk_was_full = answer["failed"] == ErrorCode.STORAGE_FULL
+                self._full_failures += self.disk_was_full
+                self._one_by_one = self.disk_was_full and not self._one_by_one
+                logger.error("checkpoint failed: %s", answer.get("error", answer["failed"]))
+            self._done = str(answer.get("done", self._done))
+
+    def _compacted(self, answer: dict[str, Any]) -> None:
+        self._compacting = False
+        if "refused" in answer:
+            self._compact_not_before = time.monotonic() + COMPACT_AGAIN_S
+            logger.warning("%s", answer.get("error", "no room to compact the store"))
+            return
+        self._end()
+        self.compaction_wanted = False
+        self._on_compacted()
+
+    def _applied(self, lsn: int) -> None:
+        if lsn > self._applied_lsn:
+            self._applied_at = time.monotonic()
+            self._full_failures = 0
+        self._applied_lsn = lsn
+        with self._lock:
+            self._on_applied(lsn)
+        if self.disk_was_full and not (self._one_by_one and self._anything_to_do(self._journal.durable_lsn)):
+            self.disk_was_full = self._one_by_one = False
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float, *, order: bool = False) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            if time.monotonic() > deadline:
+                raise StorageError(f"the checkpointer needs more than {timeout_s:.0f} s; {self._link.last_error}")
+            if order and self._full_failures >= FULL_FAILURES_MAX:
+                raise StorageFull(f"no checkpoint for lack of space: {self._link.last_error}")
+            self._see_to_the_process()
+            if order and self._ready and not self._ordered_lsn and not self._compacting:
+                self._order()
+            self._hear(self._link.wait_answer(WAIT_STEP_S))
+            if order:
+                self._mind_silence()
+
+
+def portion(sealed: Sequence[SealedSegment], size: int) -> list[SealedSegment]:
+    """Of a burst, the oldest segments with `size` bytes between them; none when all of them have less.
+
+    They are free again, and used again while they are in the page cache, before the whole burst is applied.
+    """
+    sizes = list(accumulate(segment.bytes_used for segment in sealed))
+    taken = bisect_left(sizes, size) + 1
+    return list(sealed[:taken]) if taken <= len(sealed) else []
+
+
+def _to_apply(segment: SealedSegment) -> SegmentToApply:
+    return SegmentToApply(segment.path, segment.first_lsn, segment.last_lsn)

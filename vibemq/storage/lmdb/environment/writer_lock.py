@@ -1,0 +1,48 @@
+"""One writer of the LMDB store at a time, beside the lock of the whole data directory (`vibemq.storage.local.lock`).
+
+The checkpointer holds it. A broker that was killed may leave its checkpointer behind for a moment; the next broker
+waits for that one to end before it reads the store.
+"""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from vibemq.errors import StorageLocked
+
+WRITER_LOCK = "checkpointer.lock"
+_STEP_S = 0.02
+
+
+class WriterLock:
+    """Not inherited by child processes; ends with its process."""
+
+    def __init__(self, store: Path) -> None:
+        self._path = store / WRITER_LOCK
+        self._file: int | None = None
+
+    def acquire(self, *, wait_s: float) -> None:
+        """Take the lock, trying for `wait_s`. Raises StorageLocked."""
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + wait_s
+        while not _try(file):
+            if time.monotonic() > deadline:
+                os.close(file)
+                raise StorageLocked(f"the checkpointer of an earlier broker still holds {self._path}; wait or end it")
+            time.sleep(_STEP_S)
+        self._file = file
+
+    def release(self) -> None:
+        """Idempotent."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _try(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The write-ahead journal: segments, records, and which of them recovery believes."""

@@ -1,0 +1,557 @@
+"""The write-ahead journal: one stream of records over recycled, zero-filled segments.
+
+`append` is one pwritev and no flush; `sync` flushes whatever was appended before it. The record layout is drawn in
+`segment.py`, the rules of belief are in `recovery.py`.
+
+Life of a segment:
+
+    prepare_spare: fallocate, zero-fill once, fsync, rename to its serial, fsync folder → spare
+    append: spare → active;  seal: active → sealed;  release: sealed → free
+    prepare_spare: free, renamed to a new serial, fsync folder → spare
+
+The serial is also the epoch in every record, and is never used twice. So nothing written in an earlier life of a
+file is believed, and neither is a tail that recovery cut: after a start, no segment is ever appended to again.
+
+Threads: `append`, `read`, `seal` and `release` are for one thread at a time (the provider's lock sees to that). `sync`,
+`prepare_spare` and `sealed_segments` may run in others at the same time.
+"""
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
+from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT, Chain, RecoveryReport, Segment, judge, scan
+from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, pack_header, segment_name, serial_of
+from vibemq.storage.local.disk import Disk, write_all
+
+SEGMENT_BYTES = 16 << 20
+ZEROES = bytes(1 << 20)
+FREE_SEGMENTS_MAX = 12
+NEW_SUFFIX = ".new"
+_MENDS = {
+    errno.ENOSPC: "free space on its disk",
+    errno.EDQUOT: "free space on its disk or raise the quota",
+    errno.EFBIG: "raise the process's limit of file size",
+    errno.EMFILE: "raise the process's limit of open files",
+    errno.ENFILE: "raise the system's limit of open files",
+}
+"""Errors after which nothing was written and all is well, and what to do about them."""
+URGENT_BYTES = 256 << 10
+"""Of a segment on a full disk, for what drains it: the last room must not become one big segment."""
+CHECKPOINT_ROOM = 1.5
+"""Bytes that LMDB may take for a byte of journal."""
+
+
+class Position(NamedTuple):
+    """Where a record is: its header starts at `offset` of segment number `segment`; its body has `size` bytes."""
+
+    lsn: int
+    segment: int
+    offset: int
+    size: int
+
+
+class SealedSegment(NamedTuple):
+    """A segment that will not grow and whose records are durable: food for a checkpoint."""
+
+    serial: int
+    path: str
+    first_lsn: int
+    last_lsn: int
+    bytes_used: int
+
+
+@dataclass(slots=True)
+class JournalStats:
+    last_lsn: int
+    durable_lsn: int
+    segments: int
+    spares: int
+    bytes_on_disk: int
+    bytes_unreleased: int
+    bytes_unsynced: int
+    """Appended and not flushed yet."""
+    bytes_reusable: int
+    """Room for records in files that are there: what is left of the active segment, and segments that nothing needs."""
+    appends: int
+    syncs: int
+
+
+class Journal:
+    """See the module's docstring. Made by `Journal.open`."""
+
+    def __init__(self, disk: Disk, folder: str, *, segment_bytes: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        """Guards the collections below; held for no system call."""
+        self._sync_lock = threading.Lock()
+        """One flush at a time: a second one must not report lsns that the first is still flushing."""
+        self._create_lock = threading.Lock()
+        self._live: dict[int, Segment] = {}
+        self._active: Segment | None = None
+        self._spares: deque[Segment] = deque()
+        self._free: deque[Segment] = deque()
+        self._dirty: dict[int, Segment] = {}
+        self._next_serial = 1
+        self._last_lsn = 0
+        self._durable_lsn = 0
+        self._marked_lsn = 0
+        """Of the last mark."""
+        self._bytes_appended = 0
+        self._bytes_durable = 0
+        self._appends = 0
+        self._syncs = 0
+        self._failure: str | None = None
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        folder: str,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        applied_lsn: int = 0,
+        repair: bool = False,
+    ) -> "tuple[Journal, RecoveryReport]":
+        """Recover what is in `folder` (made if missing) and be ready to append.
+
+        Args:
+            applied_lsn: everything up to here is safe elsewhere and need not be found.
+            repair: instead of refusing damage, keep every readable record; the report lists what is lost. The
+                caller must save the report's records elsewhere: the next open with the old `applied_lsn` refuses.
+
+        Raises:
+            StorageDamaged: a record that was durable is broken; names file and offset.
+            StorageFailed: the disk refused an operation.
+        """
+        if segment_bytes < 4 * HEADER.size:
+            raise ValueError(f"a segment of {segment_bytes} bytes holds no record")
+        journal = cls(disk, folder, segment_bytes=segment_bytes)
+        try:
+            return journal, journal._recover(applied_lsn, repair)
+        except OSError as error:
+            journal._close_files()
+            raise journal._fail("recovery", error) from error
+        except StorageDamaged:
+            journal._close_files()
+            raise
+
+    @property
+    def last_lsn(self) -> int:
+        """Of the newest record, durable or not."""
+        return self._last_lsn
+
+    @property
+    def durable_lsn(self) -> int:
+        return self._durable_lsn
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[bytes], *, kind: int = DATA, urgent: bool = False) -> Position:
+        """Write one record whose body is `parts`, joined; it survives the process, not yet a power cut.
+
+        Args:
+            urgent: may take the room that is kept for a checkpoint of what the journal holds.
+
+        Raises:
+            StorageFull: no room for a new segment; nothing was written, the journal works on.
+            StorageFailed: the outcome is unknown, now and for every later call.
+        """
+        self._check()
+        size = sum(map(len, parts))
+        segment = self._active
+        if segment is None or segment.end + size + 2 * HEADER.size > segment.size:
+            segment = self._roll(size, urgent)
+        lsn = self._last_lsn + 1
+        position = Position(lsn, segment.serial, segment.end, size)
+        self._write(segment, parts, lsn, kind)
+        segment.first_lsn = segment.first_lsn or lsn
+        segment.last_lsn = lsn
+        self._appends += 1
+        with self._lock:
+            self._last_lsn = lsn
+            self._bytes_appended += size + HEADER.size
+            self._dirty[segment.serial] = segment
+        # A flush may have failed meanwhile, in another thread: then this is told to nobody either.
+        self._check()
+        return position
+
+    def sync(self) -> int:
+        """Flush everything appended before the call and return the lsn up to which all is durable.
+
+        Raises:
+            StorageFailed: never try again; what the disk holds is known only to a new recovery.
+        """
+        with self._sync_lock:
+            self._check()
+            with self._lock:
+                target, appended = self._last_lsn, self._bytes_appended
+                dirty = list(self._dirty.values())
+                self._dirty.clear()
+            try:
+                for segment in dirty:
+                    self._disk.fdatasync(segment.file)
+            except OSError as error:
+                raise self._fail("flush", error) from error
+            self._syncs += len(dirty)
+            self._durable_lsn, self._bytes_durable = target, appended
+            return target
+
+    def note_durable(self) -> None:
+        """Say in a mark that all is durable, when no record follows that would; call it when the journal is idle.
+
+        Damage to the last records is then told from a torn tail. The mark itself is not flushed.
+        """
+        self._check()
+        segment = self._active
+        if segment is None or not segment.last_lsn or self._marked_lsn == self._last_lsn:
+            return
+        # The room for the closing mark stays.
+        if self._durable_lsn == self._last_lsn and segment.end + 2 * HEADER.size <= segment.size:
+            self._write(segment, [], self._durable_lsn, MARK)
+            self._marked_lsn = self._durable_lsn
+
+    def seal(self) -> None:
+        """Let the next record start a new segment, so that a checkpoint can have this one."""
+        self._active = None
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def read(self, position: Position) -> bytes:
+        """Read one record's body back and check it.
+
+        Raises:
+            StorageDamaged: the bytes are not what was written.
+            LookupError: the segment was released.
+        """
+        self._check()
+        segment = self._live[position.segment]
+        try:
+            data = self._disk.pread(segment.file, HEADER.size + position.size, position.offset)
+        except OSError as error:
+            raise StorageDamaged(
+                f"journal record {position.lsn} cannot be read ({error})", path=segment.path, offset=position.offset
+            ) from error
+        body = data[HEADER.size :]
+        header = HEADER.unpack_from(data) if len(data) >= HEADER.size else (0,) * 6
+        expected = pack_header([body], epoch=position.segment, lsn=position.lsn, durable_lsn=header[4], kind=header[5])
+        if data[: HEADER.size] != expected:
+            raise StorageDamaged(
+                f"journal record {position.lsn} is broken", path=segment.path, offset=position.offset, hint=REPAIR_HINT
+            )
+        return body
+
+    # -- segments -------------------------------------------------------------------------------------------------
+
+    def sealed_segments(self) -> list[SealedSegment]:
+        """Segments that are complete, durable and not released, oldest first."""
+        with self._lock:
+            ready = [s for s in self._live.values() if s is not self._active and s.serial not in self._dirty]
+        ready = [s for s in ready if s.last_lsn <= self._durable_lsn]
+        ready.sort(key=lambda s: s.first_lsn)
+        return [SealedSegment(s.serial, s.path, s.first_lsn, s.last_lsn, s.end) for s in ready]
+
+    def release(self, applied_lsn: int) -> None:
+        """Sealed segments wholly at or below `applied_lsn` may be used again. No system call."""
+        with self._lock:
+            done = [s for s in self._live.values() if s is not self._active and s.last_lsn <= applied_lsn]
+            for segment in sorted(done, key=lambda s: s.first_lsn):
+                if segment.serial not in self._dirty:
+                    del self._live[segment.serial]
+                    self._free.append(segment)
+
+    def prepare_spare(self) -> None:
+        """Have one segment ready before `append` needs it.
+
+        Raises:
+            StorageFull: no room for a new segment; the journal works on.
+        """
+        self._check()
+        with self._create_lock:
+            if not self._spares:
+                self._spares.append(self._new_segment(self._segment_bytes, urgent=False))
+
+    def give_back(self, *, short: bool = False) -> None:
+        """Delete one of the free segments beyond a handful. Called once a second, it leaves those of a burst to the
+        next one for a while: to make a segment costs more than to fill it.
+
+        Args:
+            short: the disk is short of space: delete all of them but one.
+        """
+        self._check()
+        with self._create_lock:
+            self._delete(self._surplus(1) if short else self._surplus(FREE_SEGMENTS_MAX)[:1])
+
+    def trim(self) -> None:
+        """Delete every released segment, as `compact` wants it."""
+        with self._create_lock:
+            self._spares, spares = deque(), self._spares
+            self._free.extend(spares)
+            self._delete(self._surplus(0))
+
+    def cut_sealed(self) -> None:
+        """Give back what sealed segments have left behind their last record. For a full disk: a file that was made
+        shorter is not used again."""
+        self._check()
+        with self._create_lock:
+            with self._lock:
+                sealed = [s for s in self._live.values() if s is not self._active and s.size > s.end + HEADER.size]
+            for segment in sealed:
+                try:
+                    self._disk.truncate(segment.file, segment.end)
+                except OSError as error:
+                    raise self._fail("cutting a segment", error) from error
+                segment.size = segment.end
+
+    def stats(self) -> JournalStats:
+        with self._lock:
+            live, idle = list(self._live.values()), [*self._spares, *self._free]
+            active = self._active
+        return JournalStats(
+            last_lsn=self._last_lsn,
+            durable_lsn=self._durable_lsn,
+            segments=len(live),
+            spares=len(idle),
+            bytes_on_disk=sum(s.size for s in live) + sum(s.size for s in idle),
+            bytes_unreleased=sum(s.end for s in live),
+            bytes_unsynced=self._bytes_appended - self._bytes_durable,
+            bytes_reusable=sum(s.size for s in idle) + (active.size - active.end if active is not None else 0),
+            appends=self._appends,
+            syncs=self._syncs,
+        )
+
+    def close(self) -> None:
+        """Flush, note in a mark that all is durable, and close the files. Idempotent; after a failure only closes."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._failure is None:
+                self._write_mark()
+        finally:
+            self._failure = self._failure or "the journal is closed"
+            self._close_files()
+
+    def abandon(self) -> None:
+        """Close the files and write nothing, as a crash would."""
+        self._closed = True
+        self._failure = self._failure or "the journal is closed"
+        self._close_files()
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StorageFailed(self._failure)
+
+    def _fail(self, action: str, error: OSError) -> StorageFailed:
+        self._failure = f"journal {action} failed in {self._folder}: {error}; restart to recover"
+        return StorageFailed(self._failure)
+
+    def _write(self, segment: Segment, parts: Sequence[bytes], lsn: int, kind: int) -> None:
+        header = pack_header(parts, epoch=segment.serial, lsn=lsn, durable_lsn=self._durable_lsn, kind=kind)
+        try:
+            write_all(self._disk, segment.file, [header, *parts], segment.end)
+        except OSError as error:
+            raise self._fail("write", error) from error
+        segment.end += len(header) + sum(map(len, parts))
+
+    def _write_mark(self) -> None:
+        durable_lsn = self.sync()
+        segment = self._active
+        if segment is not None and segment.last_lsn:
+            self._write(segment, [], durable_lsn, MARK)
+            try:
+                self._disk.fdatasync(segment.file)
+            except OSError as error:
+                raise self._fail("flush", error) from error
+
+    def _roll(self, body_size: int, urgent: bool) -> Segment:
+        """Make a segment active that has room for a record of `body_size` and a mark."""
+        need = body_size + 2 * HEADER.size
+        # Waiting for a spare that another thread is making costs no more than making one.
+        with self._create_lock:
+            if need > self._segment_bytes:
+                segment = self._new_segment(need, urgent, recycle=False)
+            elif self._spares:
+                segment = self._spares.popleft()
+            else:
+                segment = self._new_urgent_segment(need) if urgent else self._new_segment(self._segment_bytes, urgent)
+        with self._lock:
+            self._live[segment.serial] = segment
+            self._active = segment
+        return segment
+
+    def _new_urgent_segment(self, need: int) -> Segment:
+        """One like all others where there is room for it, else one that is just big enough for a while."""
+        try:
+            return self._new_segment(self._segment_bytes, urgent=False)
+        except StorageFull:
+            return self._new_segment(min(self._segment_bytes, need + URGENT_BYTES), urgent=True)
+
+    def _new_segment(self, size: int, urgent: bool, *, recycle: bool = True) -> Segment:
+        try:
+            if not urgent:
+                self._keep_room(size)
+            if recycle and self._free:
+                segment = self._free[0]
+                self._rename(segment)
+                self._disk.fsync_dir(self._folder)
+                self._free.popleft()
+                return segment
+            return self._create(size)
+        except OSError as error:
+            mend = _MENDS.get(error.errno or 0)
+            if mend is not None:
+                raise StorageFull(
+                    f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
+                    f"nothing was written, {mend}"
+                ) from error
+            raise self._fail("making a segment", error) from error
+
+    @property
+    def room_kept(self) -> int:
+        """Bytes of the disk that a checkpoint of the whole journal may take."""
+        with self._lock:
+            return int(sum(segment.end for segment in self._live.values()) * CHECKPOINT_ROOM)
+
+    def _keep_room(self, size: int) -> None:
+        """A journal that fills the disk could not be checkpointed any more, and so never be emptied."""
+        kept = self.room_kept
+        with self._lock:
+            idle = sum(segment.size for segment in self._free)
+        free = self._disk.free_bytes(self._folder) + idle
+        if free < size + kept:
+            raise OSError(errno.ENOSPC, f"{free} bytes are free, {kept} of them kept for the next checkpoint")
+
+    def _create(self, size: int) -> Segment:
+        serial = self._take_serial()
+        path = f"{self._folder}/{segment_name(serial)}"
+        file = self._disk.open(path + NEW_SUFFIX, create=True)
+        try:
+            self._disk.fallocate(file, size)
+            for offset in range(0, size, len(ZEROES)):
+                write_all(self._disk, file, [ZEROES[: size - offset]], offset)
+            self._disk.fsync(file)
+            self._disk.rename(path + NEW_SUFFIX, path)
+            self._disk.fsync_dir(self._folder)
+        except OSError:
+            self._disk.close(file)
+            self._discard(path + NEW_SUFFIX)
+            raise
+        return Segment(serial, path, file, size)
+
+    def _discard(self, path: str) -> None:
+        try:
+            self._disk.unlink(path)
+        except OSError:
+            pass  # recovery deletes it; the error that brought us here is the one to report
+
+    def _rename(self, segment: Segment) -> None:
+        """Give a segment a serial never used before, so that nothing in it is believed again."""
+        serial = self._take_serial()
+        path = f"{self._folder}/{segment_name(serial)}"
+        self._disk.rename(segment.path, path)
+        segment.serial, segment.path = serial, path
+        segment.first_lsn = segment.last_lsn = segment.end = 0
+
+    def _take_serial(self) -> int:
+        self._next_serial += 1
+        return self._next_serial - 1
+
+    def _surplus(self, keep: int) -> list[Segment]:
+        """Free segments beyond `keep`; those of another size, which no roll would take, come first."""
+        with self._lock:
+            odd = [s for s in self._free if s.size != self._segment_bytes]
+            plain = [s for s in self._free if s.size == self._segment_bytes]
+        return odd + plain[keep:]
+
+    def _delete(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            with self._lock:
+                self._free.remove(segment)
+            try:
+                self._disk.unlink(segment.path)
+                self._disk.close(segment.file)
+            except OSError as error:
+                raise self._fail("deleting a segment", error) from error
+
+    def _close_files(self) -> None:
+        for segment in [*self._live.values(), *self._spares, *self._free]:
+            self._disk.close(segment.file)
+        self._live.clear()
+        self._spares.clear()
+        self._free.clear()
+
+    # -- recovery -------------------------------------------------------------------------------------------------
+
+    def _recover(self, applied_lsn: int, repair: bool) -> RecoveryReport:
+        self._open_files()
+        segments = list(self._live.values())
+        for segment in segments:
+            scan(self._disk, segment)
+        chain = judge(self._disk, segments, applied_lsn)
+        if chain.is_damaged and not repair:
+            path, offset = chain.break_at
+            raise StorageDamaged(
+                f"journal record {chain.broken} is broken although it was durable",
+                path=path,
+                offset=offset,
+                hint=REPAIR_HINT,
+            )
+        repaired = chain.is_damaged
+        report = RecoveryReport(self._disk, chain, applied_lsn=applied_lsn, repaired=repaired)
+        self._keep_evidence(chain) if repaired else self._cut(chain)
+        self._last_lsn = self._durable_lsn = report.last_lsn
+        self.release(applied_lsn)
+        return report
+
+    def _open_files(self) -> None:
+        self._disk.mkdir(self._folder)
+        self._disk.fsync_dir(self._folder.rpartition("/")[0] or "/")
+        for name in self._disk.listdir(self._folder):
+            path = f"{self._folder}/{name}"
+            serial = serial_of(name.removesuffix(NEW_SUFFIX))
+            if serial is None:
+                continue
+            self._next_serial = max(self._next_serial, serial + 1)
+            if name.endswith(NEW_SUFFIX):
+                self._disk.unlink(path)
+            else:
+                file = self._disk.open(path)
+                self._live[serial] = Segment(serial, path, file, self._disk.size(file))
+
+    def _cut(self, chain: Chain) -> None:
+        """Forget everything behind the break, for good, before anything new is written."""
+        if chain.torn_bytes and chain.believed:
+            last = chain.believed[-1]
+            self._wipe(last)
+        for segment in [*chain.unchained, *chain.empty]:
+            del self._live[segment.serial]
+            self._rename(segment)
+            self._free.append(segment)
+        self._disk.fsync_dir(self._folder)
+
+    def _wipe(self, segment: Segment) -> None:
+        for offset in range(segment.end, segment.size, len(ZEROES)):
+            write_all(self._disk, segment.file, [ZEROES[: segment.size - offset]], offset)
+        self._disk.fdatasync(segment.file)
+
+    def _keep_evidence(self, chain: Chain) -> None:
+        """Hold on to every segment that repair reads from, until its last lsn is released."""
+        kept = {place.segment: place.lsn for place in chain.evidence}
+        for segment in [*chain.believed, *chain.unchained, *chain.empty]:
+            if segment.serial in kept:
+                segment.last_lsn = max(segment.last_lsn, kept[segment.serial])
+            elif segment in chain.empty:
+                del self._live[segment.serial]
+                self._rename(segment)
+                self._free.append(segment)
+        self._disk.fsync_dir(self._folder)

@@ -1,0 +1,110 @@
+"""What the journal holds and the store does not: rows appended since the last checkpoint, durable ones and transient.
+
+Durable rows stand in the write buffer and, when it is over its bound, only in their journal record. Transient rows
+exist nowhere else.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from vibemq.errors import StorageDamaged
+from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.rows import Rows
+from vibemq.model.runs import RunSet
+from vibemq.model.stored import Slice, StoredQueue, StoredState
+from vibemq.storage.kvstore.encoding import decode_batch
+from vibemq.storage.kvstore.transient_rows import VolatileRows
+from vibemq.storage.lmdb.journal.buffer import WriteBuffer
+from vibemq.storage.lmdb.journal.journal import Journal, Position
+from vibemq.storage.state.changes import Dirty, ValueKind
+from vibemq.storage.state.liveness import waiting_floor
+from vibemq.storage.state.reducer import is_transient
+
+
+class LeftOnly(Dirty):
+    """Notes which messages may have left, and nothing else: the broker writes no state values."""
+
+    __slots__ = ()
+
+    def mark_runs(self, queue_id: int, group_id: int, kind: int, runs: RunSet, first: int, last: int) -> None:
+        pass
+
+    def mark_value(self, queue_id: int, group_id: int, kind: ValueKind, sequence: int) -> None:
+        pass
+
+
+class RecentRows:
+    """Not thread-safe; the provider's lock guards it."""
+
+    def __init__(self, journal: Journal, *, buffer_bytes: int) -> None:
+        self._journal: Final = journal
+        self._buffer: WriteBuffer[Position] = WriteBuffer(self._load, bytes_max=buffer_bytes)
+        self._transient = VolatileRows()
+        self._loaded_lsn = 0
+        self._loaded: list[Record] = []
+
+    @property
+    def bytes_held(self) -> int:
+        return self._buffer.bytes_held + self._transient.size
+
+    def add(self, state: StoredState, record: MessagesAdded, position: Position | None) -> None:
+        """Keep the rows of a record that was just applied to `state`; `position` None: it was not journaled."""
+        queue = state.queues.get(record.queue_id)
+        if queue is None or queue.deleted or not record.rows.count:
+            return
+        if position is None or is_transient(state, record.queue_id):
+            self._transient.add(record)
+            return
+        self._buffer.add(
+            record.queue_id,
+            record.first_sequence,
+            record.published_at,
+            record.rows,
+            lsn=position.lsn,
+            place=position,
+        )
+
+    def forget(self, state: StoredState, left: dict[int, RunSet]) -> None:
+        """Let go of rows that nobody will ask for; `left` says where to look."""
+        for queue_id in left:
+            queue = state.queues.get(queue_id)
+            if queue is None:
+                self._buffer.forget_queue(queue_id)
+            else:
+                self._buffer.forget(queue_id, _floor(queue))
+        self._transient.forget(state, left)
+
+    def release(self, applied_lsn: int) -> None:
+        """The store has everything up to here."""
+        self._buffer.release(applied_lsn)
+
+    def first_buffered(self, queue_id: int) -> int | None:
+        return self._buffer.first_buffered(queue_id)
+
+    def read(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
+        """Durable rows within [first, last], ascending."""
+        return self._buffer.read(queue_id, first, last)
+
+    def read_transient(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        return self._transient.read(queue_id, first, last, max_bytes)
+
+    def _load(self, position: Position, queue_id: int, first: int) -> Rows:
+        """Read an evicted stretch back. The last record is kept: a backlog is read in the order it was written."""
+        if position.lsn != self._loaded_lsn:
+            self._loaded_lsn = 0
+            self._loaded = decode_batch(self._journal.read(position), f"journal record {position.lsn}")
+            self._loaded_lsn = position.lsn
+        for record in self._loaded:
+            if type(record) is MessagesAdded and (record.queue_id, record.first_sequence) == (queue_id, first):
+                return record.rows
+        raise StorageDamaged(
+            f"messages from {first} of queue {queue_id} are not in journal record {position.lsn}",
+            path=f"journal segment {position.segment:x}",
+            offset=position.offset,
+        )
+
+
+def _floor(queue: StoredQueue) -> int:
+    """No row below it will be read again."""
+    floor = waiting_floor(queue)
+    return min(floor, queue.dead.first) if queue.dead else floor

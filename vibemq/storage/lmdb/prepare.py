@@ -1,0 +1,84 @@
+"""Giving a fresh directory its empty store, and making sure that an old one is safe to map."""
+
+import os
+
+from vibemq.errors import StorageDamaged
+from vibemq.storage.lmdb.check import check_store
+from vibemq.storage.lmdb.compaction import remove_leftover
+from vibemq.storage.lmdb.environment.env import missing_bytes, open_reader, remove_unborn
+from vibemq.storage.lmdb.environment.pages import check_pages
+from vibemq.storage.lmdb.environment.tables import translated
+from vibemq.storage.lmdb.environment.writer_lock import WriterLock
+from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
+from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
+from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
+from vibemq.storage.local.store_file import check_store as check_version
+from vibemq.storage.local.store_file import fsync_file
+from vibemq.storage.migrate import create_store
+
+
+def prepare(layout: Layout, *, now: int) -> None:
+    """Leave a store that can be mapped. The caller holds the directory's lock.
+
+    Args:
+        now: milliseconds, for a store that is made now.
+
+    Raises:
+        StoreVersionError: the store inside is not for this code.
+        StorageDamaged: part of the file was cut off.
+        StorageLocked: the checkpointer of a killed broker does not end.
+    """
+    if not check_version(layout.data_dir, PROVIDER, VERSION):
+        has_journal = layout.journal.exists() and any(layout.journal.iterdir())
+        remove_unborn(layout.store, has_journal=has_journal)
+        create_store(layout.data_dir, PROVIDER, now)
+    leftover = WriterLock(layout.store)
+    leftover.acquire(wait_s=LEFTOVER_WAIT_S)
+    leftover.release()
+    remove_leftover(layout)
+    _make_whole(layout)
+    # What a killed process committed may be in the page cache only; it must not be believed now and lost later.
+    fsync_file(layout.data_file)
+
+
+def _make_whole(layout: Layout) -> None:
+    """Only pages that LMDB can be trusted with; a file shorter than its header says is fine if nothing is missing."""
+    whole_file(layout)
+    path = layout.data_file
+    missing = missing_bytes(layout.store)
+    if not missing:
+        check_pages(path)
+        return
+    what = _what_is_cut(layout)
+    if what is not None:
+        # What was found stays as it was, for a better tool than this one.
+        size = path.stat().st_size - missing
+        os.truncate(path, size)
+        raise StorageDamaged(
+            f"the file ends {missing} bytes before its header says ({what})",
+            path=str(path),
+            offset=size,
+            hint=REPAIR_HINT,
+        )
+
+
+def _what_is_cut(layout: Layout) -> str | None:
+    path = layout.data_file
+    try:
+        check_pages(path)
+    except StorageDamaged as damage:
+        return str(damage)
+    with translated(str(path)):
+        env = open_reader(layout.store)
+    try:
+        problem = next(iter(check_store(env, str(path))), None)
+    finally:
+        env.close()
+    return None if problem is None else problem.what
+
+
+def whole_file(layout: Layout) -> None:
+    """Raise StorageDamaged when the file that every store has is not there, or has nothing in it."""
+    path = layout.data_file
+    if not path.exists() or not path.stat().st_size:
+        raise StorageDamaged("the file is missing or empty", path=str(path), offset=0, hint=REPAIR_HINT)

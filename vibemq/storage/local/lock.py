@@ -1,0 +1,163 @@
+"""One process owns a data directory.
+
+    lock         held with flock(2) while the store is open; the kernel lets go when the process ends, however it ends
+    owner.json   {"pid", "host", "boot_id", "since"}: who holds it, for the sentence a second broker is refused with
+
+The lock alone decides; the owner file only explains. flock works between containers that share a volume, where process
+ids mean nothing.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.storage.local.modes import private_file, tighten
+from vibemq.storage.local.replace import refuse_interrupted
+from vibemq.storage.local.store_file import make_folder
+
+LOCK_NAME = "lock"
+OWNER_NAME = "owner.json"
+
+REMOTE_TYPES = frozenset(
+    {"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "virtiofs"}
+)
+VOLATILE_TYPES = frozenset({"tmpfs", "ramfs"})
+
+
+class DirectoryLock:
+    """Exclusive ownership of a data directory; not reentrant."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._file: int | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._file is not None
+
+    def acquire(self) -> None:
+        """Make the folder if it is missing, and take it.
+
+        Raises:
+            StorageLocked: names the pid and host of the owner.
+            StorageError: a restore was interrupted before anything stood there.
+        """
+        refuse_interrupted(self._data_dir)
+        make_folder(self._data_dir)
+        file = os.open(self._data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            raise StorageLocked(
+                f"the data directory {self._data_dir} is in use by {describe_owner(self._data_dir)}; "
+                "stop that process first, or give this one a directory of its own"
+            ) from None
+        except BaseException:
+            os.close(file)
+            raise
+        self._file = file
+        self._write_owner()
+        tighten(self._data_dir)
+
+    def release(self) -> None:
+        """Idempotent."""
+        if self._file is None:
+            return
+        (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
+        os.close(self._file)
+        self._file = None
+
+    def _write_owner(self) -> None:
+        owner = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "boot_id": boot_id(),
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        # Nothing depends on it surviving a power cut, and a full disk must not keep a broker from starting.
+        try:
+            private_file(self._data_dir / OWNER_NAME, json.dumps(owner).encode(), flush=False)
+        except OSError:
+            return
+
+
+def describe_owner(data_dir: Path) -> str:
+    """Who holds the lock, as far as the owner file tells."""
+    try:
+        owner = json.loads((data_dir / OWNER_NAME).read_text())
+        return f"process {owner['pid']} on host {owner['host']} (since {owner['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def boot_id() -> str:
+    """Tells one run of the kernel from the next; empty where the kernel has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    type: str
+    mount_point: str
+
+    @property
+    def remote(self) -> bool:
+        """Reached over a network or a user-space daemon: locks and flushes may not mean what they say."""
+        return self.type in REMOTE_TYPES or self.type == "fuse" or self.type.startswith("fuse.")
+
+    @property
+    def volatile(self) -> bool:
+        """Gone with the machine's memory."""
+        return self.type in VOLATILE_TYPES
+
+
+def file_system_of(path: Path, mountinfo: str | None = None) -> FileSystem:
+    """The file system that holds `path` (or would, if it existed); type "" where the kernel does not say.
+
+    Args:
+        mountinfo: text in the format of proc(5); the running kernel's by default.
+    """
+    if mountinfo is None:
+        try:
+            mountinfo = Path("/proc/self/mountinfo").read_text()
+        except OSError:
+            return FileSystem("", "")
+    real = Path(os.path.realpath(path))
+    best = FileSystem("", "")
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or not kind:
+            continue
+        mount_point = _unescape(fields[4])
+        # Of equally deep mounts the last one hides the others.
+        if real.is_relative_to(mount_point) and len(mount_point) >= len(best.mount_point):
+            best = FileSystem(kind[0], mount_point)
+    return best
+
+
+def _unescape(text: str) -> str:
+    """The kernel writes blanks, tabs, newlines and backslashes in octal."""
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, char)
+    return text
+
+
+def refuse_remote(data_dir: Path, *, allow: bool, mountinfo: str | None = None) -> FileSystem:
+    """Raise ConfigInvalid when the directory is on a remote file system, unless that is allowed."""
+    found = file_system_of(data_dir, mountinfo)
+    if found.remote and not allow:
+        raise ConfigInvalid(
+            f"the data directory {data_dir} is on a remote file system ({found.type} at {found.mount_point}), where "
+            "flushes and locks cannot be trusted; use a local disk, or set allow_remote if you know better"
+        )
+    return found

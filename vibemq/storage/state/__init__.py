@@ -1,0 +1,1 @@
+"""The state of a store without its messages, and what each record does to it. Pure."""

@@ -1,0 +1,221 @@
+"""How messages come into a stored queue's facts and leave them: chunks, priorities, times, dedup ids.
+
+Part of the reducer (`state.py`); no function here knows groups' progress except through `liveness`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import islice, takewhile
+
+from vibemq.model.options import DEDUP_IDS_MAX, Retention
+from vibemq.model.records import ALL_GROUPS, MessageExtra, MessagesAdded
+from vibemq.model.runs import Run, RunSet
+from vibemq.model.stored import Chunk, StoredQueue
+from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
+from vibemq.storage.state.liveness import alive_runs, any_waiting, untouched, waiting_floor, waiting_runs
+
+CHUNK_BYTES_MAX = 256 * 1024
+CHUNK_SPAN_MS_MAX = 60_000
+AGED_CHUNK_SPAN_MS_MAX = 1_000
+"""For queues where age decides (TTL or retention): how coarse the age of a message may be known."""
+
+
+def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
+    first, count = record.first_sequence, record.rows.count
+    queue.next_sequence = max(queue.next_sequence, first + count)
+    if dirty is not None:
+        dirty.queues.add(queue.queue_id)
+    # Without a group or a log nobody waits for the message: only its dedup id is worth remembering.
+    kept = bool(queue.groups) or queue.options.retention is Retention.LOG
+    if kept:
+        _extend_chunks(queue, record, dirty)
+    if record.extras:
+        if kept:
+            _add_extras(queue, record.first_sequence, record.extras, dirty)
+        _add_dedup_ids(queue, record, record.extras, dirty)
+
+
+def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
+    first, rows, chunks = record.first_sequence, record.rows, queue.chunks
+    options = queue.options
+    by_age = options.message_ttl_ms is not None or options.retain_ms
+    span = AGED_CHUNK_SPAN_MS_MAX if by_age else CHUNK_SPAN_MS_MAX
+    tail = chunks[-1] if chunks else None
+    if (
+        tail is not None
+        and tail.last < first
+        and tail.size + rows.size <= CHUNK_BYTES_MAX
+        # Earlier than its tail: that one was written under a clock that was ahead.
+        and 0 <= record.published_at - tail.published_at <= span
+    ):
+        tail.last = first + rows.count - 1
+        tail.size += rows.size
+    else:
+        tail = Chunk(first, first + rows.count - 1, rows.size, record.published_at)
+        chunks.append(tail)
+    if dirty is not None:
+        dirty.chunks.add((queue.queue_id, tail.first))
+
+
+def _add_extras(queue: StoredQueue, base: int, extras: dict[int, MessageExtra], dirty: Dirty | None) -> None:
+    queue_id = queue.queue_id
+    for index, (priority, expires_at, deliver_at, _) in extras.items():
+        sequence = base + index
+        if priority != 1:
+            _add_priority(queue, priority, sequence, dirty)
+        if expires_at:
+            queue.expires[sequence] = expires_at
+            if dirty is not None:
+                dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.EXPIRES, sequence)
+        if deliver_at:
+            queue.delayed[sequence] = deliver_at
+            if dirty is not None:
+                dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.DELAYED, sequence)
+
+
+def _add_dedup_ids(
+    queue: StoredQueue, record: MessagesAdded, extras: dict[int, MessageExtra], dirty: Dirty | None
+) -> None:
+    if queue.dedup:
+        _prune_dedup(queue, record.published_at, dirty)
+    if queue.options.dedup_window_ms:
+        for index, extra in extras.items():
+            if extra.dedup_id:
+                _add_dedup(queue, extra.dedup_id, record.first_sequence + index, record.published_at, dirty)
+
+
+def _add_priority(queue: StoredQueue, priority: int, sequence: int, dirty: Dirty | None) -> None:
+    runs = queue.priorities.setdefault(priority, RunSet())
+    kind = RunKind.PRIORITY + priority
+    if dirty is not None:
+        dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, sequence, sequence)
+    runs.add(sequence, sequence)
+    if dirty is not None:
+        dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, sequence, sequence)
+
+
+def _add_dedup(queue: StoredQueue, dedup_id: bytes, sequence: int, published_at: int, dirty: Dirty | None) -> None:
+    # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
+    known = queue.dedup.pop(dedup_id, None)
+    queue.dedup[dedup_id] = (sequence, published_at)
+    if dirty is not None:
+        if known is not None:
+            dirty.dedup[queue.queue_id, known[0]] = False
+        dirty.dedup[queue.queue_id, sequence] = True
+
+
+def _prune_dedup(queue: StoredQueue, now: int, dirty: Dirty | None) -> None:
+    window = queue.options.dedup_window_ms
+    # What is so far in the future was written under a clock that was ahead.
+    gone = list(takewhile(lambda item: abs(item[1][1] - now) > window, queue.dedup.items()))
+    surplus = len(queue.dedup) - DEDUP_IDS_MAX
+    if surplus > len(gone):
+        gone = list(islice(queue.dedup.items(), surplus))
+    for dedup_id, (sequence, _) in gone:
+        del queue.dedup[dedup_id]
+        if dirty is not None:
+            dirty.dedup[queue.queue_id, sequence] = False
+
+
+# -- leaving ------------------------------------------------------------------------------------------------------
+
+
+def may_have_left(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> None:
+    """Some group (or the DLQ) let go of the runs: forget what belongs to messages that nobody keeps any more."""
+    if not runs:
+        return
+    if dirty is not None:
+        for first, last in runs:
+            dirty.mark_left(queue.queue_id, first, last)
+    _drop_chunks(queue, min(first for first, _ in runs), max(last for _, last in runs), dirty)
+    if queue.priorities:
+        _forget_priorities(queue, runs, dirty)
+    for kind, values in ((ValueKind.EXPIRES, queue.expires), (ValueKind.DELAYED, queue.delayed)):
+        if values:
+            _forget_values(queue, kind, values, runs, dirty)
+
+
+def everything_may_have_left(queue: StoredQueue, dirty: Dirty | None) -> None:
+    may_have_left(queue, [(1, max(queue.next_sequence - 1, 1))], dirty)
+
+
+def undelay(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> None:
+    """Forget the delays of messages that every group has handed out."""
+    for run in runs:
+        for sequence in keys_within(queue.delayed, run):
+            if not any(untouched(group, sequence) for group in queue.groups.values()):
+                del queue.delayed[sequence]
+                if dirty is not None:
+                    dirty.mark_value(queue.queue_id, ALL_GROUPS, ValueKind.DELAYED, sequence)
+
+
+def keys_within(values: Mapping[int, object], run: Run) -> list[int]:
+    """The keys inside the run, found by walking whichever is shorter."""
+    first, last = run
+    if last - first < len(values):
+        return [sequence for sequence in range(first, last + 1) if sequence in values]
+    return [sequence for sequence in values if first <= sequence <= last]
+
+
+def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None) -> None:
+    """Drop the chunks that overlap [first, last] and hold no waiting message."""
+    chunks = queue.chunks
+    low = bisect_left(chunks, first, key=_chunk_last)
+    high = low
+    gone: list[int] = []
+    floor = waiting_floor(queue)
+    while high < len(chunks) and chunks[high].first <= last:
+        chunk = chunks[high]
+        if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
+            gone.append(high)
+        high += 1
+    if not gone:
+        return
+    if dirty is not None:
+        dirty.chunks.update((queue.queue_id, chunks[index].first) for index in gone)
+    dropped = set(gone)
+    chunks[low:high] = [chunks[index] for index in range(low, high) if index not in dropped]
+
+
+def _chunk_last(chunk: Chunk) -> int:
+    return chunk.last
+
+
+def _forget_priorities(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> None:
+    for priority, members in list(queue.priorities.items()):
+        for first, last in runs:
+            for start, stop in members.overlap(first, last):
+                _forget_priority(queue, priority, members, start, stop, dirty)
+        if not members:
+            del queue.priorities[priority]
+
+
+def _forget_priority(
+    queue: StoredQueue, priority: int, members: RunSet, first: int, last: int, dirty: Dirty | None
+) -> None:
+    # A dead letter shows its priority, so the DLQ keeps it as well.
+    kept = alive_runs(queue, first, last)
+    if kept == [(first, last)]:
+        return
+    if dirty is not None:
+        dirty.mark_runs(queue.queue_id, ALL_GROUPS, RunKind.PRIORITY + priority, members, first, last)
+    members.remove(first, last)
+    for run in kept:
+        members.add(*run)
+    if dirty is not None:
+        dirty.mark_runs(queue.queue_id, ALL_GROUPS, RunKind.PRIORITY + priority, members, first, last)
+
+
+def _forget_values(
+    queue: StoredQueue, kind: ValueKind, values: dict[int, int], runs: Sequence[Run], dirty: Dirty | None
+) -> None:
+    for run in runs:
+        found = keys_within(values, run)
+        if not found:
+            continue
+        kept = RunSet(waiting_runs(queue, *run))
+        for sequence in found:
+            if sequence not in kept:
+                del values[sequence]
+                if dirty is not None:
+                    dirty.mark_value(queue.queue_id, ALL_GROUPS, kind, sequence)

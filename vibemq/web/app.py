@@ -1,0 +1,107 @@
+"""HTTP routes: health, metrics and probes. Read-only, so nothing here needs protection against forged requests.
+
+/health/              JSON, 200 or 503             /livez      200 while the event loop answers
+/metrics/             JSON                         /readyz     200 when new work is welcome
+/metrics              JSON or Prometheus text      /startupz   200 once recovery is over
+/metrics/prometheus   Prometheus text
+"""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from vibemq.server.monitoring.health import Report
+from vibemq.server.monitoring.prometheus import CONTENT_TYPE
+
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+
+
+def make_app(report: Report, token: str | None) -> Starlette:
+    """`token`: asked for as a bearer token by everything but the probes; None = open."""
+    pages = Pages(report, token)
+    return Starlette(
+        routes=[
+            Route("/livez", pages.live),
+            Route("/readyz", pages.ready),
+            Route("/startupz", pages.started),
+            *(Route(path, pages.health) for path in ("/health", "/health/")),
+            *(Route(path, pages.metrics) for path in ("/metrics", "/metrics/")),
+            Route("/metrics/prometheus", pages.prometheus),
+        ],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_with_security_headers)],
+    )
+
+
+class Pages:
+    def __init__(self, report: Report, token: str | None) -> None:
+        self._report = report
+        self._token = token.encode() if token is not None else None
+
+    async def live(self, request: Request) -> Response:
+        # Lenient on purpose: a probe that also judged disk or peers would turn their trouble into a restart loop.
+        return PlainTextResponse("ok\n")
+
+    async def ready(self, request: Request) -> Response:
+        if self._report.is_ready():
+            return PlainTextResponse("ready\n")
+        why = "; ".join(self._report.alarms()) or "starting or stopping"
+        return PlainTextResponse(f"not ready: {why}\n", status_code=503)
+
+    async def started(self, request: Request) -> Response:
+        started = self._report.status.started
+        return PlainTextResponse("started\n" if started else "recovering\n", status_code=200 if started else 503)
+
+    async def health(self, request: Request) -> Response:
+        self._check(request)
+        health = self._report.health(await self._report.snapshots.latest())
+        return _json(health, 200 if health["is_healthy"] else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        self._check(request)
+        if request.url.path == "/metrics" and _wants_text(request.headers.get("accept", "")):
+            return await self.prometheus(request)
+        return _json(self._report.json_metrics(await self._report.snapshots.latest()))
+
+    async def prometheus(self, request: Request) -> Response:
+        self._check(request)
+        return Response(await self._report.prometheus(), media_type=CONTENT_TYPE)
+
+    def _check(self, request: Request) -> None:
+        if self._token is None:
+            return
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
+            raise HTTPException(401, "this route asks for a bearer token", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _wants_text(accept: str) -> bool:
+    """Whether a scraper asks: the first of JSON, plain text and OpenMetrics that is named decides."""
+    for part in accept.lower().split(","):
+        kind = part.partition(";")[0].strip()
+        if kind in ("text/plain", "application/openmetrics-text"):
+            return True
+        if kind == "application/json":
+            return False
+    return False
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(json.dumps(value, indent=2) + "\n", status, media_type="application/json")
+
+
+async def _with_security_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    response.headers.update(SECURITY_HEADERS)
+    return response
