@@ -411,6 +411,7 @@ class LmdbProvider:
             torn_tail_bytes=self._torn_bytes,
             full=self._ballast.missing,
             unapplied_bytes=journal.bytes_unreleased,
+            journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
             reusable_bytes=reclaimable + journal.bytes_reusable + self._ballast.bytes_held,
             details={
