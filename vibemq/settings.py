@@ -18,7 +18,17 @@ SECRETS_DIR = Path("/run/secrets")
 KEY_DOTS_MAX = 1000
 """More than any setting's name has, and than any line of text before its first = is likely to have."""
 
-NOT_SETTINGS = frozenset({"VIBEMQ_CONFIG", "VIBEMQ_URL", "VIBEMQ_TIMEOUT"})
+NOT_SETTINGS = frozenset(
+    {
+        "VIBEMQ_CONFIG",
+        "VIBEMQ_URL",
+        "VIBEMQ_TIMEOUT",
+        "VIBEMQ_TLS_CA",
+        "VIBEMQ_TLS_CERT",
+        "VIBEMQ_TLS_KEY",
+        "VIBEMQ_TLS_SERVER_NAME",
+    }
+)
 """Variables of our own that are no settings of a broker."""
 FROM_KUBERNETES = ("VIBEMQ_PORT", "VIBEMQ_SERVICE_")
 """A Kubernetes service named vibemq puts variables that start so into every pod of its namespace."""

@@ -16,7 +16,7 @@ from bench.common.servers import Plan, Server, free_port
 from bench.peers.vibemq_native import serve_command
 from bench.spark.pairs import SINK, SIZE, SOURCE, Pair, Pairs
 from bench.spark.waiting import Waited, waited
-from vibemq.cli.demo_spark import tidy
+from vibemq.demos.spark import tidy
 
 IDLE_GOAL, LATENCY_GOAL_MS = 0.05, 200.0
 CHUNK = 5_000

@@ -13,7 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.docs.pages import DOCS, Block, blocks, pages
-from vibemq import errors
+from vibemq import cli, errors
+from vibemq.cli import exits
 from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Settings, StorageChoice, Tls, User
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
@@ -109,7 +110,20 @@ def test_queue_options_and_their_defaults() -> None:
 
 def test_error_codes() -> None:
     codes = {name for name, _ in rows(REFERENCE / "errors.md")}
-    assert codes == {code.value for code in ErrorCode}
+    assert codes == {code.value for code in ErrorCode} | codes_of_the_command_line()
+
+
+def codes_of_the_command_line() -> set[str]:
+    """Every code that is written in its source."""
+    found = set()
+    product = Path(cli.__file__).parents[1]
+    for file in [*(product / "cli").rglob("*.py"), *(product / "demos").rglob("*.py")]:
+        text = file.read_text(encoding="utf-8")
+        found |= set(re.findall(r"""code(?:: str)? ?= ?"([A-Z_]+)\"""", text))
+    found |= set(
+        re.findall(r'^    \(\w+Error, "([A-Z_]+)"', Path(exits.__file__).read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    return found - {code.value for code in ErrorCode} | {"SYSTEM"}
 
 
 @pytest.mark.parametrize("code", ErrorCode)

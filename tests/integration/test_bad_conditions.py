@@ -15,7 +15,7 @@ import pytest
 import vibemq
 from tests.integration.conditions import Book, Said, broker_on, check, running, serve, small_settings, store_json, take
 from vibemq.cli.entry import run_app
-from vibemq.cli.main import application
+from vibemq.cli.main import app
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import QueueFull, VibeMQError
 
@@ -84,7 +84,7 @@ def test_a_broken_configuration_is_one_sentence(
     config.write_text(toml)
     # Refused before anything is set up, so no process of its own is needed to keep this one clean.
     asked = ["serve", "--data-dir", str(tmp_path / "data"), "--config", str(config)]
-    code = run_app(application(asked), "vibemq", asked)
+    code = run_app(app, "vibemq", asked)
     expect_config_invalid(Said(code, *capsys.readouterr()), [str(config), *words])
 
 

@@ -51,7 +51,7 @@ def vibemq(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
         if texts[0] == "admin":
             code = run_app(admin_main.app, "vibemq-admin", texts[1:])
         else:
-            code = run_app(main.application(texts), "vibemq", texts)
+            code = run_app(main.app, "vibemq", texts)
         captured = capfdbinary.readouterr()
         return code, [json.loads(line) for line in captured.out.splitlines()], captured.err.decode()
 
@@ -409,3 +409,96 @@ def _wait_until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it never came to hold"
         time.sleep(0.02)
+
+
+def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    for words in (
+        ("sub", queue),
+        ("sub", queue, "--follow"),
+        ("admin", "dlq", "ls", "--queue", queue),
+        ("admin", "dlq", "replay", "--queue", queue),
+        ("admin", "dlq", "replay", "--queue", queue, "--dry-run"),
+        ("admin", "dlq", "purge", "--queue", queue, "--yes"),
+        ("admin", "dlq", "export", tmp_path / "letters", "--queue", queue),
+    ):
+        code, out, err = vibemq(*words)
+        assert (code, out) == (3, []), words
+        assert json.loads(err)["error"]["code"] == "QUEUE_NOT_FOUND", words
+        assert vibemq("admin", "queue", "info", queue)[0] == 3, words
+    assert not (tmp_path / "letters").exists()
+    assert "--create" in vibemq("sub", queue)[2]
+    assert vibemq("sub", queue, "--create", "--idle", "1ms")[0] == 0
+    assert vibemq("admin", "queue", "info", queue)[0] == 0
+
+
+def test_connections_are_shown_by_name(
+    vibemq: Run, broker: BrokerProcess, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    url = f"{broker.url}?name=the%1B%5B31mchecker"
+    _, (seen,), _ = vibemq("admin", "top", "--interval", "100ms", "--url", url)
+    assert "the\x1b[31mchecker" in [one["name"] for one in seen["connections"]]
+    shown = text(capfdbinary, "top", "--once", "--interval", "100ms", "--url", url)
+    assert r"the\x1b[31mchecker" in shown
+    assert "\x1b[31m" not in shown
+
+
+def names(vibemq: Run) -> list[str]:
+    _, (seen,), _ = vibemq("admin", "top", "--interval", "100ms")
+    return [one["name"] for one in seen["connections"]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("vibemq", "sub", "interrupted", "--create", "--follow"),
+        ("vibemq", "sub", "interrupted", "--create", "--idle", "1h"),
+        ("vibemq", "pub", "interrupted"),
+        ("vibemq", "ping", "--count", "100000", "--interval", "1h"),
+        ("vibemq-admin", "top", "--once", "--interval", "1h"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: Run, broker: BrokerProcess) -> None:
+    name = f"interrupted-{'-'.join(words[:2])}-{len(words)}"
+    program = {"vibemq": "run", "vibemq-admin": "run_admin"}[words[0]]
+    code = f"import sys; from vibemq.cli import {program}; sys.argv = {list(words)!r}; {program}()"
+    # Standard input stays open: a program that waits for it must end all the same.
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"VIBEMQ_URL": f"{broker.url}?name={name}"},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            while name not in [
+                one["name"] for one in vibemq("admin", "top", "--interval", "100ms")[1][0]["connections"]
+            ]:
+                assert process.poll() is None, process.stderr.read()
+            process.send_signal(signal.SIGINT)
+            status = process.wait(60)
+        finally:
+            process.kill()
+        errors = process.stderr.read().decode()
+    assert status == 130
+    assert "Traceback" not in errors
+    assert "Error" not in errors
+
+
+def test_ctrl_c_during_the_import_is_quiet_too() -> None:
+    code = (
+        "import builtins, os, signal, sys\n"
+        "from vibemq.cli import run\n"
+        "real = builtins.__import__\n"
+        "def interrupted(name, *rest, **more):\n"
+        "    if name == 'typer':\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(name, *rest, **more)\n"
+        "builtins.__import__ = interrupted\n"
+        "sys.argv = ['vibemq', 'ping']\n"
+        "run()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

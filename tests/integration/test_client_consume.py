@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client
-from vibemq.errors import NotConnected, QueueExists, QueueNotFound
+from vibemq.errors import LocalProtocolError, NotConnected, QueueExists, QueueNotFound
 from vibemq.protocols.native.codec.wire import CommandType
 
 pytestmark = pytest.mark.anyio
@@ -361,3 +361,12 @@ async def test_compression_is_agreed_only_when_offered() -> None:
         assert broker.connects[0]["supported-compression"] == "brotli,gzip"
         await mq.publish("orders", "x" * 5_000)
         assert (await mq.fetch("orders"))[0].body == "x" * 5_000
+
+
+async def test_a_subscription_that_was_not_entered_says_so_at_once() -> None:
+    async with broker_and_client() as (_, mq):
+        with anyio.fail_after(30):
+            with pytest.raises(LocalProtocolError, match=r"async with mq.subscribe"):
+                await anext(aiter(mq.subscribe("orders")))
+            with pytest.raises(LocalProtocolError, match=r"async with mq.subscribe"):
+                await anext(aiter(mq.subscribe("orders").batches()))

@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 
 import vibemq
 from tests.integration.fake_broker import FakeBroker
-from vibemq.errors import NotConnected, QueueNotFound
+from vibemq.errors import LocalProtocolError, NotConnected, QueueNotFound
 
 
 @pytest.fixture
@@ -166,3 +166,8 @@ def test_a_client_left_open_does_not_keep_the_interpreter(broker: FakeBroker) ->
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=20, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_a_subscription_that_was_not_entered_says_so_at_once(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq, pytest.raises(LocalProtocolError, match=r"with` in vibemq.sync"):
+        next(iter(mq.subscribe("orders")))

@@ -26,7 +26,9 @@ from vibemq.errors import (
     StorageLocked,
     VibeMQError,
 )
+from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
+from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
 
@@ -380,3 +382,24 @@ async def test_an_error_of_the_body_comes_out_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         async with Broker(tmp_path, storage="sqlite"):
             raise ZeroDivisionError
+
+
+async def test_the_answer_to_a_frame_of_many_rows_names_every_refused_one(tmp_path: Path) -> None:
+    """An Error in its place would let the publisher take the accepted rows for refused, and publish them again."""
+    rows = Rows.of([b"\0\1x\0\0\0\0\0\0"] * 70_000)
+    async with Broker(settings=settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("full", overflow="drop_newest", max_messages=10)
+        async with Peer.to(broker, greet=False) as peer:
+            body = encode_body(CommandType.CONNECT, "hello", headers={"supported-extensions": "batch/1"})
+            await peer.send(struct.pack("!IB", len(body), 0) + body)
+            assert (await peer.frame())[1] == CommandType.CONNECT_ACK
+            body = extensions.publish_many("many", "full", rows)
+            await peer.send(struct.pack("!IB", len(body), 0) + body)
+            answer = await peer.frame()
+        assert answer[1] == CommandType.PUBLISH_MANY_ACK
+        ack = extensions.parse_publish_many_ack(answer)
+        info = await mq.queue_info("full")
+        assert info is not None
+        assert info.ready == 10
+        assert (ack.first_sequence, ack.count) == (1, 70_000)
+        assert ack.refused == dict.fromkeys(range(10, 70_000), ("QUEUE_FULL", ""))

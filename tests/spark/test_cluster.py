@@ -18,7 +18,7 @@ import pytest
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.spark.world import CEILING_S, drained, endpoint, needs_spark, running_broker
-from vibemq.cli.demo_spark import tidy
+from vibemq.demos.spark import tidy
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.spark_cluster, needs_spark]
 

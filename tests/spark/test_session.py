@@ -22,7 +22,7 @@ from pyspark.sql.functions import col
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
-from vibemq.cli.demo_spark import tidy
+from vibemq.demos.spark import tidy
 from vibemq.spark import LagListener, lag, register
 from vibemq.spark.connection.client import Client
 from vibemq.spark.errors import Refused

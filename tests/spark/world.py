@@ -10,7 +10,7 @@ import pytest
 
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
-from vibemq.cli.demo_spark import tidy
+from vibemq.demos.spark import tidy
 
 CEILING_S = 60.0
 

@@ -1,6 +1,42 @@
 """The command line: `vibemq` for those who publish and consume, `vibemq-admin` for those who operate.
 
-One file per subcommand; `main.py` and `admin/main.py` only list them. Shared by all: `flags` (options that mean the
-same everywhere), `values` (text to numbers), `output` and `progress` (one place decides text, JSON, terminal or
-pipe), `online` (one connection for one command), `exits` (what an exit code means).
+One file per subcommand; `main.py` and `admin/main.py` only list them. Shared by all: `lazy` (a verb is imported when
+it is used), `flags` (options that mean the same everywhere), `values` (text to numbers), `output` and `progress` (one
+place decides text, JSON, terminal or pipe), `online` (one connection for one command), `exits` (exit codes).
 """
+
+import os
+import signal
+import sys
+from importlib import import_module
+
+_INTERRUPTED = 130
+
+
+def run() -> None:
+    """Entry point of the script `vibemq`."""
+    _run("vibemq.cli.main")
+
+
+def run_admin() -> None:
+    """Entry point of the script `vibemq-admin`."""
+    _run("vibemq.cli.admin.main")
+
+
+def _run(module: str) -> None:
+    """Ctrl-C ends a command without a traceback at any time, also while it is still being imported."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))
+    main = import_module(module).main
+    signal.signal(signal.SIGINT, usual)
+    code = main()
+    if code == _INTERRUPTED:
+        # Nothing may wait any more, not even for a thread that reads standard input.
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                pass  # Its reader was interrupted as well.
+        os._exit(code)
+    sys.exit(code)

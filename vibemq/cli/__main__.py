@@ -1,6 +1,6 @@
 """`python -m vibemq.cli` is `vibemq`."""
 
-from vibemq.cli.main import run
+from vibemq.cli import run
 
 if __name__ == "__main__":
     run()

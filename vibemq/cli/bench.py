@@ -42,7 +42,7 @@ class Figures:
 
 def bench(
     messages: Annotated[int, typer.Option("--messages", "-n", min=1, help="How many.")] = 100_000,
-    size: Annotated[int, size_option("--size", "Payload of each message.")] = 1024,
+    size: Annotated[int, size_option("--size", "Payload of each message.", default="1KiB")] = 1024,
     durability: Annotated[str, typer.Option("--durability", help="strong, weak, async or transient.")] = "strong",
     storage: Annotated[str, typer.Option("--storage", help="lmdb or sqlite, for the broker it starts.")] = "lmdb",
     data_dir: Annotated[

@@ -27,8 +27,13 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None)
         return ExitCode.FAILED
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except Exception as raised:
+    except BaseException as raised:
+        if isinstance(raised, SystemExit | GeneratorExit):
+            raise
         error = _as_ours(root_of(raised))
+        if isinstance(error, KeyboardInterrupt):
+            # In a group, beside what it interrupted.
+            return ExitCode.INTERRUPTED
         if error is None:
             raise
         tell(error, json=wants_json(words), stream=sys.stderr)

@@ -1,9 +1,9 @@
 """Exit codes, and how an error is told: one sentence on stderr, or one JSON object there with `--json`."""
 
+import errno
+import os
 from enum import IntEnum
 from typing import TextIO
-
-import orjson
 
 from vibemq.errors import ErrorCode, VibeMQError
 
@@ -71,7 +71,9 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return _BY_CODE.get(error.code, ExitCode.FAILED)
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    return ExitCode.FAILED
+    if isinstance(error, FileNotFoundError):
+        return ExitCode.NOT_FOUND
+    return ExitCode.NOT_ALLOWED if isinstance(error, PermissionError) else ExitCode.FAILED
 
 
 def code_name_of(error: BaseException) -> str:
@@ -81,14 +83,33 @@ def code_name_of(error: BaseException) -> str:
     if isinstance(error, VibeMQError):
         return str(getattr(error, "wire_code", "") or error.code)
     if isinstance(error, OSError):
-        return "SYSTEM"
+        return next((name for kind, name, _ in _SYSTEM if isinstance(error, kind)), "SYSTEM")
     return "FAILED"
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SYSTEM: tuple[tuple[type[OSError], str, str], ...] = (
+    (FileExistsError, "FILE_EXISTS", "{} exists already, and is not what is needed there; choose another place"),
+    (FileNotFoundError, "NOT_FOUND", "there is no file or folder {}"),
+    (PermissionError, "NO_PERMISSION", "this user may not use {}; change its owner or mode, or choose another place"),
+    (NotADirectoryError, "NOT_A_FOLDER", "a part of the path {} is a file where a folder is needed"),
+    (IsADirectoryError, "IS_A_FOLDER", "{} is a folder where a file is needed"),
+)
+
+
+def _shown(place: object) -> str:
+    return os.fsdecode(place) if isinstance(place, bytes) else str(place)
 
 
 def sentence_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
-        place = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror}{place}"
+        place = error.filename2 or error.filename
+        if place is not None and error.errno in _FULL:
+            return f"there is no room left on the disk of {_shown(place)}; free some, or choose another"
+        for kind, _, sentence in _SYSTEM:
+            if place is not None and isinstance(error, kind):
+                return sentence.format(_shown(place))
+        return f"the operating system refuses: {error.strerror}{f' ({_shown(place)})' if place is not None else ''}"
     return str(error) or type(error).__name__
 
 
@@ -96,6 +117,8 @@ def tell(error: BaseException, *, json: bool, stream: TextIO) -> None:
     """Write the one line that every failure ends with."""
     name, sentence, code = code_name_of(error), sentence_of(error), exit_code_of(error)
     if json:
+        import orjson  # Help and usage errors do without.
+
         line = orjson.dumps({"error": {"code": name, "message": sentence}, "exit_code": int(code)}).decode()
     else:
         line = f"error {name}: {sentence}"

@@ -1,11 +1,14 @@
 """Options that mean the same on every verb."""
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.values import duration_ms, seconds, size_bytes
+from vibemq.cli.values import duration_ms, seconds, size_bytes, with_keys
 
 DEFAULT_URL = "vibemq://localhost:2925"
 DEFAULT_TIMEOUT = 10.0
@@ -17,10 +20,15 @@ Url = Annotated[
     str,
     typer.Option("--url", envvar="VIBEMQ_URL", help=r"Broker to talk to: vibemq://\[user:password@]host\[:port]."),
 ]
-Timeout = Annotated[
-    float,
-    typer.Option("--timeout", parser=seconds, metavar="DURATION", help="How long to wait for an answer (10s, 500ms)."),
-]
+
+
+def timeout_option(default: str) -> Any:
+    """`--timeout DURATION`, whose value arrives in seconds; `default` is the parameter's, with its unit."""
+    help_text = "How long to wait for an answer (10s, 500ms)."
+    return typer.Option("--timeout", parser=seconds, metavar="DURATION", help=help_text, show_default=default)
+
+
+Timeout = Annotated[float, timeout_option("10s")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 DataDir = Annotated[
@@ -34,11 +42,83 @@ Storage = Annotated[
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
 
-def duration_option(name: str, text: str) -> object:
-    """A `--name DURATION` option whose value arrives in milliseconds."""
-    return typer.Option(name, parser=duration_ms, metavar="DURATION", help=text)
+def duration_option(name: str, text: str, *, default: str = "") -> object:
+    """A `--name DURATION` option whose value arrives in milliseconds; `default` is the parameter's, with its unit."""
+    return typer.Option(name, parser=duration_ms, metavar="DURATION", help=text, show_default=default or False)
 
 
-def size_option(name: str, text: str) -> object:
-    """A `--name SIZE` option whose value arrives in bytes."""
-    return typer.Option(name, parser=size_bytes, metavar="SIZE", help=text)
+def size_option(name: str, text: str, *, default: str = "") -> object:
+    """A `--name SIZE` option whose value arrives in bytes; `default` as in `duration_option`."""
+    return typer.Option(name, parser=size_bytes, metavar="SIZE", help=text, show_default=default or False)
+
+
+def _tls_option(name: str, metavar: str, variable: str, text: str) -> Any:
+    option = typer.Option(name, metavar=metavar, envvar=variable, help=text, rich_help_panel="TLS")
+    return Annotated[str | None, option]
+
+
+TLS: dict[str, tuple[str, Any, Any]] = {
+    # parameter: (key of the connection string, annotation, default)
+    "tls_ca": (
+        "tlsCa",
+        _tls_option("--tls-ca", "FILE", "VIBEMQ_TLS_CA", "Authorities (PEM) that sign the broker's certificate."),
+        None,
+    ),
+    "tls_cert": (
+        "tlsCertificate",
+        _tls_option("--tls-cert", "FILE", "VIBEMQ_TLS_CERT", "Our certificate (PEM), for a broker that asks for one."),
+        None,
+    ),
+    "tls_key": (
+        "tlsKey",
+        _tls_option("--tls-key", "FILE", "VIBEMQ_TLS_KEY", "Its key (PEM), if it is in a file of its own."),
+        None,
+    ),
+    "tls_server_name": (
+        "tlsServerName",
+        _tls_option(
+            "--tls-server-name",
+            "NAME",
+            "VIBEMQ_TLS_SERVER_NAME",
+            "The name in the broker's certificate, when it is not the host of --url.",
+        ),
+        None,
+    ),
+    "tls_insecure": (
+        "skipCertValidation",
+        Annotated[
+            bool,
+            typer.Option(
+                "--tls-insecure", help="TLS that accepts any certificate. For trials only.", rich_help_panel="TLS"
+            ),
+        ],
+        False,
+    ),
+}
+
+
+def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that has a `url` the options of TLS, which reach it as keys of that url.
+
+    Typer reads a command's parameters from its signature, so the signature is what is changed.
+    """
+    signature = inspect.signature(command)
+    if "url" not in signature.parameters or "tls_ca" in signature.parameters:
+        return command
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [
+        inspect.Parameter(name, keyword, default=default, annotation=annotation)
+        for name, (_, annotation, default) in TLS.items()
+    ]
+
+    @wraps(command)
+    def with_tls(**values: Any) -> Any:
+        keys = {TLS[name][0]: values.pop(name) for name in TLS}
+        given = {key: value if isinstance(value, str) else "true" for key, value in keys.items() if value}
+        if given and values["url"] is not None:
+            values["url"] = with_keys(values["url"], {"tls": "true", **given})
+        return command(**values)
+
+    own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values()]
+    with_tls.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    return with_tls

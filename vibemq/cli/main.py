@@ -1,23 +1,34 @@
 """`vibemq`: the verbs, one file each. Only the one that is asked for is imported: a broker needs neither the client nor
-what draws tables and bars, which would be a tenth of its memory."""
+what draws tables and bars, which would be a tenth of its memory, and help needs none of them."""
 
 import sys
-from collections.abc import Sequence
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from vibemq._version import __version__
 from vibemq.cli.entry import run_app
+from vibemq.cli.lazy import Verb, group
 
-_VERBS = {
-    "serve": "vibemq.cli.serve",
-    "pub": "vibemq.cli.pub",
-    "sub": "vibemq.cli.sub",
-    "ping": "vibemq.cli.ping",
-    "bench": "vibemq.cli.bench",
-    "demo": "vibemq.cli.demo.command",
+VERBS = {
+    "serve": Verb("vibemq.cli.serve", "serve", "Run a broker until SIGTERM or Ctrl-C."),
+    "pub": Verb(
+        "vibemq.cli.pub",
+        "pub",
+        "Publish messages and wait until the broker has them. Bytes travel as they are.",
+    ),
+    "sub": Verb(
+        "vibemq.cli.sub",
+        "sub",
+        "Print messages as they come, one per line, and acknowledge them once they are printed.",
+    ),
+    "ping": Verb("vibemq.cli.ping", "ping", "Measure the way to the broker and back."),
+    "bench": Verb("vibemq.cli.bench", "bench", "Publish, then consume and acknowledge, and tell the rates."),
+    "demo": Verb(
+        "vibemq.demos.flights.command",
+        "demo",
+        "Send 336,776 flights through a broker, kill it with kill -9 in the middle, and account for every one.",
+    ),
 }
 
 
@@ -36,15 +47,13 @@ def common(version: Version = False) -> None:
     """A durable queue service in one small process. To operate one: vibemq-admin."""
 
 
-def application(words: Sequence[str]) -> typer.Typer:
-    """What can carry out this command line: with one verb if it names one, else with all, for help and hints."""
-    app = typer.Typer(name="vibemq", no_args_is_help=True, pretty_exceptions_enable=False)
-    app.callback()(common)
-    for verb in words[:1] if words and words[0] in _VERBS else _VERBS:
-        app.command()(getattr(import_module(_VERBS[verb]), verb))
-    return app
+app = group("vibemq", common, VERBS)
+
+
+def main() -> int:
+    return run_app(app, "vibemq")
 
 
 def run() -> None:
-    """Entry point of the script `vibemq`."""
-    sys.exit(run_app(application(sys.argv[1:]), "vibemq"))
+    """Entry point of scripts that were installed before `vibemq.cli:run` was."""
+    sys.exit(main())

@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 import anyio
 
+from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.client import Client, connect
 from vibemq.client.address import ClientSettings, parse
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import RequestTimeout
+from vibemq.errors import NotAuthorized, RequestTimeout
 
 T = TypeVar("T")
 
@@ -42,3 +43,24 @@ def ask(url: str, timeout: float, verb: str, **arguments: Any) -> Any:
         raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
 
     return call(url, timeout, work)
+
+
+async def queue_is_missing(mq: Client, queue: str) -> bool:
+    """Whether the queue certainly does not exist: users who may not look at it are not told."""
+    try:
+        return await mq.queue_info(queue) is None
+    except NotAuthorized:
+        return False
+
+
+LISTED = "`vibemq-admin queue ls` lists those that do"
+
+
+async def require_queue(mq: Client, queue: str | None, hint: str = LISTED) -> None:
+    """
+    Raises:
+        CommandFailed: a queue is named and does not exist. "Nothing found" would hide a typing error.
+    """
+    if queue is not None and await queue_is_missing(mq, queue):
+        sentence = f"queue {queue!r} does not exist; {hint}"
+        raise CommandFailed(sentence, code="QUEUE_NOT_FOUND", exit_code=ExitCode.NOT_FOUND)

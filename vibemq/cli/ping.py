@@ -13,7 +13,7 @@ from vibemq.client import Client
 
 def ping(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 4,
-    interval: Annotated[int, duration_option("--interval", "From one to the next.")] = 200,
+    interval: Annotated[int, duration_option("--interval", "From one to the next.", default="200ms")] = 200,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,

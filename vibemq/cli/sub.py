@@ -4,6 +4,7 @@ import base64
 import logging
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, BinaryIO
 
 import anyio
@@ -12,7 +13,7 @@ import typer
 
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, duration_option
-from vibemq.cli.online import settings_for
+from vibemq.cli.online import require_queue, settings_for
 from vibemq.cli.output import Output, instant_text
 from vibemq.client import Message, MessageBatch, Subscription, connect
 
@@ -38,7 +39,9 @@ def sub(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for more for ever, over lost connections too.")
     ] = False,
-    idle: Annotated[int, duration_option("--idle", "Without --follow: end when nothing came for so long.")] = 1_000,
+    idle: Annotated[
+        int, duration_option("--idle", "Without --follow: end when nothing came for so long.", default="1s")
+    ] = 1_000,
     ack: Annotated[
         bool, typer.Option("--ack/--no-ack", help="Settle what is printed, or only look and give it back.")
     ] = True,
@@ -52,6 +55,7 @@ def sub(
         bool, typer.Option("--from-beginning", help="A new group starts with the oldest message that is kept.")
     ] = False,
     prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="Most messages held unsettled.")] = PREFETCH,
+    create: Annotated[bool, typer.Option("--create", help="Create the queue if it does not exist.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also print id, time, attempt and headers.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -72,26 +76,28 @@ def sub(
     if follow:
         # Lost and mended connections are worth a line on stderr; nothing else tells why it is quiet.
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    start = "beginning" if from_beginning else "default"
     wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose)
     prefetch = min(prefetch, count) if count is not None else prefetch
-    received = anyio.run(_consume, queue, url, timeout, group, from_beginning, prefetch, wish)
+    options = {"group": group, "prefetch": prefetch, "start": start}
+    received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
     Output(json=json).note(f"{received:,} {'message' if received == 1 else 'messages'}", style="dim")
 
 
-async def _consume(
-    queue: str, url: str, timeout: float, group: str | None, from_beginning: bool, prefetch: int, wish: Wish
-) -> int:
+async def _consume(queue: str, url: str, timeout: float, options: dict[str, Any], wish: Wish, *, create: bool) -> int:
     settings = settings_for(url, timeout, patient=wish.idle_s is None)
-    start = "beginning" if from_beginning else "default"
-    async with (
-        connect(settings) as mq,
-        mq.subscribe(queue, group=group, prefetch=prefetch, start=start) as subscription,
-    ):
-        received = await _print_all(subscription, wish)
-        if wish.ack:
-            # Everything before a ping has been handled when it is answered: the settlements are.
-            await mq.ping()
-        return received
+    async with connect(settings) as mq:
+        # Subscribing would create it, and a misspelt name would wait for messages that go elsewhere.
+        if create:
+            await mq.create_queue(queue)
+        else:
+            await require_queue(mq, queue, "check its name, or add --create")
+        async with mq.subscribe(queue, **options) as subscription:
+            received = await _print_all(subscription, wish)
+            if wish.ack:
+                # Everything before a ping has been handled when it is answered: the settlements are.
+                await mq.ping()
+            return received
 
 
 async def _print_all(subscription: Subscription[Any], wish: Wish) -> int:

@@ -1,7 +1,9 @@
 """Text of the command line to numbers and pairs. Pure; every refusal says what would have been right."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 from vibemq.errors import ConfigInvalid
 
@@ -71,6 +73,18 @@ def key_value(text: str) -> tuple[str, str]:
 
 def key_values(texts: list[str] | None) -> dict[str, str]:
     return dict(key_value(text) for text in texts or ())
+
+
+def with_keys(url: str, keys: Mapping[str, str]) -> str:
+    """A connection string, in either form, with further keys; these win."""
+    if "://" in url:
+        sign = "&" if "?" in url else "?"
+        return url + sign + "&".join(f"{key}={quote(value)}" for key, value in keys.items())
+    return ";".join([url.strip().rstrip(";"), *(f"{key}={_quoted(value)}" for key, value in keys.items())]).lstrip(";")
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def id_runs(texts: list[str]) -> list[int]:

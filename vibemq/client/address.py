@@ -34,6 +34,15 @@ class ClientSettings:
     token: str | None = field(default=None, repr=False)
     tls: bool = False
     verify_certificate: bool = True
+    """False: TLS with whoever answers, which keeps out nobody who can reach the wire."""
+    tls_ca: str = ""
+    """PEM file of the authorities that may have signed the broker's certificate; "" = those of the system."""
+    tls_certificate: str = ""
+    """PEM file with our certificate, for a broker that asks its clients for one."""
+    tls_key: str = ""
+    """PEM file with its key; "" = it stands in `tls_certificate`."""
+    tls_server_name: str = ""
+    """The name that the broker's certificate must hold; "" = `host`."""
     keep_alive: float = 15.0
     """Silence after which the peer is asked for a sign of life."""
     command_timeout: float = 10.0
@@ -55,6 +64,11 @@ class ClientSettings:
     def __post_init__(self) -> None:
         if (self.username is None) != (self.password is None):
             raise ConfigInvalid("a username needs a password and the other way round; give both or neither")
+        if self.tls_key and not self.tls_certificate:
+            raise ConfigInvalid("a TLS key needs the certificate that belongs to it; give both")
+        if self.tls_ca or self.tls_certificate or self.tls_server_name:
+            # Whoever names certificates means TLS; without it they would be ignored in silence.
+            object.__setattr__(self, "tls", True)
         if not 0 < self.port <= 65535:
             raise ConfigInvalid(f"port must be 1 to 65535, not {self.port}")
         for name in ("keep_alive", "command_timeout", "max_unconfirmed", "max_unconfirmed_bytes"):
@@ -225,6 +239,10 @@ _OPTION_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "tls": _bool("tls"),
     "usetls": _bool("tls"),
     "skipcertvalidation": _bool("verify_certificate", negated=True),
+    "tlsca": _text("tls_ca"),
+    "tlscertificate": _text("tls_certificate"),
+    "tlskey": _text("tls_key"),
+    "tlsservername": _text("tls_server_name"),
     "keepalive": _number("keep_alive", least=1),
     "keepaliveinterval": _number("keep_alive", least=1),
     "commandtimeout": _number("command_timeout", least=1),

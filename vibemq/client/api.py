@@ -34,6 +34,11 @@ def connect(
     password: str | None = None,
     token: str | None = None,
     tls: bool | None = None,
+    tls_ca: str | None = None,
+    tls_certificate: str | None = None,
+    tls_key: str | None = None,
+    tls_server_name: str | None = None,
+    verify_certificate: bool | None = None,
     command_timeout: float | None = None,
     keep_alive: float | None = None,
     reconnect: ReconnectPolicy | None = None,
@@ -47,6 +52,11 @@ def connect(
 
     Args:
         address: a URL (`vibemq://user:secret@host:2925?…`) or `host=…;port=…;…`; see `vibemq.client.address`.
+        tls_ca: file of the authorities (PEM) that may have signed the broker's certificate. This, tls_certificate and
+            tls_server_name turn TLS on.
+        tls_certificate, tls_key: files (PEM) of the certificate that this client presents, and its key.
+        tls_server_name: the name in the broker's certificate, when it is not the host of the address.
+        verify_certificate: False accepts any certificate; for trials only.
         compression: `none` (the default), `auto`, or a comma list of `brotli` and `gzip`.
         name: shown by the broker beside the connection.
 
@@ -61,6 +71,11 @@ def connect(
         "password": password,
         "token": token,
         "tls": tls,
+        "tls_ca": tls_ca,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+        "tls_server_name": tls_server_name,
+        "verify_certificate": verify_certificate,
         "command_timeout": command_timeout,
         "keep_alive": keep_alive,
         "reconnect": reconnect,

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import Link
 from vibemq.client.protocol import ClientProtocol
-from vibemq.errors import NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
+from vibemq.errors import ConfigInvalid, NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
 from vibemq.protocols.native.codec.wire import Message
 
 READ_BYTES = 262_144
@@ -118,13 +118,17 @@ async def dial(settings: ClientSettings) -> AsyncIterator[tuple[ByteStream, Clie
 
 async def _reach(settings: ClientSettings) -> ByteStream:
     where = f"{settings.host}:{settings.port}"
+    context = tls_context(settings) if settings.tls else None
     try:
         with anyio.fail_after(settings.command_timeout):
-            return await _open(settings)
+            return await _open(settings, context)
     except TimeoutError:
         raise RequestTimeout(f"{where} did not answer within {settings.command_timeout} s") from None
+    except ssl.SSLCertVerificationError as exc:
+        hint = "name the authority that signed it with tlsCa (--tls-ca), or the name it holds with tlsServerName"
+        raise NotConnected(f"the certificate of {where} is not accepted: {exc.verify_message}; {hint}") from exc
     except _BROKEN as exc:
-        raise NotConnected(f"cannot connect to {where}: {_sentence(exc)}") from exc
+        raise NotConnected(f"cannot connect to {where}: {_tls_sentence(exc)}") from exc
 
 
 async def _introduce(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:
@@ -135,23 +139,51 @@ async def _introduce(stream: ByteStream, settings: ClientSettings) -> ClientProt
     except TimeoutError:
         raise RequestTimeout(f"{where} did not finish the handshake in {settings.command_timeout} s") from None
     except anyio.EndOfStream:
-        raise NotConnected(f"{where} closed the connection during the handshake") from None
+        raise NotConnected(f"{where} closed the connection during the handshake{_closed_hint(settings)}") from None
     except _BROKEN as exc:
-        raise NotConnected(f"the handshake with {where} failed: {_sentence(exc)}") from exc
+        why = f"{_tls_sentence(exc)}{_closed_hint(settings)}"
+        raise NotConnected(f"the handshake with {where} failed: {why}") from exc
 
 
-async def _open(settings: ClientSettings) -> ByteStream:
-    if not settings.tls:
-        return await anyio.connect_tcp(settings.host, settings.port)
-    context = ssl.create_default_context()
+def tls_context(settings: ClientSettings) -> ssl.SSLContext:
+    """
+    Raises:
+        ConfigInvalid: a file cannot be used.
+    """
+    file = settings.tls_ca
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca or None)
+        if settings.tls_certificate:
+            file = settings.tls_certificate
+            # Without a password to give, OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(file, settings.tls_key or None, password=_no_password)
+    except (OSError, ValueError) as error:
+        raise ConfigInvalid(f"the TLS file {file} cannot be used: {_file_sentence(error, settings)}") from error
     if not settings.verify_certificate:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("its key is encrypted; give one without a password")
+
+
+def _file_sentence(error: Exception, settings: ClientSettings) -> str:
+    if isinstance(error, ssl.SSLError):
+        key = " or its key does not belong to it" if settings.tls_certificate else ""
+        return f"it is no PEM file of this kind{key} ({error.reason or error})"
+    return getattr(error, "strerror", None) or str(error)
+
+
+async def _open(settings: ClientSettings, context: ssl.SSLContext | None) -> ByteStream:
+    if context is None:
+        return await anyio.connect_tcp(settings.host, settings.port)
     return await anyio.connect_tcp(
         settings.host,
         settings.port,
         ssl_context=context,
-        tls_hostname=settings.host,
+        tls_hostname=settings.tls_server_name or settings.host,
         # A broker that ends without a TLS goodbye is the usual end of a connection, no error.
         tls_standard_compatible=False,
     )
@@ -166,6 +198,26 @@ async def _shake_hands(stream: ByteStream, settings: ClientSettings) -> ClientPr
                 raise RemoteProtocolError("the broker answered Connect with a delivery")
             protocol.accept(frame)
             return protocol
+
+
+def _closed_hint(settings: ClientSettings) -> str:
+    """Brokers say why they refuse; a silent end comes from something else in between."""
+    if settings.tls:
+        return "" if settings.tls_certificate else "; it may ask for a client certificate (tlsCertificate, --tls-cert)"
+    return "; if this port speaks TLS, write vibemqs:// instead of vibemq://"
+
+
+def _tls_sentence(error: BaseException) -> str:
+    """A TLS library's words in ours, where the cause is one that a user can remove."""
+    tls = error if isinstance(error, ssl.SSLError) else error.__cause__
+    reason = (tls.reason or "") if isinstance(tls, ssl.SSLError) else ""
+    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
+        return "this port does not speak TLS; write vibemq:// instead of vibemqs://, or the port of the TLS listener"
+    if "CERTIFICATE_REQUIRED" in reason:
+        return "it asks for a client certificate; give one with tlsCertificate and tlsKey (--tls-cert, --tls-key)"
+    if "UNKNOWN_CA" in reason or "CERTIFICATE" in reason:
+        return f"it does not accept our client certificate ({reason.lower().replace('_', ' ')})"
+    return _sentence(error)
 
 
 def _sentence(error: BaseException) -> str:

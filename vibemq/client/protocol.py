@@ -13,7 +13,7 @@ from vibemq.client.address import ClientSettings
 from vibemq.client.failures import error_of
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.settlements import SettleRuns
-from vibemq.errors import RemoteProtocolError
+from vibemq.errors import AuthRequired, ErrorCode, RemoteProtocolError
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.protocols.native.codec import extensions
@@ -78,6 +78,12 @@ class ClientProtocol:
             VibeMQError: the broker refused.
             RemoteProtocolError: it is no VibeMQ broker, or one without the extensions this client is built on.
         """
+        if answer.type == CommandType.ERROR and answer.error_code == ErrorCode.AUTH_REQUIRED:
+            # The broker's own sentence is about headers, which users of this client never see.
+            raise AuthRequired(
+                "the broker requires credentials; write vibemq://user:password@host or vibemq://host?token=…, "
+                "or give username and password, or token, to connect"
+            )
         if answer.type == CommandType.ERROR:
             raise error_of(answer.error_code or "", answer.error_message or "the broker refused the connection")
         if answer.type != CommandType.CONNECT_ACK:

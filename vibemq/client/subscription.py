@@ -116,6 +116,7 @@ class Subscription(Generic[T]):
         self._extensions: list[tuple[int, list[Run]]] = []
         self._extend_at = 0.0
         self._failure: Failure | None = None
+        self._started = False
         self._stopped = False
         self._left = False
         """The broker has confirmed that no more comes."""
@@ -178,8 +179,14 @@ class Subscription(Generic[T]):
 
         Raises:
             StopAsyncIteration: the subscription was stopped.
+            LocalProtocolError: it was never started.
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
+        if not self._started:
+            raise LocalProtocolError(
+                f"this subscription of {self.queue!r} has not begun, so nothing would ever come; enter it first:"
+                " `async with mq.subscribe(…) as messages:` (`with` in vibemq.sync), then iterate over `messages`"
+            )
         # A turn for the loop when nothing is left, or after a while: a busy program starves nobody, and the settlements
         # of what came together go out together. One by one they would be answered by ever smaller hand-outs.
         if not self._buffer or anyio.current_time() >= self._turn_at:
@@ -219,6 +226,7 @@ class Subscription(Generic[T]):
         Raises:
             VibeMQError: the broker refuses, or does not answer in time.
         """
+        self._started = True
         await self._link.connected()
         self._link.subscribe(self, anyio.current_time())
         try:

@@ -163,6 +163,10 @@ class Session(Protocol):
     def principal(self) -> Principal | None:
         """None until authenticated."""
 
+    @property
+    def client_name(self) -> str:
+        """What the peer calls itself, for operators; "" when it has not said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plugin:

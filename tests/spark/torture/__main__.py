@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 
 from tests.spark.torture.harness import Harness
-from vibemq.cli.demo_spark import tidy
+from vibemq.demos.spark import tidy
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from vibemq.cli.demo_spark import tidy
+from vibemq.demos.spark import tidy
 from vibemq.spark import register
 
 SINKS = ("plain", "once", "files")

@@ -16,8 +16,8 @@ import anyio
 from tests.spark.torture.account import Account
 from tests.spark.torture.driver import ON_PURPOSE, SINKS
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.demo_spark.driver_process import DriverProcess
 from vibemq.client import Client
+from vibemq.demos.spark.driver_process import DriverProcess
 from vibemq.errors import VibeMQError
 
 LOCAL, CLUSTER = "local[2,12]", "local-cluster[2,1,512]"

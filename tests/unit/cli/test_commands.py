@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def vibemq(capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*words: str) -> tuple[int, str, str]:
-        code = run_app(main.application(words), "vibemq", list(words))
+        code = run_app(main.app, "vibemq", list(words))
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -114,7 +114,7 @@ def test_a_bug_is_not_dressed_up_as_a_failure(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(pub, "key_values", broken)
     with pytest.raises(ZeroDivisionError):
-        run_app(main.application(["pub"]), "vibemq", ["pub", "q", "x"])
+        run_app(main.app, "vibemq", ["pub", "q", "x"])
 
 
 def test_the_command_line_wins_over_the_listeners_of_the_settings() -> None:

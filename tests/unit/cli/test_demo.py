@@ -9,13 +9,13 @@ import orjson
 import pytest
 import typer
 
-from vibemq.cli.demo import audit, flights, report
-from vibemq.cli.demo.delays import Delays
-from vibemq.cli.demo.job import Result
-from vibemq.cli.demo.ledger import NO_DEPARTURE, Ledger
-from vibemq.cli.demo.stage import stage
 from vibemq.cli.exits import CommandFailed
 from vibemq.cli.output import Output
+from vibemq.demos.flights import audit, flights, report
+from vibemq.demos.flights.delays import Delays
+from vibemq.demos.flights.job import Result
+from vibemq.demos.flights.ledger import NO_DEPARTURE, Ledger
+from vibemq.demos.flights.stage import stage
 
 
 class FakeMessage:

@@ -10,7 +10,7 @@ import typer
 from vibemq.cli.admin.check import find_problems, sentence
 from vibemq.cli.admin.offline import opened, provider_name, refuse_unless_empty
 from vibemq.cli.exits import CommandFailed, Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Timeout, Yes
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Yes, timeout_option
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
@@ -30,7 +30,7 @@ def backup(
         str | None,
         typer.Option("--url", envvar="VIBEMQ_URL", help="A running broker; the folder is then on its machine."),
     ] = None,
-    timeout: Timeout = BACKUP_TIMEOUT,
+    timeout: Annotated[float, timeout_option("1h")] = BACKUP_TIMEOUT,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:

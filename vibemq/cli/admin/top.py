@@ -14,11 +14,12 @@ from vibemq.cli.online import call
 from vibemq.cli.output import Output, bytes_text, duration_text, table
 from vibemq.client import Client
 
+CONNECTIONS_SHOWN = 20
 RATES = ("published", "delivered", "settled", "dead_lettered")
 
 
 def top(
-    interval: Annotated[int, duration_option("--interval", "Time from one look to the next.")] = 1_000,
+    interval: Annotated[int, duration_option("--interval", "Time from one look to the next.", default="1s")] = 1_000,
     once: Annotated[bool, typer.Option("--once", help="Look once, over one interval, and end.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -79,7 +80,25 @@ def screen(rated: dict[str, Any]) -> RenderableType:
     )
     busiest = sorted(queues, key=lambda q: (-sum(q["rates"].values()), -q["ready"], q["name"]))
     columns = ("queue", "ready", "in flight", "delayed", "dead", "consumers", "size", "in/s", "out/s", "settled/s")
-    return Group(head, table(columns, [_row(queue) for queue in busiest]))
+    return Group(head, table(columns, [_row(queue) for queue in busiest]), _connections(rated["connections"]))
+
+
+def _connections(found: list[dict[str, Any]]) -> RenderableType:
+    """Those that carry most, by name: the programs that make the rates above."""
+    most = sorted(found, key=lambda one: -(one["bytes_received"] + one["bytes_sent"]))[:CONNECTIONS_SHOWN]
+    rows = [
+        (
+            one.get("name") or "–",
+            one["user"],
+            one["protocol"],
+            one["remote"],
+            bytes_text(one["bytes_received"]),
+            bytes_text(one["bytes_sent"]),
+        )
+        for one in most
+    ]
+    title = f"connections, {len(most)} of {len(found)}" if len(most) < len(found) else "connections"
+    return table(("name", "user", "protocol", "from", "received", "sent"), rows, title=title)
 
 
 def _row(queue: dict[str, Any]) -> tuple[object, ...]:

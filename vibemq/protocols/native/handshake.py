@@ -9,6 +9,8 @@ from vibemq.protocols.native.codec.wire import CommandType, Message, encode_body
 from vibemq.protocols.native.state import State
 from vibemq.protocols.session import Authenticate, Principal
 
+CLIENT_NAME_MAX = 256
+
 
 @dataclass(slots=True)
 class ConnectAsked:
@@ -17,6 +19,7 @@ class ConnectAsked:
     id: str
     compression: Compression
     extensions: frozenset[str]
+    client_name: str
 
 
 def connect(state: State, message: Message) -> None:
@@ -28,6 +31,7 @@ def connect(state: State, message: Message) -> None:
         message.id,
         choose(headers.get("supported-compression", ""), state.settings.compressions),
         _granted(headers.get("supported-extensions", "")),
+        headers.get("client-name", "")[:CLIENT_NAME_MAX],
     )
     if state.context.authentication and not auth_token and not (username and password):
         missing = "send the headers authUsername and authPassword, or authToken, with Connect"
@@ -49,6 +53,7 @@ def accept(state: State, token: ConnectAsked, principal: Principal) -> None:
         state.publishes.any_payload = state.bulk
     state.authenticating = False
     state.principal = principal
+    state.client_name = token.client_name
     headers = {"connectionId": state.context.connection_id, "serverVersion": state.context.server_version}
     if token.compression:
         headers["negotiated-compression"] = token.compression.name.lower()

@@ -151,20 +151,16 @@ class PublishedMany:
     def answer(self, state: State, result: Published) -> None:
         refused = result.refused or {}
         told = {index: (wire_code(error), sentence(error)) for index, error in refused.items()}
-        bare = {index: (wire_code(error), "") for index, error in refused.items()}
-        for detail in (told, bare):
-            try:
-                state.outbox.send(
-                    extensions.publish_many_ack(
-                        self.id, self.queue, result.first_sequence, result.count, detail, result.duplicates
-                    )
-                )
+        bare = {index: (code, "") for index, (code, _) in told.items()}
+        # Tens of thousands of refusals do not fit; without their sentences, or as runs, they do. A publisher that got
+        # an Error instead would take the rows that are accepted for refused, and publish them again.
+        for detail, by_runs in ((told, False), (bare, False), (bare, True)):
+            body = extensions.publish_many_ack(
+                self.id, self.queue, result.first_sequence, result.count, detail, result.duplicates, by_runs=by_runs
+            )
+            if by_runs or len(body) <= state.outbox.body_bytes_max:
+                state.outbox.send(body)
                 return
-            except LocalProtocolError:
-                # Tens of thousands of refusals do not fit; without their sentences they may.
-                continue
-        count = f"{len(refused):,} of {result.count:,} messages were refused or known"
-        state.error(self.id, MessageTooLarge(f"{count}, too many to list in one frame; publish fewer at a time"))
 
     def refuse(self, state: State, error: VibeMQError) -> None:
         state.error(self.id, error)

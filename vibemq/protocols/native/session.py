@@ -217,3 +217,7 @@ class NativeSession:
     @property
     def principal(self) -> Principal | None:
         return self._state.principal
+
+    @property
+    def client_name(self) -> str:
+        return self._state.client_name

@@ -42,6 +42,7 @@ class State:
     subscriptions: Subscriptions
     wanted: Wanted = field(default_factory=Wanted)
     principal: Principal | None = None
+    client_name: str = ""
     extensions: frozenset[str] = frozenset()
     requests: list[Request] = field(default_factory=list)
     """What `commands()` returns next."""

@@ -281,3 +281,7 @@ class OmqSession:
     @property
     def principal(self) -> Principal | None:
         return self._state.principal
+
+    @property
+    def client_name(self) -> str:
+        return ""

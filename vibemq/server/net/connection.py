@@ -143,6 +143,7 @@ class Connection(asyncio.Protocol):
         principal = self.principal
         return {
             "connection_id": self.connection_id,
+            "name": self.session.client_name,
             "protocol": self.entrance.protocol,
             "remote": f"{self.host}:{self.port}",
             "user": principal.name if principal is not None else None,

@@ -1,9 +1,12 @@
 """TLS of a listener, from files that may be replaced while the broker runs."""
 
+import logging
 import ssl
 
 from vibemq.config import Tls
 from vibemq.errors import ConfigInvalid
+
+log = logging.getLogger("vibemq.listener")
 
 
 class ServerTls:
@@ -36,9 +39,33 @@ class ServerTls:
             connection.context = self._newest
 
 
+class _Handshaking(ssl.SSLObject):
+    """Tells the log why a handshake failed; asyncio drops such a connection without a word."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            log.info("TLS handshake failed: %s", _why(error.reason or ""), extra={"event": "conn.rejected"})
+            raise
+
+
+def _why(reason: str) -> str:
+    if reason == "HTTP_REQUEST":
+        return "an HTTP request came to a TLS listener; health and metrics are served on another port"
+    if reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "UNSUPPORTED_PROTOCOL", "PACKET_LENGTH_TOO_LONG"):
+        return "a client without TLS came to a TLS listener; it should write vibemqs://, not vibemq://"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "the client presented no certificate, which this listener asks for (client_ca)"
+    return reason.lower().replace("_", " ") or "the client gave up"
+
+
 def _load(files: Tls) -> ssl.SSLContext:
     """TLS 1.2 or newer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = _Handshaking
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(files.certificate, files.key)

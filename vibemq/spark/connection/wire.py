@@ -164,6 +164,10 @@ def acked(answer: Reply) -> Acked:
         (size,) = struct.unpack_from(_U32, answer.body, at)
         detail = json.loads(answer.body[at + 4 : at + 4 + size])
     refused = {int(index): (code, sentence) for index, (code, sentence) in detail.get("refused", {}).items()}
+    # [[code, [first, last, first, last, …]], …] instead, when there are too many to name each.
+    for code, numbers in detail.get("refused_runs", ()):
+        for first, last in zip(numbers[::2], numbers[1::2], strict=True):
+            refused.update(dict.fromkeys(range(first, last + 1), (code, "")))
     return Acked(count, refused, len(detail.get("duplicates", {})))
 
 

@@ -26,7 +26,7 @@ from vibemq.cli.admin.dlq.replay_command import replay
 from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
-from vibemq.cli.online import call
+from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output
 from vibemq.cli.progress import tracked
 from vibemq.client import Client
@@ -56,7 +56,10 @@ def list_letters(
 
     async def work(mq: Client) -> list[dict[str, Any]]:
         arguments = {**filters.arguments, "after": after}
-        return [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
+        letters = [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
+        if not letters:
+            await require_queue(mq, queue)
+        return letters
 
     found = call(url, timeout, work)
     out.emit_many(found, letter_table(found))
@@ -110,7 +113,10 @@ def purge(
     out = Output(json=json)
 
     async def choose(mq: Client) -> Any:
-        return await pages.chosen(mq, filters.arguments, limit)
+        found = await pages.chosen(mq, filters.arguments, limit)
+        if not found.count:
+            await require_queue(mq, queue)
+        return found
 
     plan = call(url, timeout, choose)
     count = plan.count
@@ -150,7 +156,11 @@ def export(
 
     async def work(mq: Client) -> int:
         async with _target(file) as stream:
-            return await _export(mq, filters, limit, stream, out)
+            written = await _export(mq, filters, limit, stream, out)
+            if not written:
+                # Before the file takes its name.
+                await require_queue(mq, queue)
+            return written
 
     count = call(url, timeout, work)
     if str(file) != "-":

@@ -19,7 +19,7 @@ from vibemq.cli.admin.dlq.filters import (
 from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
 from vibemq.cli.exits import PartlyDone
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url
-from vibemq.cli.online import call
+from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output
 from vibemq.cli.progress import tracked
 from vibemq.client import Client
@@ -67,7 +67,11 @@ def replay(
         unfinished = None if fresh else file.load()
         if unfinished is not None:
             return await pages.still_there(mq, unfinished), True
-        return await pages.chosen(mq, filters.arguments, limit), False
+        found = await pages.chosen(mq, filters.arguments, limit)
+        if not found.count:
+            # Letters outlive their queue, so this is asked last.
+            await require_queue(mq, queue)
+        return found, False
 
     async def work(mq: Client) -> None:
         plan, resumed = await choose(mq)

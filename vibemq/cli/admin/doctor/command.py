@@ -11,7 +11,7 @@ from rich.text import Text
 from vibemq.cli.admin.doctor import broker, disk, machine
 from vibemq.cli.admin.doctor.finding import Finding, Level
 from vibemq.cli.exits import ExitCode
-from vibemq.cli.flags import DEFAULT_URL, Json, Timeout
+from vibemq.cli.flags import DEFAULT_URL, Json, timeout_option
 from vibemq.cli.output import Output
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -26,7 +26,7 @@ def doctor(
     url: Annotated[
         str | None, typer.Option("--url", envvar="VIBEMQ_URL", help="The broker that should answer.")
     ] = None,
-    timeout: Timeout = SHORT_TIMEOUT,
+    timeout: Annotated[float, timeout_option("3s")] = SHORT_TIMEOUT,
     json: Json = False,
 ) -> None:
     """Look for what could trouble a broker here, and say how to mend it. Exit code 1 if a check fails."""

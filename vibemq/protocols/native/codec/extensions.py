@@ -28,7 +28,7 @@ import orjson
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import Rows
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, runs_of
 from vibemq.protocols.native.codec.wire import I64, U32, VERSION, CommandType, read_str16, str16
 
 SETTLE_EXTENSION = "settle/1"
@@ -139,8 +139,18 @@ def publish_many_ack(
     count: int,
     refused: Mapping[int, tuple[str, str]] | None = None,
     duplicates: Mapping[int, int] | None = None,
+    *,
+    by_runs: bool = False,
 ) -> bytes:
-    detail = {name: part for name, part in (("refused", refused), ("duplicates", duplicates)) if part}
+    """`by_runs` names refused rows by code and runs, without sentences: smaller than the frame they came in."""
+    told: Any = refused
+    if by_runs and refused:
+        by_code: dict[str, list[int]] = {}
+        for index, (code, _) in refused.items():
+            by_code.setdefault(code, []).append(index)
+        told = [[code, [number for run in runs_of(sorted(which)) for number in run]] for code, which in by_code.items()]
+    parts = (("refused_runs" if by_runs else "refused", told), ("duplicates", duplicates))
+    detail = {name: part for name, part in parts if part}
     start = _start(CommandType.PUBLISH_MANY_ACK, request_id, queue)
     return start + _ACKED.pack(first_sequence, count) + _json_block(detail)
 
@@ -323,13 +333,14 @@ def parse_publish_many_ack(body: bytes) -> PublishManyAck:
     if not isinstance(detail, dict):
         raise RemoteProtocolError("the detail of a PublishManyAck is not an object")
     refused = _by_index(detail.get("refused"), "refused") or {}
+    by_runs = _by_runs(detail.get("refused_runs"), count)
     duplicates = _by_index(detail.get("duplicates"), "duplicates") or {}
     return PublishManyAck(
         message_id,
         queue,
         first_sequence,
         count,
-        {index: _code_and_sentence(pair) for index, pair in refused.items()},
+        {index: _code_and_sentence(pair) for index, pair in refused.items()} | by_runs,
         _numbers(duplicates, "duplicates"),
     )
 
@@ -388,6 +399,20 @@ def _numbers(values: dict[int, Any], what: str) -> dict[int, int]:
     if not all(type(value) is int for value in values.values()):
         raise RemoteProtocolError(f"{what} of a frame has a value that is no whole number")
     return values
+
+
+def _by_runs(groups: Any, count: int) -> dict[int, tuple[str, str]]:
+    """[[code, [first, last, first, last, …]], …] -> a refusal for each index."""
+    refused: dict[int, tuple[str, str]] = {}
+    try:
+        for code, numbers in groups or ():
+            for first, last in zip(numbers[::2], numbers[1::2], strict=True):
+                if not 0 <= first <= last < count:
+                    raise ValueError(f"{first} to {last} are not among {count} rows")
+                refused.update(dict.fromkeys(range(first, last + 1), (str(code), "")))
+    except (TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"refused_runs of a PublishManyAck cannot be read: {error}") from None
+    return refused
 
 
 def _code_and_sentence(pair: Any) -> tuple[str, str]:

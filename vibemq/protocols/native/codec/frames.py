@@ -40,7 +40,10 @@ def find_frame(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
         return None
     size = int.from_bytes(data[at : at + 4], "big")
     if not BODY_BYTES_MIN <= size <= body_bytes_max:
-        raise RemoteProtocolError(f"a frame announces a body of {size:,} B; allowed are 2 to {body_bytes_max:,}")
+        raise RemoteProtocolError(
+            _other_protocol(data[at : at + 4])
+            or f"a frame announces a body of {size:,} B; allowed are 2 to {body_bytes_max:,}"
+        )
     end = at + HEADER_SIZE + size
     if len(data) < end:
         return None
@@ -48,6 +51,25 @@ def find_frame(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
     if flag > Compression.BROTLI:
         raise RemoteProtocolError(f"a frame has the flag {flag:#04x}; known are 0 (plain), 1 (gzip) and 2 (brotli)")
     return Frame(flag, at + HEADER_SIZE, end)
+
+
+_OTHERS = (
+    (b"HTTP", "an HTTP answer came: this is a port for HTTP; write the one of the native protocol, usually 2925"),
+    (b"\x15\x03", "a TLS alert came: this port speaks TLS; write vibemqs:// instead of vibemq://"),
+    (b"\x16\x03", "a TLS handshake came to a listener without TLS; the client should write vibemq://, not vibemqs://"),
+    *(
+        (
+            verb,
+            "an HTTP request came to the native protocol's port; HTTP is served on another, usually 2926",
+        )
+        for verb in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
+    ),
+)
+
+
+def _other_protocol(start: bytes) -> str:
+    """What was probably meant by bytes that cannot be the start of a frame; "" when nobody knows."""
+    return next((sentence for prefix, sentence in _OTHERS if start.startswith(prefix)), "")
 
 
 def encode_frame(

@@ -14,12 +14,12 @@ import anyio
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.demo import audit, flights
-from vibemq.cli.demo.ledger import Ledger
-from vibemq.cli.demo.view import View
 from vibemq.cli.exits import CommandFailed
 from vibemq.cli.progress import Tracker
 from vibemq.client import Client
+from vibemq.demos.flights import audit, flights
+from vibemq.demos.flights.ledger import Ledger
+from vibemq.demos.flights.view import View
 
 QUEUE = "flights"
 CANCELLED_QUEUE = "flights.cancelled"

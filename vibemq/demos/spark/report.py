@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from vibemq.cli.demo_spark.books import Account
 from vibemq.cli.output import table
+from vibemq.demos.spark.books import Account
 
 
 def kills(account: Account) -> RenderableType:

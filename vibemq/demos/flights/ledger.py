@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from vibemq.cli.demo.delays import Delays
-from vibemq.cli.demo.flights import ROW
+from vibemq.demos.flights.delays import Delays
+from vibemq.demos.flights.flights import ROW
 
 NO_DEPARTURE = "no departure"
 

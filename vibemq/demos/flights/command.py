@@ -8,13 +8,13 @@ import anyio
 import typer
 
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.demo import flights, report
-from vibemq.cli.demo.job import CANCELLED_QUEUE, Job
-from vibemq.cli.demo.stage import stage
-from vibemq.cli.demo.view import view
 from vibemq.cli.flags import Json
 from vibemq.cli.output import Output
 from vibemq.cli.progress import tracked
+from vibemq.demos.flights import flights, report
+from vibemq.demos.flights.job import CANCELLED_QUEUE, Job
+from vibemq.demos.flights.stage import stage
+from vibemq.demos.flights.view import view
 
 
 def demo(

@@ -5,10 +5,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from vibemq.cli.demo.delays import Delays
-from vibemq.cli.demo.job import CANCELLED_QUEUE, Result
-from vibemq.cli.demo.ledger import NO_DEPARTURE, Ledger
 from vibemq.cli.output import table
+from vibemq.demos.flights.delays import Delays
+from vibemq.demos.flights.job import CANCELLED_QUEUE, Result
+from vibemq.demos.flights.ledger import NO_DEPARTURE, Ledger
 
 
 def findings(ledger: Ledger, result: Result, direct: Delays, cancelled: int) -> list[str]:

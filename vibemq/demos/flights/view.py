@@ -7,9 +7,9 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import Progress
 
-from vibemq.cli.demo.ledger import Ledger
 from vibemq.cli.output import Output
 from vibemq.cli.progress import LINE_INTERVAL_S, bars
+from vibemq.demos.flights.ledger import Ledger
 
 
 class View(Protocol):

@@ -1,4 +1,4 @@
-"""`python -m vibemq.cli.demo_spark`, as `make demo-spark` runs it."""
+"""`python -m vibemq.demos.spark`, as `make demo-spark` runs it."""
 
 import logging
 import signal
@@ -10,14 +10,14 @@ import anyio
 import typer
 
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.demo import flights
-from vibemq.cli.demo.stage import stage
-from vibemq.cli.demo_spark import books, report, tidy
-from vibemq.cli.demo_spark.driver_process import DriverProcess
-from vibemq.cli.demo_spark.flow import EXECUTORS, Flow
 from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.output import Output
 from vibemq.cli.progress import tracked
+from vibemq.demos.flights import flights
+from vibemq.demos.flights.stage import stage
+from vibemq.demos.spark import books, report, tidy
+from vibemq.demos.spark.driver_process import DriverProcess
+from vibemq.demos.spark.flow import EXECUTORS, Flow
 
 BATCHES, BATCHES_OF_FEW = 14, 10
 """About so many batches: enough for something to happen between two kills."""
@@ -58,7 +58,7 @@ async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
     (folder / "spark").mkdir()
     driver = DriverProcess(
         folder / "spark",
-        "vibemq.cli.demo_spark.driver",
+        "vibemq.demos.spark.driver",
         f"127.0.0.1:{broker.port}",
         str(folder / "spark"),
         f"local-cluster[{EXECUTORS},1,512]",

@@ -18,8 +18,8 @@ from pyspark.sql.functions import col, concat_ws, count, from_json, lit, struct,
 from pyspark.sql.functions import sum as total
 from pyspark.sql.streaming.query import StreamingQuery
 
-from vibemq.cli.demo_spark import tidy
-from vibemq.cli.demo_spark.names import DELAYS, DELAYS_GROUP, FLIGHTS, NO_DEPARTURE, REJECTS_GROUP
+from vibemq.demos.spark import tidy
+from vibemq.demos.spark.names import DELAYS, DELAYS_GROUP, FLIGHTS, NO_DEPARTURE, REJECTS_GROUP
 from vibemq.spark import register
 
 FLIGHT = "carrier STRING, time_hour STRING, dep_time DOUBLE, dep_delay DOUBLE, arr_delay DOUBLE"

@@ -13,8 +13,8 @@ import orjson
 from anyio import to_thread
 
 from vibemq.cli.child import Child
-from vibemq.cli.demo_spark import tidy
 from vibemq.cli.exits import CommandFailed
+from vibemq.demos.spark import tidy
 
 START_TIMEOUT_S = 180.0
 EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -14,12 +14,12 @@ from typing import Any
 import anyio
 
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.demo import flights
-from vibemq.cli.demo_spark.driver_process import DriverProcess
-from vibemq.cli.demo_spark.names import DELAYS, DELAYS_GROUP, FLIGHTS, REJECTS_GROUP
 from vibemq.cli.exits import CommandFailed
 from vibemq.cli.progress import Tracker
 from vibemq.client import Client
+from vibemq.demos.flights import flights
+from vibemq.demos.spark.driver_process import DriverProcess
+from vibemq.demos.spark.names import DELAYS, DELAYS_GROUP, FLIGHTS, REJECTS_GROUP
 from vibemq.errors import VibeMQError
 
 Strike = Callable[[], Awaitable[int]]

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vibemq.cli.demo.delays import Delays
 from vibemq.cli.exits import CommandFailed, ExitCode
+from vibemq.demos.flights.delays import Delays
 
 ALL_ROWS = 336_776
 ROW = "row"

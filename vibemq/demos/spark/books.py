@@ -6,12 +6,12 @@ from typing import Any
 import orjson
 
 from vibemq.cli.admin.dlq import pages
-from vibemq.cli.demo import audit, flights
-from vibemq.cli.demo_spark import hours
-from vibemq.cli.demo_spark.flow import Result
-from vibemq.cli.demo_spark.names import DELAYS, FLIGHTS
 from vibemq.cli.progress import Tracker
 from vibemq.client import Client
+from vibemq.demos.flights import audit, flights
+from vibemq.demos.spark import hours
+from vibemq.demos.spark.flow import Result
+from vibemq.demos.spark.names import DELAYS, FLIGHTS
 
 CANCELLED_QUEUE = "flights.cancelled"
 FETCH = 2_000

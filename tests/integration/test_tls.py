@@ -1,0 +1,217 @@
+"""TLS between the client and the broker: certificates of both sides, and what each side says when the other speaks
+something else."""
+
+import logging
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from pydantic import SecretStr
+
+import vibemq
+import vibemq.sync
+from tests.integration.certificates import Authority, Signed
+from vibemq.cli.admin.main import app as admin_app
+from vibemq.cli.entry import run_app
+from vibemq.cli.main import app
+from vibemq.config import Auth, Http, Listener, Settings, StorageChoice, Tls
+from vibemq.errors import ConfigInvalid, VibeMQError
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.made_in(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Signed:
+    return authority.sign("server")
+
+
+@pytest.fixture(scope="module")
+def mine(authority: Authority) -> Signed:
+    return authority.sign("client")
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    with caplog.at_level(logging.INFO, "vibemq"):
+        yield caplog
+
+
+@asynccontextmanager
+async def broker(folder: Path, tls: Tls | None) -> AsyncIterator[vibemq.Broker]:
+    settings = Settings(
+        data_dir=folder / "data",
+        storage=StorageChoice(provider="memory"),
+        listeners=(Listener(port=0, tls=tls),),
+        http=Http(port=0),
+    )
+    async with vibemq.Broker(settings=settings) as running:
+        yield running
+
+
+async def refusal(address: str, **options: object) -> str:
+    with pytest.raises(VibeMQError) as caught:
+        async with vibemq.connect(address, **options):  # type: ignore[arg-type]
+            raise AssertionError("it connected")
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+async def heard(log: pytest.LogCaptureFixture, words: str) -> None:
+    """Wait until the broker has logged it."""
+    with anyio.fail_after(30):
+        while words not in log.text:
+            await anyio.sleep(0.01)
+
+
+async def test_a_broker_that_asks_for_certificates(
+    tmp_path: Path, authority: Authority, server: Signed, mine: Signed, log: pytest.LogCaptureFixture
+) -> None:
+    tls = Tls(certificate=server.certificate, key=server.key, client_ca=authority.ca)
+    ca, certificate, key = str(authority.ca), str(mine.certificate), str(mine.key)
+    async with broker(tmp_path, tls) as running:
+        address = f"127.0.0.1:{running.port}"
+        async with vibemq.connect(f"vibemq://{address}", tls_ca=ca, tls_certificate=certificate, tls_key=key) as mq:
+            await mq.publish("orders", 1)
+        url = f"vibemqs://{address}?tlsCa={ca}&tlsCertificate={certificate}&tlsKey={key}"
+        async with vibemq.connect(url) as mq:
+            await mq.publish("orders", 1)
+
+        def blocking() -> None:
+            with vibemq.sync.connect(f"host=127.0.0.1;port={running.port}", tls_ca=ca, **pair) as face:
+                face.publish("orders", 1)
+
+        pair = {"tls_certificate": certificate, "tls_key": key}
+        await anyio.to_thread.run_sync(blocking)
+
+        assert "client certificate" in await refusal(f"vibemqs://{address}", tls_ca=ca)
+        await heard(log, "the client presented no certificate")
+        stranger = Authority.made_in(tmp_path, "other").sign("stranger")
+        theirs = {"tls_certificate": str(stranger.certificate), "tls_key": str(stranger.key)}
+        said = await refusal(f"vibemqs://{address}", tls_ca=ca, **theirs)
+        assert "our client certificate" in said or "during the handshake" in said, said
+
+
+async def test_a_certificate_that_is_not_accepted(tmp_path: Path, authority: Authority, server: Signed) -> None:
+    async with broker(tmp_path, Tls(certificate=server.certificate, key=server.key)) as running:
+        where = f"127.0.0.1:{running.port}"
+        said = await refusal(f"vibemqs://{where}")
+        assert said.startswith(f"NotConnected: the certificate of {where} is not accepted")
+        assert "--tls-ca" in said
+        said = await refusal(f"vibemqs://{where}", tls_ca=str(authority.ca), tls_server_name="broker.example")
+        assert "tlsServerName" in said
+        async with vibemq.connect(f"vibemqs://{where}", verify_certificate=False) as mq:
+            await mq.ping()
+        async with vibemq.connect(f"vibemq://{where}", tls_ca=str(authority.ca), tls_server_name="localhost") as mq:
+            await mq.ping()
+
+
+async def test_files_that_cannot_be_used(tmp_path: Path, authority: Authority, server: Signed, mine: Signed) -> None:
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("no certificate\n")
+    for options, words in (
+        ({"tls_ca": str(tmp_path / "none.pem")}, "none.pem cannot be used: No such file"),
+        ({"tls_ca": str(nonsense)}, "nonsense.pem cannot be used: it is no PEM file"),
+        ({"tls_certificate": str(mine.certificate), "tls_key": str(server.key)}, "its key does not belong to it"),
+        ({"tls_certificate": str(mine.certificate), "tls_key": str(tmp_path / "none.key")}, "No such file"),
+    ):
+        said = await refusal("vibemqs://127.0.0.1:1", **options)
+        assert said.startswith("ConfigInvalid: "), said
+        assert words in said
+    with pytest.raises(ConfigInvalid, match="give both"):
+        vibemq.connect(tls_key=str(mine.key))
+
+
+async def test_a_client_without_tls_on_a_tls_port(
+    tmp_path: Path, server: Signed, log: pytest.LogCaptureFixture
+) -> None:
+    async with broker(tmp_path, Tls(certificate=server.certificate, key=server.key)) as running:
+        assert "write vibemqs://" in await refusal(f"vibemq://127.0.0.1:{running.port}")
+        await heard(log, "a client without TLS came to a TLS listener")
+        with pytest.raises(httpx.HTTPError):
+            async with httpx.AsyncClient() as http:
+                await http.get(f"http://127.0.0.1:{running.port}/")
+        await heard(log, "an HTTP request came to a TLS listener")
+
+
+async def test_a_client_with_tls_on_a_port_without(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    async with broker(tmp_path, None) as running:
+        assert "this port does not speak TLS" in await refusal(f"vibemqs://127.0.0.1:{running.port}")
+        await heard(log, "a TLS handshake came to a listener without TLS")
+
+
+async def test_http_and_the_native_protocol_meet(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    async with broker(tmp_path, None) as running:
+        assert running.http_address is not None
+        host, port = running.http_address
+        assert "this is a port for HTTP" in await refusal(f"vibemq://{host}:{port}")
+        assert "this port does not speak TLS" in await refusal(f"vibemqs://{host}:{port}")
+        with pytest.raises(httpx.HTTPError):
+            async with httpx.AsyncClient() as http:
+                await http.get(f"http://127.0.0.1:{running.port}/metrics")
+        await heard(log, "an HTTP request came to the native protocol's port")
+
+
+async def test_the_command_line_presents_certificates(
+    tmp_path: Path,
+    authority: Authority,
+    server: Signed,
+    mine: Signed,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tls = Tls(certificate=server.certificate, key=server.key, client_ca=authority.ca)
+    files = ("--tls-ca", str(authority.ca), "--tls-cert", str(mine.certificate), "--tls-key", str(mine.key))
+    async with broker(tmp_path, tls) as running:
+        url = f"vibemq://127.0.0.1:{running.port}"
+
+        async def cli(*words: str) -> int:
+            if words[0] == "admin":
+                return await anyio.to_thread.run_sync(run_app, admin_app, "vibemq-admin", words[1:])
+            return await anyio.to_thread.run_sync(run_app, app, "vibemq", words)
+
+        assert await cli("ping", "--count", "1", "--url", url, *files) == 0
+        assert await cli("ping", "--count", "1", "--url", f"host=127.0.0.1;port={running.port}", *files) == 0
+        assert await cli("admin", "queue", "ls", "--url", url, *files) == 0
+        assert await cli("ping", "--count", "1", "--url", url, "--tls-insecure", *files[2:]) == 0
+        capfd.readouterr()
+        assert await cli("ping", "--count", "1", "--url", url, *files[:2]) == 5
+        assert "--tls-cert" in capfd.readouterr().err
+        assert await cli("ping", "--count", "1", "--url", url, *files[2:]) == 5
+        assert "--tls-ca" in capfd.readouterr().err
+        for option, value in zip(files[::2], files[1::2], strict=True):
+            monkeypatch.setenv("VIBEMQ_" + option.removeprefix("--").replace("-", "_").upper(), value)
+        assert await cli("pub", "orders", "1", "--url", url) == 0
+
+
+async def test_credentials_are_asked_for_in_words_of_the_command_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        storage=StorageChoice(provider="memory"),
+        listeners=(Listener(port=0),),
+        http=Http(enabled=False),
+        auth=Auth(token=SecretStr("secret")),
+    )
+    async with vibemq.Broker(settings=settings) as running:
+        words = ("ping", "--url", f"vibemq://127.0.0.1:{running.port}")
+        assert await anyio.to_thread.run_sync(run_app, app, "vibemq", words) == 4
+    said = capfd.readouterr().err
+    assert "vibemq://user:password@host" in said
+    assert "header" not in said

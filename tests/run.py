@@ -1,0 +1,144 @@
+"""Runs pytest, and what failed once more by itself: `python tests/run.py [arguments of pytest]`.
+
+What passes the second time is printed as `FLAKY <test>` with its first traceback and does not fail the run; it has to
+be repaired all the same. What fails twice fails. The last line is a closing line of pytest with the totals of both.
+
+Nothing is run again, and the first exit code stands, when the first run does not account for every test: modules that
+cannot be imported, an interruption, `-x`, an internal error. Nor when more than RERUN_MAX tests failed, which is no
+chance.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+RERUN_MAX = 25
+RERUN_SECONDS_MAX = 300
+"""The second run is ended, and fails, when it takes longer."""
+CATEGORIES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "error")
+"""In the order in which pytest names them."""
+
+
+class Recorder:
+    """A plug-in of the process that prints (with xdist: not of the workers): what became of each test, as JSON."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self._tests: dict[str, dict[str, Any]] = {}
+        self._uncollected = 0
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        test = self._tests.setdefault(plain(report.nodeid), {"failed": [], "outcome": "passed"})
+        if report.failed:
+            test["failed"].append([report.when, report.longreprtext])
+        elif hasattr(report, "wasxfail"):
+            test["outcome"] = "xfailed" if report.skipped else "xpassed"
+        elif report.skipped:
+            test["outcome"] = "skipped"
+
+    def pytest_collectreport(self, report: Any) -> None:
+        self._uncollected += report.failed
+
+    def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
+        if os.getpid() != self._pid:
+            return  # A child that a test has forked.
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        stats = terminal.stats if terminal is not None else {}
+        record = {
+            "whole": not self._uncollected
+            and not session.shouldfail
+            and not session.shouldstop
+            and session.testscollected == len(self._tests),
+            "tests": self._tests,
+            "deselected": len(stats.get("deselected", ())),
+            "warnings": len(stats.get("warnings", ())),
+        }
+        Path(self._path).write_text(json.dumps(record))
+
+
+def plain(nodeid: str) -> str:
+    """Without the group that xdist's `--dist loadgroup` puts behind it."""
+    return nodeid[: nodeid.rfind("@")] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid
+
+
+def child(path: str, arguments: list[str]) -> int:
+    """One run of pytest in this process."""
+    import pytest
+
+    # As in the script `pytest`: the folder of this file is no place to import from.
+    del sys.path[0]
+    return int(pytest.main(arguments, plugins=[Recorder(path)]))
+
+
+def run(arguments: list[str], timeout: float | None = None) -> tuple[int, dict[str, Any] | None]:
+    """One run of pytest in a process of its own: its exit code, and its record if it came to an end."""
+    with tempfile.TemporaryDirectory(prefix="tests-run-") as folder:
+        record = Path(folder, "record.json")
+        process = subprocess.Popen([sys.executable, __file__, "--child", str(record), *arguments])
+        signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+            return 1, None
+        except KeyboardInterrupt:
+            # The terminal has interrupted pytest as well, which says how far it came.
+            process.wait()
+            return 130, None
+        if status < 0:
+            return 128 - status, None
+        return status, json.loads(record.read_text()) if record.exists() else None
+
+
+def main(arguments: list[str]) -> int:
+    began = time.monotonic()
+    status, first = run(arguments)
+    if status != 1 or first is None or not first["whole"]:
+        return status
+    failed = [nodeid for nodeid, test in first["tests"].items() if test["failed"]]
+    if not failed:
+        return status  # pytest found fault with something else, such as its own session.
+    if len(failed) > RERUN_MAX:
+        print(f"{len(failed)} tests failed, too many to be chance: none is run again", flush=True)
+        return status
+    print(f"\nrunning again what failed, alone: {len(failed)} tests", flush=True)
+    _, second = run(["-ra", "-p", "no:cacheprovider", *failed], RERUN_SECONDS_MAX)
+    again = second["tests"] if second is not None else {}
+    flaky = [nodeid for nodeid in failed if nodeid in again and again[nodeid] == {"failed": [], "outcome": "passed"}]
+    return close(first, flaky, time.monotonic() - began)
+
+
+def close(first: dict[str, Any], flaky: list[str], seconds: float) -> int:
+    """Print what both runs mean together; the exit code."""
+    print()
+    for nodeid in flaky:
+        print(f"FLAKY {nodeid}")
+        for when, text in first["tests"][nodeid]["failed"]:
+            print(f"  first traceback ({when}):")
+            print("\n".join(f"  | {line}" for line in text.splitlines()))
+    counts = dict.fromkeys(CATEGORIES, 0)
+    counts["deselected"], counts["warnings"] = first["deselected"], first["warnings"]
+    for nodeid, test in first["tests"].items():
+        if not test["failed"] or nodeid in flaky:
+            counts["passed" if nodeid in flaky else test["outcome"]] += 1
+            continue
+        around = all(when in ("setup", "teardown") for when, _ in test["failed"])
+        counts["error" if around else "failed"] += 1
+        print(f"FAILED TWICE {nodeid}")
+    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    print(f"{f' {said} in {seconds:.2f}s ':=^100}", flush=True)
+    return 1 if counts["failed"] or counts["error"] else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        sys.exit(child(sys.argv[2], sys.argv[3:]))
+    sys.exit(main(sys.argv[1:]))

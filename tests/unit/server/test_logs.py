@@ -1,0 +1,94 @@
+"""Log lines hold what peers sent; none of it may begin a line of its own or steer the reader's terminal."""
+
+import io
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from vibemq.server.logs import JsonFormatter, TextFormatter
+
+HOSTILE = [
+    "a\n2026-01-01 00:00:00,000 INFO    vibemq.broker: all is well",
+    "a\r\nb\x0bc\x0cd\x1ce\x1df\x1eg",
+    "\x1b[2J\x1b]0;owned\x07",
+    "\x9b31m\x85next",
+    "tab\there, null\x00, delete\x7f",
+    "line\u2028paragraph\u2029end",
+    "\u202eright to left\u2066 isolated\u2069 mark\u200f\u061c\ufeff",
+    "half a pair \ud800",
+    "plain, with ümlauts and 日本語 and 🎈",
+    '"},\n{"ts":"now","msg":"forged"',
+]
+LOGGERS = ("vibemq", "vibemq.broker", "vibemq.connection", "vibemq.protocols.native", "uvicorn.error")
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+Handler = logging.StreamHandler[io.StringIO]
+
+
+@pytest.fixture
+def handler() -> Iterator[Handler]:
+    """A handler of the root logger, as `set_up` installs it."""
+    handler = logging.StreamHandler(io.StringIO())
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+def said(handler: Handler, formatter: logging.Formatter, name: str, value: str) -> str:
+    handler.setFormatter(formatter)
+    log = logging.getLogger(name)
+    log.info("verb %s failed: %r", value, value, extra={"verb": value, "more": {value: [value]}, "big": 2**70})
+    log.info(value.replace("%", "%%"))
+    try:
+        raise ValueError(value)
+    except ValueError:
+        log.exception("failed %s", value)
+    return handler.stream.getvalue()
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("name", LOGGERS)
+def test_hostile_values_stay_within_their_record(handler: Handler, name: str, value: str) -> None:
+    text = said(handler, TextFormatter(), name, value)
+    assert not UNSAFE.search(text)
+    records = [line for line in text.splitlines() if not line.startswith("    ")]
+    assert len(records) == 3
+    assert all(f" {name}: " in line for line in records)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("name", LOGGERS)
+def test_json_keeps_hostile_values_in_one_object_exactly(handler: Handler, name: str, value: str) -> None:
+    text = said(handler, JsonFormatter(), name, value)
+    assert not UNSAFE.search(text)
+    lines = text.splitlines()
+    assert len(lines) == 3
+    first, second, third = (json.loads(line) for line in lines)
+    assert first["logger"] == name
+    assert first["verb"] == value
+    assert first["more"] == {value: [value]}
+    assert second["msg"] == value.replace("%", "%%")
+    assert value in third["exception"]
+
+
+def test_stack_and_nested_causes_are_indented() -> None:
+    formatter = TextFormatter()
+    try:
+        try:
+            raise ValueError("inner\n2026-01-01 forged")
+        except ValueError as error:
+            raise RuntimeError("outer\nforged") from error
+    except RuntimeError:
+        record = logging.LogRecord("x", logging.INFO, "p", 1, "m", None, sys.exc_info(), sinfo="Stack\nforged")
+    assert [line for line in formatter.format(record).splitlines() if not line.startswith("    ")][1:] == []

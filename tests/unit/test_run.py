@@ -1,0 +1,163 @@
+"""`tests/run.py` on trees of toy tests: what is run again, what is said of it, and what the exit code is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).parents[1] / "run.py"
+TWO_WORKERS = ("-n", "2", "--dist", "loadgroup")
+pytestmark = pytest.mark.slow
+
+ONCE = """
+    from pathlib import Path
+    def once(name):
+        marker = Path(name)
+        again = marker.exists()
+        marker.touch()
+        return again
+"""
+
+
+def run(folder: Path, module: str, *arguments: str) -> tuple[int, str]:
+    """Write one module of tests beside a settings file, and run it: exit code, output."""
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -ra -p no:anyio -p no:hypothesispytest\n")
+    source = "\n".join(line.removeprefix("    ") for line in (ONCE + module).splitlines())
+    (folder / "test_toy.py").write_text(source)
+    done = subprocess.run(
+        [sys.executable, str(RUN), *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def closing(output: str) -> str:
+    last = output.strip().splitlines()[-1]
+    found = re.fullmatch(r"=+ (.*) in [0-9.]+s.* ?=+", last)
+    assert found is not None, output
+    return found[1]
+
+
+def flaky(output: str) -> list[str]:
+    return re.findall(r"^FLAKY (.*)$", output, re.MULTILINE)
+
+
+def test_a_run_without_failures_is_pytests_own(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "    def test_good(): pass\n")
+    assert (code, closing(output), flaky(output)) == (0, "1 passed", [])
+    assert "running again" not in output
+
+
+def test_what_passes_the_second_time_is_told_with_its_first_traceback(tmp_path: Path) -> None:
+    module = """
+    import pytest
+    @pytest.mark.xdist_group("lonely")
+    @pytest.mark.parametrize("value", ["a b", "x::y@z"])
+    def test_shaky(value): assert once("body" + value[0]), "the first try fails"
+    @pytest.fixture
+    def shaky():
+        yield
+        assert once("teardown")
+    def test_teardown(shaky): pass
+    def test_skipped(): pytest.skip("not here")
+    @pytest.mark.xfail
+    def test_known(): assert False
+    def test_good(): pass
+    """
+    code, output = run(tmp_path, module, *TWO_WORKERS)
+    assert code == 0, output
+    assert flaky(output) == [
+        "test_toy.py::test_shaky[a b]",
+        "test_toy.py::test_shaky[x::y@z]",
+        "test_toy.py::test_teardown",
+    ]
+    assert re.search(r"^  \| E .*the first try fails", output, re.MULTILINE), output
+    assert closing(output) == "4 passed, 1 skipped, 1 xfailed"
+
+
+def test_what_fails_twice_fails(tmp_path: Path) -> None:
+    module = """
+    def test_shaky(): assert once("shaky")
+    def test_bad(): assert False
+    def test_good(): pass
+    """
+    code, output = run(tmp_path, module)
+    assert (code, flaky(output)) == (1, ["test_toy.py::test_shaky"])
+    assert "FAILED TWICE test_toy.py::test_bad" in output
+    assert closing(output) == "1 failed, 2 passed"
+
+
+def test_what_is_skipped_the_second_time_has_not_passed(tmp_path: Path) -> None:
+    module = """
+    import pytest
+    def test_shaky():
+        if once("shaky"):
+            pytest.skip("no proof")
+        assert False
+    """
+    code, output = run(tmp_path, module)
+    assert (code, flaky(output), closing(output)) == (1, [], "1 failed")
+
+
+def test_a_crashed_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
+    module = """
+    import os
+    def test_shaky():
+        if not once("shaky"):
+            os._exit(3)
+    def test_good(): pass
+    """
+    code, output = run(tmp_path, module, "-n", "2")
+    assert (code, flaky(output), closing(output)) == (0, ["test_toy.py::test_shaky"], "2 passed"), output
+    assert "crashed while running" in output
+    code, output = run(
+        tmp_path, "    import os\n    def test_bad(): os._exit(3)\n    def test_good(): pass\n", "-n", "2"
+    )
+    assert (code, flaky(output)) == (1, []), output
+    # Nobody has seen it end the second time: the record of that run is missing, not empty.
+    assert closing(output) == "1 failed, 1 passed"
+
+
+def test_a_module_that_cannot_be_imported_is_no_chance(tmp_path: Path) -> None:
+    (tmp_path / "test_good.py").write_text("def test_good(): pass\n")
+    code, output = run(
+        tmp_path, "    if not once('imported'): raise RuntimeError\n    def test_it(): pass\n", *TWO_WORKERS
+    )
+    assert code != 0, output
+    assert "running again" not in output
+
+
+def test_a_run_that_stopped_early_is_not_repaired_by_a_second_one(tmp_path: Path) -> None:
+    module = """
+    def test_shaky(): assert once("shaky")
+    def test_never_run(): assert False
+    """
+    code, output = run(tmp_path, module, "-x")
+    assert code != 0
+    assert "running again" not in output
+
+
+def test_an_interrupted_run_is_not_repaired(tmp_path: Path) -> None:
+    module = """
+    def test_shaky(): assert once("shaky")
+    def test_interrupted(): raise KeyboardInterrupt
+    """
+    code, output = run(tmp_path, module)
+    assert code == 2
+    assert "running again" not in output
+
+
+def test_bad_arguments_keep_their_exit_code(tmp_path: Path) -> None:
+    assert run(tmp_path, "    def test_good(): pass\n", "--no-such-option")[0] == 4
+
+
+def test_a_landslide_is_not_run_again(tmp_path: Path) -> None:
+    module = """
+    import pytest
+    @pytest.mark.parametrize("number", range(26))
+    def test_shaky(number): assert once(str(number))
+    """
+    code, output = run(tmp_path, module)
+    assert code == 1
+    assert "26 tests failed, too many to be chance" in output
