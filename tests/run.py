@@ -73,7 +73,8 @@ def child(path: str, arguments: list[str]) -> int:
     import pytest
 
     # As in the script `pytest`: the folder of this file is no place to import from.
-    del sys.path[0]
+    if sys.path[0] == str(Path(__file__).parent):
+        del sys.path[0]
     return int(pytest.main(arguments, plugins=[Recorder(path)]))
 
 

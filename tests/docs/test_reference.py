@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from tests.docs import permissions
 from tests.docs.pages import DOCS, Block, blocks, pages
 from vibemq import cli, errors
 from vibemq.cli import exits
@@ -149,3 +150,9 @@ def test_alert_rules_name_metrics_that_exist() -> None:
     known |= {name + suffix for name, _, _ in HISTOGRAMS for suffix in ("_sum", "_count", "_bucket")}
     used = set(re.findall(r"vibemq_[a-z_]+", (DOCS / "howto" / "monitoring.md").read_text(encoding="utf-8")))
     assert used <= known
+
+
+def test_every_command_and_operation_is_in_the_permissions() -> None:
+    text = (REFERENCE / "permissions.md").read_text(encoding="utf-8").splitlines()
+    documented = [line for line in text if re.match(r"\| (`\w+\.\w+`|[A-Z]\w+) \|", line)]
+    assert documented == list(permissions.lines())

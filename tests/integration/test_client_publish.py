@@ -330,6 +330,22 @@ async def test_a_request_that_changes_things_is_not_repeated_by_itself() -> None
             serving.cancel_scope.cancel()
 
 
+async def test_a_body_that_cannot_be_packed_says_what_was_published_before_it() -> None:
+    async with broker_and_client() as (broker, mq):
+        bodies: list[object] = [b"%d" % number for number in range(5_000)]
+        with pytest.raises(LocalProtocolError) as caught:
+            await mq.publish_many("orders", [*bodies[:10], object(), *bodies])
+        assert not broker.queue("orders").rows
+        assert not hasattr(caught.value, "__notes__")
+        with pytest.raises(LocalProtocolError) as caught:
+            await mq.publish_many("orders", [*bodies, object(), *bodies])
+        count = len(broker.queue("orders").rows)
+        assert 0 < count < 5_000
+        assert caught.value.__notes__ == [
+            f"{count:,} of the first {count:,} messages are published to 'orders'; no later one was sent"
+        ]
+
+
 async def test_tls(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -8,10 +8,10 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import SecretStr
-from vibemq.server.authority import Authority
 
 import vibemq
 from tests.integration.test_server_broker import Peer, settings
+from vibemq.auth.users import Accounts
 from vibemq.config import Auth
 from vibemq.errors import StorageFailed, VibeMQError
 from vibemq.protocols.native import NativeSession
@@ -67,7 +67,7 @@ async def test_a_bug_in_the_check_of_credentials(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with connect(broker) as mq:
-        monkeypatch.setattr(Authority, "authenticate", bug)
+        monkeypatch.setattr(Accounts, "authenticate", bug)
         async with Peer.to(broker, greet=False) as peer:
             await peer.send(frame(CommandType.CONNECT, "c", authToken="secret"))
             await check_told_and_closed(peer)
@@ -131,7 +131,7 @@ async def test_storage_that_failed_in_a_task_of_a_connection_still_ends_the_brok
 
     with pytest.raises(StorageFailed, match="the disk is gone"):  # noqa: PT012  # the context is what raises
         async with Broker(settings=settings(tmp_path, auth=Auth(token=SecretStr("secret")))) as broker:
-            monkeypatch.setattr(Authority, "authenticate", failed)
+            monkeypatch.setattr(Accounts, "authenticate", failed)
             async with Peer.to(broker, greet=False) as peer:
                 await peer.send(frame(CommandType.CONNECT, "c", authToken="secret"))
                 await anyio.sleep(CEILING_S)

@@ -10,7 +10,7 @@ from vibemq.engine.backoff import DELAY_MS_MAX, retry_delay_ms
 from vibemq.engine.queue import unacked as held_module
 from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.ready import Ready
-from vibemq.engine.queue.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Sizes
+from vibemq.engine.queue.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, MARK_MS, SPAN_MS_MAX, Sizes
 from vibemq.engine.queue.unacked import Held
 from vibemq.model import runs as runs_module
 from vibemq.model.runs import RunSet, run_count
@@ -114,6 +114,22 @@ def test_later_is_a_dict_of_instants(actions: list[tuple[str, tuple[int, int], i
             model = {s: due for s, due in model.items() if not first <= s <= last}
         assert members(later.runs()) == sorted(model)
         assert later.next_due() == (min(model.values()) if model else None)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3_000)), min_size=1, max_size=200), st.integers(0, 200))
+def test_ages_of_a_slow_queue_are_known_to_within_a_second(publishes: list[tuple[int, int]], kept_from: int) -> None:
+    sizes, at, sequence = Sizes(), 0, 1
+    known: list[tuple[int, int, int]] = []
+    for count, gap in publishes:
+        at += gap
+        sizes.add(sequence, sequence + count - 1, 10, at, SPAN_MS_MAX)
+        known.append((sequence, sequence + count - 1, at))
+        sequence += count
+    if kept_from:
+        sizes.keep([(min(kept_from, sequence - 1), sequence)])
+    for first, last, published_at in known:
+        for message in range(max(first, kept_from), last + 1):
+            assert published_at - MARK_MS < sizes.published_at(message) <= published_at
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 100_000), st.integers(0, 5_000)), max_size=30))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from enum import IntEnum
 from typing import TextIO
 
@@ -113,6 +114,14 @@ def sentence_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """On one line, with escapes in the place of what a terminal would obey: parts of it come from elsewhere."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def tell(error: BaseException, *, json: bool, stream: TextIO) -> None:
     """Write the one line that every failure ends with."""
     name, sentence, code = code_name_of(error), sentence_of(error), exit_code_of(error)
@@ -121,7 +130,7 @@ def tell(error: BaseException, *, json: bool, stream: TextIO) -> None:
 
         line = orjson.dumps({"error": {"code": name, "message": sentence}, "exit_code": int(code)}).decode()
     else:
-        line = f"error {name}: {sentence}"
+        line = f"error {name}: {plain(sentence)}"
     print(line, file=stream, flush=True)
 
 

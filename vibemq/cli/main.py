@@ -1,11 +1,11 @@
 """`vibemq`: the verbs, one file each. Only the one that is asked for is imported: a broker needs neither the client nor
 what draws tables and bars, which would be a tenth of its memory, and help needs none of them."""
 
-import sys
 from typing import Annotated
 
 import typer
 
+from vibemq import cli
 from vibemq._version import __version__
 from vibemq.cli.entry import run_app
 from vibemq.cli.lazy import Verb, group
@@ -56,4 +56,4 @@ def main() -> int:
 
 def run() -> None:
     """Entry point of scripts that were installed before `vibemq.cli:run` was."""
-    sys.exit(main())
+    cli.run()

@@ -1,6 +1,5 @@
 """Results go to stdout, as text for people or JSON for programs; notes go to stderr and never into a pipe."""
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,7 +12,7 @@ from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import Usage, plain
 
 PIPE_WIDTH = 400
 """Columns when stdout is no terminal: nothing is cut off for grep."""
@@ -97,12 +96,7 @@ def _cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    # Names come from elsewhere, and a terminal obeys escapes.
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
-
-
-_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Everything that is no text to read; line ends may stand in a cell."""
+    return "\n".join(map(plain, str(value).split("\n")))
 
 
 def _is_number(text: str) -> bool:

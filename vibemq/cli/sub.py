@@ -11,13 +11,18 @@ import anyio
 import orjson
 import typer
 
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import Usage, plain
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, duration_option
 from vibemq.cli.online import require_queue, settings_for
 from vibemq.cli.output import Output, instant_text
 from vibemq.client import Message, MessageBatch, Subscription, connect
 
 PREFETCH = 500
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,9 @@ def sub(
         raise Usage("--reject and --no-ack contradict each other")
     if follow:
         # Lost and mended connections are worth a line on stderr; nothing else tells why it is quiet.
-        logging.basicConfig(level=logging.WARNING, format="%(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Plain("%(message)s"))
+        logging.basicConfig(level=logging.WARNING, handlers=[handler])
     start = "beginning" if from_beginning else "default"
     wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose)
     prefetch = min(prefetch, count) if count is not None else prefetch

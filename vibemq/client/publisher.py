@@ -41,10 +41,34 @@ class Publishing:
         return receipt(batch, index)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
-        """Send all, then wait for all. The error of a body that cannot be packed comes at once; those before it are
-        published all the same."""
+        """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
+        was sent before it is answered; a note of the error says how many messages that is."""
         self._check(queue)
         batches: list[PublishBatch] = []
+        try:
+            await self._send(queue, messages, common, batches, dedup=dedup)
+        except Exception as error:
+            for batch in batches:
+                await batch.done.wait()
+            if batches:
+                sent = PublishReport(queue, batches)
+                said = f"{sent.accepted:,} of the first {len(sent):,} messages are published to {queue!r}"
+                error.add_note(f"{said}; no later one was sent")
+            raise
+        for batch in batches:
+            await batch.done.wait()
+        return PublishReport(queue, batches)
+
+    async def _send(
+        self,
+        queue: str,
+        messages: Iterable[Any],
+        common: Outgoing | None,
+        batches: list[PublishBatch],
+        *,
+        dedup: bool,
+    ) -> None:
+        """Put all on their way, in `batches`."""
         batch = PublishBatch(queue)
         plain_row = self._packer.plain_row
         for item in messages:
@@ -65,9 +89,6 @@ class Publishing:
         if batch.count:
             await self._put(batch)
             batches.append(batch)
-        for batch in batches:
-            await batch.done.wait()
-        return PublishReport(queue, batches)
 
     async def submit(
         self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None

@@ -79,7 +79,7 @@ class State:
         self.dead_total = 0
         """Letters of all queues, deleted ones included."""
         self.dead_origins: dict[int, RunSet] = {}
-        """queue_id -> ids of letters made since the start."""
+        """queue_id -> ids of letters made since the start that are still there."""
         self.dead_gone = RunSet()
         """Ids purged or replayed since the start."""
         self.pressure = Pressure.NONE

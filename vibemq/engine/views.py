@@ -128,12 +128,19 @@ class Survey:
         oldest = END
         cursors: list[CursorFigures] = []
         groups = queue.groups
-        for index, group in enumerate(groups.values() if len(groups) == 1 else list(groups.values()), 1):
-            waiting = group.waiting
+        steps = _GROUPS_PER_STEP
+        for group in groups.values() if len(groups) == 1 else list(groups.values()):
+            waiting_ready, waiting_later = group.ready.count, len(group.later)
+            waiting = waiting_ready + waiting_later
             if waiting:
-                ready = max(ready, group.ready.count)
-                delayed = max(delayed, len(group.later))
-                size = max(size, queue.group_size(group))
+                if waiting_ready > ready:
+                    ready = waiting_ready
+                if waiting_later > delayed:
+                    delayed = waiting_later
+                run = None if waiting_later else group.ready.only_run()
+                group_size = queue.group_size(group) if run is None else queue.sizes.between(*run)
+                if group_size > size:
+                    size = group_size
                 if waiting > behind:
                     behind = waiting
                     oldest = group.lowest_waiting()
@@ -150,7 +157,9 @@ class Survey:
             dead += tally.dead
             expired += tally.expired + tally.expired_dead
             dropped += tally.dropped
-            if index % _GROUPS_PER_STEP == 0:
+            steps -= 1
+            if not steps:
+                steps = _GROUPS_PER_STEP
                 yield None
         return QueueFigures(
             queue.name,

@@ -47,7 +47,7 @@ class Admin:
     """An operator's request outside the queue engine (dead letters, peek, stats, backup …).
 
     Answered by a `Reply` effect with the same token whose result is JSON-ready, or an error of the family. Verbs and
-    their arguments: docs/reference/admin.md. Needs a superuser when authentication is on.
+    their arguments: docs/reference/admin.md. What each needs: `vibemq.auth.matrix`.
     """
 
     token: Any
@@ -62,7 +62,7 @@ class Goodbye:
 
 @dataclass(slots=True)
 class Ask:
-    """A request of a reader by range or of a transaction (docs/spec/cursor.md); the queue decides who may.
+    """A request of a reader by range or of a transaction (docs/spec/cursor.md). What each needs: `vibemq.auth.matrix`.
 
     Answered by a `Reply` effect with the same token: something JSON-ready, a `Fetched`, or an error of the family.
     """

@@ -1,7 +1,6 @@
 """The door that every command of a connection passes: is it allowed, and is there a token left for it?"""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from vibemq.auth.grants import Grants
 from vibemq.auth.policy import Policy
@@ -47,29 +46,10 @@ class Admission:
     def visible(self, principal: Principal | None, queues: Sequence[QueueInfo]) -> list[QueueInfo]:
         """What a list may show: queues to which the principal has any right; their figures only with `inspect`."""
         return [
-            info if self._grants.may_inspect(principal, info.name) else without_figures(info)
+            info if self._grants.may_inspect(principal, info.name) else info.without_figures()
             for info in queues
             if self._policy.may_see(principal, info.name)
         ]
 
     def sees_all(self, principal: Principal | None) -> bool:
         return principal is not None and self._policy.is_superuser(principal)
-
-
-def without_figures(info: QueueInfo) -> QueueInfo:
-    """The queue's name and options, and nothing of what is in it."""
-    return replace(
-        info,
-        ready=0,
-        in_flight=0,
-        delayed=0,
-        dead=0,
-        consumers=0,
-        size=0,
-        first_sequence=0,
-        next_sequence=0,
-        oldest_at=0,
-        groups=[],
-        counters={},
-        restricted=True,
-    )

@@ -37,6 +37,8 @@ BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 
 
 PENDING_MAX = 32
+NAME_MAX = 128
+"""Characters of a name in the log that a peer has chosen."""
 
 
 class Desk(Protocol):
@@ -147,6 +149,8 @@ class Shell:
             if not policy.allows(principal, SUBSCRIBE, queue):
                 ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
         if ended:
+            fields = {"event": "auth.revoked", "conn_id": connection.connection_id, "user": principal.name}
+            log.warning("%d subscriptions ended: their user may not have them any more", len(ended), extra=fields)
             self.decide([EndConsumers(connection.number, ended)])
 
     def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:
@@ -162,7 +166,7 @@ class Shell:
     def _refuse(self, connection: "Connection", request: Authenticate, error: VibeMQError) -> None:
         self.metrics.auth_failures += 1
         fields = {"event": "auth.failed", "conn_id": connection.connection_id, "remote": connection.host}
-        log.warning("authentication failed", extra={**fields, "user": request.username})
+        log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
         connection.session.refused(request.token, error)
 
     # -- readers by range, transactions -----------------------------------------------------------------------------
@@ -191,7 +195,7 @@ class Shell:
             self.metrics.not_authorized += isinstance(error, NotAuthorized)
             result = error
         except Exception:
-            log.exception("%s failed", request.verb, extra={**fields, "remote": connection.host})
+            log.exception("%s failed", _shown(request.verb), extra={**fields, "remote": connection.host})
             self.metrics.errors += 1
             result = VibeMQError("the broker could not do this; its log says why")
         finally:
@@ -224,11 +228,17 @@ class Shell:
 
     async def _administer(self, connection: "Connection", request: Admin) -> None:
         principal = connection.principal
-        fields = {"event": "admin", "verb": request.verb, "user": principal.name if principal else ""}
+        verb = _shown(request.verb)
+        fields = {"event": "admin", "verb": verb, "user": principal.name if principal else ""}
         result = await self._serve(connection, request, self._in_turn(request), fields)
         said = result if isinstance(result, VibeMQError) else "done"
-        log.info("admin %s: %s", request.verb, said, extra={**fields, "remote": connection.host})
+        log.info("admin %s: %s", verb, said, extra={**fields, "remote": connection.host})
 
     async def _in_turn(self, request: Admin) -> object:
         async with self._admin_slots:
             return await self.admin.answer(request.verb, request.arguments)
+
+
+def _shown(text: str) -> str:
+    """Text of a peer's choice for a line of the log: no line breaks, no escapes, not for ever."""
+    return text[:NAME_MAX] if text.isprintable() else ascii(text[:NAME_MAX])

@@ -54,6 +54,12 @@ def test_an_error_is_one_line() -> None:
     assert told(Usage("add --yes"), as_json=False) == "error USAGE: add --yes\n"
 
 
+def test_an_error_is_one_line_whatever_it_quotes() -> None:
+    assert told(CommandFailed("a\nerror OK: \x1b[2J\u202eb"), as_json=False) == (
+        "error FAILED: a\\nerror OK: \\x1b[2J\\u202eb\n"
+    )
+
+
 def test_an_error_of_the_system_names_the_file() -> None:
     for error, line in (
         (FileNotFoundError(2, "No such file", "/x/y"), "error NOT_FOUND: there is no file or folder /x/y"),

@@ -34,10 +34,12 @@ HEAVY = (
     "vibemq.server",
     "vibemq.storage",
 )
+
+
 ALL = [("vibemq", app, name) for name in VERBS] + [("vibemq-admin", admin_app, name) for name in ADMIN_VERBS]
 
 
-@pytest.mark.parametrize(("program", "application", "verb"), ALL, ids=lambda value: str(value))
+@pytest.mark.parametrize(("program", "application", "verb"), ALL, ids=[f"{program} {verb}" for program, _, verb in ALL])
 def test_each_verb_has_help_and_stands_in_the_list(
     program: str, application: object, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,7 +48,7 @@ def test_each_verb_has_help_and_stands_in_the_list(
         assert verb in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("word", "verb"), [*VERBS.items(), *ADMIN_VERBS.items()], ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(("word", "verb"), [*VERBS.items(), *ADMIN_VERBS.items()], ids=[*VERBS, *ADMIN_VERBS])
 def test_the_list_says_what_the_verb_says(word: str, verb: Verb) -> None:
     command = loaded(word, verb)
     first = (command.short_help or command.help or "").split("\n\n")[0]

@@ -114,3 +114,31 @@ def test_a_queue_that_is_deleted_while_its_groups_are_looked_at_is_left_out(driv
     assert [figures for figures in steps if figures is not None] == []
     assert survey.retired["published"] == 4
     assert survey.retired["delivered"] == 100
+
+
+def test_the_age_of_the_oldest_message_is_exact_to_within_a_second(driver: Driver) -> None:
+    driver.create("a")
+    for _ in range(40):
+        driver.publish(1, "a")
+        driver.now += 1_500
+    driver.subscribe(1, "a", capacity_messages=30)
+    driver.settle(1, *range(1, 31))
+    begun = driver.now - 40 * 1_500
+    driver.close(1)
+    oldest = driver.info("a").first_sequence
+    assert oldest > 30
+    assert driver.info("a").oldest_at == begun + (oldest - 1) * 1_500
+    agrees(driver, "a")
+
+
+def test_the_notes_about_ages_of_messages_that_are_gone_are_forgotten(driver: Driver) -> None:
+    driver.create("a")
+    driver.subscribe(1, "a")
+    for index in range(10_000):
+        driver.now += 1_000
+        driver.publish(1, "a")
+        driver.settle(1, index + 1)
+        driver.effects.clear()
+    sizes = driver.engine._state.queues["a"].sizes
+    assert len(sizes) <= 512
+    assert sizes.mark_count <= 8 * 512

@@ -437,13 +437,15 @@ def test_priorities_and_order_survive() -> None:
     assert driver.take() == {1: [3, 4, 1, 2]}
 
 
-def test_time_never_goes_back_behind_what_is_stored() -> None:
+def test_a_chunk_holds_nothing_that_was_published_before_its_beginning() -> None:
+    """The caller's clock goes on from what is stored unless that was wrong; then the next messages are a new chunk."""
     driver = Driver()
     driver.publish(1)
     driver.now -= 500
     driver.restart()
     driver.publish(1)
-    assert [chunk.published_at for chunk in driver.disk.queues[1].chunks] == [1_000_000]
+    assert [chunk.published_at for chunk in driver.disk.queues[1].chunks] == [1_000_000, 999_500]
+    assert driver.info().oldest_at == 999_500
 
 
 def test_limits_of_a_log_that_is_none_are_refused() -> None:
@@ -457,3 +459,25 @@ def test_limits_of_a_log_that_is_none_are_refused() -> None:
     log = QueueOptions(retention=Retention.LOG, retain_messages=5)
     assert driver.ask(CreateQueue(1, None, "log", log)) is None
     assert driver.ask(ChangeQueue(1, None, "log", {"retain_bytes": 5})) is None
+
+
+def test_letters_that_are_gone_leave_nothing_behind_in_memory() -> None:
+    driver = Driver()
+    driver.create(max_attempts=1)
+    for name in ("q", "r"):
+        driver.publish(50, name)
+        driver.subscribe(1, name, consumer=1 if name == "q" else 2, capacity_messages=100)
+        driver.settle(1, *range(1, 51), verb=Settlement.REJECT, consumer=1 if name == "q" else 2)
+    assert driver.engine.dead_count == 100
+    assert driver.ask(PurgeDead(1, None, list(range(1, 51)))) == Counted(50)
+    driver.hold = True
+    driver.handle(ReplayDead(1, "t", "q", [51, 52], rows_of(2)))
+    driver.refuse()
+    driver.hold = False
+    assert driver.info("r").dead == 50
+    assert driver.ask(ReplayDead(1, None, "q", [51, 52], rows_of(2))) == Counted(2)
+    assert driver.info("r").dead == 48
+    assert driver.ask(PurgeDead(1, None, list(range(53, 101)))) == Counted(48)
+    assert driver.info("r").dead == 0
+    assert driver.engine._state.dead_origins == {}
+    driver.check()

@@ -1,7 +1,6 @@
 """`vibemq-admin`: the verbs, one file each, imported when they are used."""
 
-import sys
-
+from vibemq import cli
 from vibemq.cli.entry import run_app
 from vibemq.cli.lazy import Verb, group
 from vibemq.cli.main import Version
@@ -54,7 +53,7 @@ VERBS = {
         "Read queues, messages and dead letters of a .NET VibeMQ into a data directory, new or existing.",
     ),
     "queue": Verb(f"{_HERE}.queue", "app", "Queues of a running broker."),
-    "dlq": Verb(f"{_HERE}.dlq", "app", "Dead letters of a running broker."),
+    "dlq": Verb(f"{_HERE}.dlq.commands", "app", "Dead letters of a running broker."),
     "group": Verb(f"{_HERE}.group", "app", "Groups of a queue: who has read how far."),
 }
 
@@ -72,4 +71,4 @@ def main() -> int:
 
 def run() -> None:
     """Entry point of scripts that were installed before `vibemq.cli:run_admin` was."""
-    sys.exit(main())
+    cli.run_admin()

@@ -16,6 +16,7 @@ from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted
 from vibemq.model.options import Durability
 from vibemq.model.records import DeadRemoved
+from vibemq.model.runs import RunSet
 
 
 def replay_dead(state: State, turn: Turn, command: ReplayDead) -> None:
@@ -28,11 +29,11 @@ def replay_dead(state: State, turn: Turn, command: ReplayDead) -> None:
         raise MessageNotFound(f"dead letters {missing or command.dead_ids} are not in the DLQ any more; list it again")
     need = max(Durability.STRONG, queue.options.durability)
     turn.note(DeadRemoved(command.dead_ids, replayed=True), need)
-    remove(state, command.dead_ids, command.origins)
+    origins = remove(state, command.dead_ids, command.origins)
     if command.rows.count:
         added = add(state, turn, queue, command.rows, command.extras)
         added.replayed = command.dead_ids
-        added.origins = command.origins
+        added.origins = origins
     turn.answer(command, Counted(len(command.dead_ids)), need)
 
 
@@ -48,25 +49,32 @@ def _is_there(state: State, dead_id: int) -> bool:
     return 0 < dead_id < state.next_dead_id and dead_id not in state.dead_gone
 
 
-def remove(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> None:
+def remove(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> dict[int, int]:
+    """Count the letters out; return the queue of each, as far as it is known, for `put_back`."""
+    found: dict[int, int] = {}
     for dead_id in dead_ids:
         state.dead_gone.add(dead_id, dead_id)
         state.dead_total -= 1
-        _count(state, dead_id, origins, -1)
+        queue_id = (origins or {}).get(dead_id) or _origin(state, dead_id)
+        if queue_id is not None:
+            found[dead_id] = queue_id
+            _forget_origin(state, queue_id, dead_id)
+            _count(state, queue_id, -1)
+    return found
 
 
 def put_back(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> None:
-    """A replay that could not be stored did not happen."""
+    """A replay that could not be stored did not happen. `origins`: what `remove` returned."""
     for dead_id in dead_ids:
         state.dead_gone.remove(dead_id, dead_id)
         state.dead_total += 1
-        _count(state, dead_id, origins, +1)
+        queue_id = (origins or {}).get(dead_id)
+        if queue_id is not None:
+            state.dead_origins.setdefault(queue_id, RunSet()).add(dead_id, dead_id)
+            _count(state, queue_id, +1)
 
 
-def _count(state: State, dead_id: int, origins: Mapping[int, int] | None, change: int) -> None:
-    queue_id = (origins or {}).get(dead_id) or _origin(state, dead_id)
-    if queue_id is None:
-        return
+def _count(state: State, queue_id: int, change: int) -> None:
     queue = state.queues_by_id.get(queue_id)
     if queue is not None:
         queue.dead = max(0, queue.dead + change)
@@ -78,3 +86,12 @@ def _count(state: State, dead_id: int, origins: Mapping[int, int] | None, change
 
 def _origin(state: State, dead_id: int) -> int | None:
     return next((queue_id for queue_id, ids in state.dead_origins.items() if dead_id in ids), None)
+
+
+def _forget_origin(state: State, queue_id: int, dead_id: int) -> None:
+    """Only letters that are there have an origin, so that a broker that makes and replays many keeps few."""
+    ids = state.dead_origins.get(queue_id)
+    if ids is not None:
+        ids.remove(dead_id, dead_id)
+        if not ids:
+            del state.dead_origins[queue_id]

@@ -275,7 +275,7 @@ class Queue:
 
     def _weight(self) -> int:
         levels = sum(members.run_count for members in self.levels.values()) if self.levels else 0
-        return len(self.sizes) + len(self.expires) + len(self.delayed) + levels
+        return len(self.sizes) + self.sizes.mark_count // 8 + len(self.expires) + len(self.delayed) + levels
 
     def _unsettled(self) -> RunSet:
         unsettled = RunSet()

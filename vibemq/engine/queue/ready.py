@@ -95,8 +95,15 @@ class Ready:
 
     def lowest(self) -> int | None:
         """The smallest sequence, whatever its level; None when nothing is ready."""
+        if not self._levels:
+            return self._plain.first if self._plain.count else None
         firsts = [members.first for members in (self._plain, *self._levels.values()) if members]
         return min(firsts, default=None)
+
+    def only_run(self) -> Run | None:
+        """All of it when it is one run, as a FIFO backlog is."""
+        plain = self._plain
+        return (plain.first, plain.last) if not self._levels and plain.run_count == 1 else None
 
     @property
     def run_count(self) -> int:

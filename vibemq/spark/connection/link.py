@@ -37,6 +37,16 @@ class Link:
             # Waiting would not help.
             where = f"{endpoint.host}:{endpoint.port}"
             raise SourceError(f"{where}: {error.verify_message}; see tls.ca and tls.serverName") from None
+        except ssl.SSLError as error:
+            if error.reason in (
+                "WRONG_VERSION_NUMBER",
+                "HTTP_REQUEST",
+                "PACKET_LENGTH_TOO_LONG",
+                "RECORD_LAYER_FAILURE",
+            ):
+                where = f"{endpoint.host}:{endpoint.port}"
+                raise SourceError(f"{where} does not speak TLS; write vibemq:// in the option endpoint") from None
+            raise ConnectionLost(f"{endpoint.host}:{endpoint.port}: {_reason(error)}") from None
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"{endpoint.host}:{endpoint.port}: {_reason(error)}") from None
         try:

@@ -253,8 +253,10 @@ def test_tls(tmp_path: Path) -> None:
             read(broker, **secure, **{"tls.ca": certificate})
         with pytest.raises(SourceError, match=r"the files of tls.ca.* cannot be used here"):
             read(broker, **secure, **{"tls.ca": tmp_path / "none"})
+        with pytest.raises(SourceError, match=r"does not speak TLS; write vibemq://"):
+            read(broker, queue="q", endpoint=f"vibemqs://127.0.0.1:{broker.http_port}", retryTimeout="0")
 
 
 def test_a_listener_that_is_no_broker(broker: BrokerProcess) -> None:
-    with pytest.raises(Unreachable, match="cannot reach the broker"):
+    with pytest.raises(Unreachable, match=r"cannot reach the broker.*this port answers in HTTP"):
         read(broker, queue="q", endpoint=f"127.0.0.1:{broker.http_port}", retryTimeout="0")
