@@ -23,6 +23,7 @@ from vibemq.model.records import MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.blocks import limit
+from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead_letters import assemble, select
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 from vibemq.storage.kvstore.integrity import load_sound_state
@@ -107,7 +108,8 @@ class LmdbProvider:
         refuse_remote(self._layout.data_dir, allow=self._settings.allow_remote)
         self._owner.acquire()
         try:
-            return self._open()
+            with uncollected():
+                return self._open()
         except BaseException:
             self._owner.release()
             raise
@@ -409,6 +411,7 @@ class LmdbProvider:
             torn_tail_bytes=self._torn_bytes,
             full=self._ballast.missing,
             unapplied_bytes=journal.bytes_unreleased,
+            journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
             reusable_bytes=reclaimable + journal.bytes_reusable + self._ballast.bytes_held,
             details={
