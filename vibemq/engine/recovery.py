@@ -4,15 +4,17 @@ from vibemq.engine.handlers.cursors import leap, take_up
 from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
 from vibemq.engine.handlers.transactions import is_stage
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.state import State, Transaction
 from vibemq.engine.step import Turn
+from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
+
+_FIRST = Attempts()
 
 
 def restore(state: State, turn: Turn, stored: StoredState) -> None:
@@ -32,9 +34,21 @@ def restore(state: State, turn: Turn, stored: StoredState) -> None:
         queue.next_group_id = stored_queue.next_group_id
         _resolve_passing(turn, queue)
         leap(queue)
-        state.arm(queue, turn.now)
+        if not _is_idle(queue):
+            state.arm(queue, turn.now)
     for app, kept in stored.transactions.items():
         state.transactions[app] = Transaction(kept.version, kept.decided_at, list(kept.stages), kept.tag)
+
+
+def _is_idle(queue: Queue) -> bool:
+    """Whether nothing of it can be due: most of many queues are empty, and are not looked at again."""
+    return not (
+        queue.expires
+        or queue.dedup
+        or queue.log
+        or queue.alarms
+        or any(group.unsettled or group.cursor is not None for group in queue.groups.values())
+    )
 
 
 def _queue(stored: StoredQueue, now: int) -> Queue:
@@ -45,19 +59,23 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
     if queue.levels is not None:
         queue.levels.update((level, RunSet(members.runs())) for level, members in stored.priorities.items())
         queue.levels.pop(NORMAL, None)
-    for sequence, expires_at in stored.expires.items():
-        queue.set_expiry(sequence, expires_at)
-    queue.delayed = dict(stored.delayed)
+    queue.set_expiries(stored.expires)
+    if stored.delayed:
+        queue.delayed = stored.delayed.copy()
     oldest = now - queue.options.dedup_window_ms
-    young = {key: known for key, known in stored.dedup.items() if known[1] >= oldest}
-    queue.dedup = young
-    queue.dedup_order.extend(sorted((published_at, key) for key, (_, published_at) in young.items()))
+    for key, (sequence, published_at) in sorted(stored.dedup.items(), key=_published_at):
+        if published_at >= oldest:
+            queue.remember(key, sequence, published_at)
     # Nothing of a transient queue is left, and its sequences have jumped.
     if queue.log is not None and stored.next_sequence > 1 and not queue.transient:
         queue.log.add(1, stored.next_sequence - 1)
         for run in stored.dropped.runs():
             queue.log.remove(*run)
     return queue
+
+
+def _published_at(known: tuple[bytes, tuple[int, int]]) -> tuple[int, bytes]:
+    return known[1][1], known[0]
 
 
 def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, stored: StoredGroup) -> None:
@@ -69,18 +87,26 @@ def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, st
     for run in unsettled.runs():
         group.ready.add(*run)
     pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
+    due = _due_later(queue, unsettled, pending, turn.now)
     for sequence in pending:
-        group.attempts[sequence] = stored.attempts.get(sequence, Attempts())
-        _delay(state, turn, queue, group, sequence, group.attempts[sequence].due_at)
-    for sequence, deliver_at in queue.delayed.items():
-        if sequence in unsettled and sequence not in pending:
-            _delay(state, turn, queue, group, sequence, deliver_at)
+        history = stored.attempts.get(sequence, _FIRST)
+        group.remember(sequence, history)
+        if history.due_at > turn.now:
+            due[sequence] = history.due_at
+    for run in due.runs():
+        group.ready.remove(*run)
+    group.later.fill(due)
+    first_due = group.later.next_due()
+    if first_due is not None:
+        state.arm_part(queue, group, first_due)
     if stored.cursor is not None:
         take_up(state, turn, queue, group, Cursor.of(stored.cursor))
 
 
 def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
     unsettled = RunSet()
+    if group.head >= queue.next_sequence and not group.pending:
+        return unsettled
     if group.head < queue.next_sequence:
         unsettled.add(group.head, queue.next_sequence - 1)
     for run in group.taken.runs():
@@ -92,11 +118,20 @@ def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
     return unsettled
 
 
-def _delay(state: State, turn: Turn, queue: Queue, group: Group, sequence: int, due: int) -> None:
-    if due > turn.now:
-        group.ready.remove(sequence, sequence)
-        group.later.add(sequence, due)
-        state.arm_part(queue, group, due)
+def _due_later(queue: Queue, unsettled: RunSet, pending: RunSet, now: int) -> Instants:
+    """What was published with a delay that is not over, as far as the group has never handed it out."""
+    if not queue.delayed:
+        return Instants()
+    due = queue.delayed.copy()
+    held = RunSet(due.runs())
+    for run in unsettled.runs():
+        held.remove(*run)
+    for run in pending.runs():
+        held.add(*run)
+    past = [sequence for sequence, deliver_at in due.items() if deliver_at <= now]
+    for sequence in [*past, *(s for first, last in held.runs() for s in due.within(first, last))]:
+        due.pop(sequence, None)
+    return due
 
 
 def _resolve_passing(turn: Turn, queue: Queue) -> None:

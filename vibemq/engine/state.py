@@ -113,7 +113,7 @@ class State:
         if at < part.armed_at:
             part.armed_at = at
             self._alarms += 1
-            heappush(queue.alarms, (at, self._alarms, part))
+            queue.set_alarm(at, self._alarms, part)
             self.arm(queue, at)
 
     def new_dead_id(self, queue: Queue) -> int:

@@ -11,6 +11,7 @@ settled it, while it is in `dead`, or, with log retention, until it is dropped.
 
 from dataclasses import dataclass, field
 
+from vibemq.model.instants import Instants
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Attempts, CursorFacts, DeadFacts
 from vibemq.model.rows import Rows
@@ -71,8 +72,8 @@ class StoredQueue:
     """Log retention only: gone although no group need have settled them (trimmed or removed)."""
     priorities: dict[int, RunSet] = field(default_factory=dict)
     """Priority -> sequences, for priorities other than 1."""
-    expires: dict[int, int] = field(default_factory=dict)
-    delayed: dict[int, int] = field(default_factory=dict)
+    expires: Instants = field(default_factory=Instants)
+    delayed: Instants = field(default_factory=Instants)
     """Sequence -> deliver_at, for messages published with a delay and not yet handed out by every group."""
     dead: RunSet = field(default_factory=RunSet)
     dedup: dict[bytes, tuple[int, int]] = field(default_factory=dict)

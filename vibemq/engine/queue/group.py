@@ -48,6 +48,12 @@ class Tally:
         return self.entered - self.settled - self.dead - self.expired - self.dropped - self.moved
 
 
+_NO_ATTEMPTS: dict[int, Attempts] = {}
+_NO_CONSUMERS: dict[Consumer, None] = {}
+_NO_LEVELS: dict[int, Rotation] = {}
+_NO_SPENT: deque[tuple[int, list[Run]]] = deque()
+
+
 class Group:
     __slots__ = (
         "_levels",
@@ -77,16 +83,17 @@ class Group:
         self.epoch = 0
         self.start = start
         """New messages below it are none of this group's."""
+        # What most groups never need is shared by all of them, never put into, and replaced where it is.
         self.ready = Ready(levels)
         self.later = Later()
-        self.attempts: dict[int, Attempts] = {}
+        self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
         self.cursor: Cursor | None = None
         """Reads by ranges instead of being handed messages; such a group has no consumers."""
-        self.consumers: dict[Consumer, None] = {}
+        self.consumers: dict[Consumer, None] = _NO_CONSUMERS
         """Those that receive and those that only hold, in the order of joining."""
-        self._levels: dict[int, Rotation] = {}
+        self._levels: dict[int, Rotation] = _NO_LEVELS
         """The active ones by priority."""
         self._places = 0
         self.top: Rotation | None = None
@@ -95,7 +102,7 @@ class Group:
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
         """When it wants to be seen to: see `State.arm_part`."""
-        self.spent: deque[tuple[int, list[Run]]] = deque()
+        self.spent: deque[tuple[int, list[Run]]] = _NO_SPENT
         """Hand-outs that were their own settlement and are not recorded as settled yet."""
         self.tally = Tally()
 
@@ -113,6 +120,8 @@ class Group:
         if consumer.place < 0:
             consumer.place = self._places
             self._places += 1
+            if self.consumers is _NO_CONSUMERS:
+                self.consumers, self._levels = {}, {}
             self.consumers[consumer] = None
         consumer.active = True
         level = self._levels.get(consumer.priority)
@@ -211,6 +220,18 @@ class Group:
         for run in taken:
             merged.add(*run)
         return merged.runs()
+
+    def remember(self, sequence: int, history: Attempts) -> None:
+        """What is known about the message's attempts now."""
+        if self.attempts is _NO_ATTEMPTS:
+            self.attempts = {}
+        self.attempts[sequence] = history
+
+    def spend(self, at: int, runs: list[Run]) -> None:
+        """A hand-out that is its own settlement, to be recorded as settled at that instant."""
+        if self.spent is _NO_SPENT:
+            self.spent = deque()
+        self.spent.append((at, runs))
 
     def forget_history(self, runs: list[Run]) -> None:
         """The runs are settled: drop what was known about their attempts."""

@@ -6,6 +6,7 @@ Levels = dict[int, RunSet]
 """Priority -> sequences, for priorities other than NORMAL."""
 
 NORMAL = 1
+_NO_LEVELS: Levels = {}
 
 
 class Ready:
@@ -17,7 +18,7 @@ class Ready:
     def __init__(self, levels: Levels | None = None) -> None:
         self._plain = RunSet()
         self._queue_levels = levels
-        self._levels: Levels = {}
+        self._levels: Levels = _NO_LEVELS
         self.count = 0
 
     def __len__(self) -> int:
@@ -33,6 +34,8 @@ class Ready:
         for level, members in self._queue_levels.items():
             for run in members.overlap(first, last):
                 normal.remove(*run)
+                if self._levels is _NO_LEVELS:
+                    self._levels = {}
                 self._levels.setdefault(level, RunSet()).add(*run)
         for run in normal.runs():
             self._plain.add(*run)
