@@ -4,8 +4,10 @@ from vibemq.engine.handlers.cursors import leap, take_up
 from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
 from vibemq.engine.handlers.transactions import is_stage
 from vibemq.engine.queue.cursor import Cursor
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
+from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.state import State, Transaction
 from vibemq.engine.step import Turn
 from vibemq.model.instants import Instants
@@ -54,16 +56,21 @@ def _is_idle(queue: Queue) -> bool:
 def _queue(stored: StoredQueue, now: int) -> Queue:
     queue = Queue(stored.queue_id, stored.name, stored.options, stored.created_at, stored.incarnation)
     queue.next_sequence = stored.next_sequence
-    queue.sizes.restore(stored.chunks)
-    queue.dead = len(stored.dead)
+    if stored.has("chunks"):
+        queue.sizes = Sizes()
+        queue.sizes.restore(stored.chunks)
+    if stored.has("dead"):
+        queue.dead = len(stored.dead)
     if queue.levels is not None:
         queue.levels.update((level, RunSet(members.runs())) for level, members in stored.priorities.items())
         queue.levels.pop(NORMAL, None)
-    queue.set_expiries(stored.expires)
-    if stored.delayed:
+    if stored.has("expires"):
+        queue.set_expiries(stored.expires)
+    if stored.has("delayed"):
         queue.delayed = stored.delayed.copy()
     oldest = now - queue.options.dedup_window_ms
-    for key, (sequence, published_at) in sorted(stored.dedup.items(), key=_published_at):
+    dedup = stored.dedup.items() if stored.has("dedup") else ()
+    for key, (sequence, published_at) in sorted(dedup, key=_published_at):
         if published_at >= oldest:
             queue.remember(key, sequence, published_at)
     # Nothing of a transient queue is left, and its sequences have jumped.
@@ -86,26 +93,15 @@ def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, st
     group.tally.entered = len(unsettled)
     for run in unsettled.runs():
         group.ready.add(*run)
-    pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
-    due = _due_later(queue, unsettled, pending, turn.now)
-    for sequence in pending:
-        history = stored.attempts.get(sequence, _FIRST)
-        group.remember(sequence, history)
-        if history.due_at > turn.now:
-            due[sequence] = history.due_at
-    for run in due.runs():
-        group.ready.remove(*run)
-    group.later.fill(due)
-    first_due = group.later.next_due()
-    if first_due is not None:
-        state.arm_part(queue, group, first_due)
+    if unsettled:
+        _put_later(state, turn, queue, group, unsettled, stored)
     if stored.cursor is not None:
         take_up(state, turn, queue, group, Cursor.of(stored.cursor))
 
 
 def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
     unsettled = RunSet()
-    if group.head >= queue.next_sequence and not group.pending:
+    if group.head >= queue.next_sequence and not group.has("pending"):
         return unsettled
     if group.head < queue.next_sequence:
         unsettled.add(group.head, queue.next_sequence - 1)
@@ -116,6 +112,23 @@ def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
     for run in queue.dropped.runs():
         unsettled.remove(*run)
     return unsettled
+
+
+def _put_later(state: State, turn: Turn, queue: Queue, group: Group, unsettled: RunSet, stored: StoredGroup) -> None:
+    """Take out of `ready` what waits for an instant."""
+    pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
+    due = _due_later(queue, unsettled, pending, turn.now)
+    for sequence in pending:
+        history = stored.attempts.get(sequence, _FIRST)
+        group.remember(sequence, history)
+        if history.due_at > turn.now:
+            due[sequence] = history.due_at
+    for run in due.runs():
+        group.ready.remove(*run)
+    group.postpone_all(due)
+    first_due = group.later.next_due()
+    if first_due is not None:
+        state.arm_part(queue, group, first_due)
 
 
 def _due_later(queue: Queue, unsettled: RunSet, pending: RunSet, now: int) -> Instants:

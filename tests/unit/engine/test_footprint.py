@@ -52,11 +52,11 @@ def growth(make: Callable[[int], object], few: int, many: int) -> float:
 
 def test_an_idle_queue_takes_less_than_two_kilobytes() -> None:
     states = {number: with_queues(number) for number in (1_000, 3_000)}
-    assert growth(lambda number: started(states[number]), 1_000, 3_000) < 1_600
+    assert growth(lambda number: started(states[number]), 1_000, 3_000) < 1_400
 
 
 def test_an_idle_queue_takes_as_little_in_the_state_of_a_store() -> None:
-    assert growth(with_queues, 1_000, 3_000) < 1_700
+    assert growth(with_queues, 1_000, 3_000) < 1_100
 
 
 def test_a_delayed_message_takes_a_few_machine_words() -> None:

@@ -10,7 +10,6 @@ from vibemq.engine.handlers.fan_out import enter
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.queue.queue import Added, Queue
-from vibemq.engine.queue.sizes import span_for
 from vibemq.engine.state import State
 from vibemq.engine.step import Extras, Turn
 from vibemq.model.options import Durability, Overflow
@@ -32,7 +31,7 @@ def add(
     last = first + rows.count - 1
     queue.next_sequence = last + 1
     queue.published += rows.count
-    queue.sizes.add(first, last, rows.size, turn.now, span_for(queue.options.message_ttl_ms))
+    queue.measure(first, last, rows.size, turn.now)
     durability = queue.options.durability
     turn.note_added(queue, first, rows, extras)
     if queue.holes:

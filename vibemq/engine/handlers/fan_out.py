@@ -165,7 +165,7 @@ def _delay(state: State, turn: Turn, queue: Queue, group: Group, first: int, las
         due = delayed[sequence]
         if due > turn.now:
             group.ready.remove(sequence, sequence)
-            group.later.add(sequence, due)
+            group.postpone(sequence, due)
             state.arm_part(queue, group, due)
 
 

@@ -80,7 +80,7 @@ def _give_back(state: State, turn: Turn, queue: Queue, group: Group, returned: d
     at_once: list[int] = []
     for sequence, history in returned.items():
         if history.due_at > turn.now:
-            group.later.add(sequence, history.due_at)
+            group.postpone(sequence, history.due_at)
             state.arm_part(queue, group, history.due_at)
         else:
             at_once.append(sequence)

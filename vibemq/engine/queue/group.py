@@ -11,6 +11,7 @@ from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.ready import Levels, Ready
+from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
 from vibemq.model.runs import Run, RunSet, run_count
 
@@ -48,6 +49,7 @@ class Tally:
         return self.entered - self.settled - self.dead - self.expired - self.dropped - self.moved
 
 
+_NO_LATER = Later()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
@@ -85,7 +87,7 @@ class Group:
         """New messages below it are none of this group's."""
         # What most groups never need is shared by all of them, never put into, and replaced where it is.
         self.ready = Ready(levels)
-        self.later = Later()
+        self.later = _NO_LATER
         self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
@@ -226,6 +228,18 @@ class Group:
         if self.attempts is _NO_ATTEMPTS:
             self.attempts = {}
         self.attempts[sequence] = history
+
+    def postpone(self, sequence: int, due: int) -> None:
+        """The message waits for that instant."""
+        if self.later is _NO_LATER:
+            self.later = Later()
+        self.later.add(sequence, due)
+
+    def postpone_all(self, due: Instants) -> None:
+        if due:
+            if self.later is _NO_LATER:
+                self.later = Later()
+            self.later.fill(due)
 
     def spend(self, at: int, runs: list[Run]) -> None:
         """A hand-out that is its own settlement, to be recorded as settled at that instant."""

@@ -9,7 +9,7 @@ from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.group import END, Group, Tally
 from vibemq.engine.queue.ready import Levels
-from vibemq.engine.queue.sizes import Sizes
+from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, MessageExtra
@@ -67,6 +67,7 @@ _NO_DEDUP: dict[bytes, tuple[int, int]] = {}
 _NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
 _NO_TALLY = Tally()
+_NO_SIZES = Sizes()
 
 
 class Queue:
@@ -122,7 +123,7 @@ class Queue:
         self.starts_max = 0
         """No group starts above it."""
         # What most queues never need is shared by all of them, never put into, and replaced where it is.
-        self.sizes = Sizes()
+        self.sizes = _NO_SIZES
         self.levels: Levels | None = {} if options.mode is DeliveryMode.PRIORITY_BASED else None
         """Sequences of each priority but NORMAL; None when the order does not depend on it."""
         self.log: RunSet | None = RunSet() if options.retention is Retention.LOG else None
@@ -189,6 +190,12 @@ class Queue:
             self.unseen = deque()
         self.unseen.append(added)
         self.unseen_count += added.last - added.first + 1
+
+    def measure(self, first: int, last: int, size: int, published_at: int) -> None:
+        """Note the bytes and the age of new messages."""
+        if self.sizes is _NO_SIZES:
+            self.sizes = Sizes()
+        self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms))
 
     def park(self, parked: Parked) -> None:
         if self.parked is _NO_PARKED:

@@ -7,6 +7,8 @@ Levels = dict[int, RunSet]
 
 NORMAL = 1
 _NO_LEVELS: Levels = {}
+_NO_RUNS = RunSet()
+"""Shared by those with nothing ready, and never put into."""
 
 
 class Ready:
@@ -16,7 +18,7 @@ class Ready:
     __slots__ = ("_levels", "_plain", "_queue_levels", "count")
 
     def __init__(self, levels: Levels | None = None) -> None:
-        self._plain = RunSet()
+        self._plain = _NO_RUNS
         self._queue_levels = levels
         self._levels: Levels = _NO_LEVELS
         self.count = 0
@@ -27,6 +29,8 @@ class Ready:
     def add(self, first: int, last: int) -> None:
         """Add a run of which nothing is ready yet."""
         self.count += last - first + 1
+        if self._plain is _NO_RUNS:
+            self._plain = RunSet()
         if not self._queue_levels:
             self._plain.add(first, last)
             return
