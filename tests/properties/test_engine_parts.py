@@ -61,6 +61,7 @@ def test_held_is_a_dict_of_deadlines(actions: list[tuple[str, tuple[int, int], i
                 held.take(sequence, sequence)
                 del model[sequence]
         assert members(held.runs()) == sorted(model)
+        assert members(held.overlap(first, last)) == [s for s in sorted(model) if first <= s <= last]
         assert held.count == len(model)
         assert held.size == 10 * len(model)
         assert all(held.earliest <= deadline for deadline in model.values())
@@ -98,6 +99,7 @@ def test_ready_is_a_list_sorted_by_level_and_sequence(
             assert members(ready.oldest(count)) == expected
             model -= set(expected)
         assert members(ready.runs()) == sorted(model)
+        assert members(ready.smallest(count)) == sorted(model)[:count]
         assert members(ready.ordered()) == sorted(model, key=key)
         assert ready.count == len(model)
 

@@ -116,13 +116,14 @@ class State:
             queue.set_alarm(at, self._alarms, part)
             self.arm(queue, at)
 
-    def new_dead_id(self, queue: Queue) -> int:
-        dead_id = self.next_dead_id
-        self.next_dead_id += 1
-        self.dead_origins.setdefault(queue.queue_id, RunSet()).add(dead_id, dead_id)
-        queue.dead += 1
-        self.dead_total += 1
-        return dead_id
+    def new_dead_ids(self, queue: Queue, count: int) -> int:
+        """The first of `count` ids for letters of the queue."""
+        first = self.next_dead_id
+        self.next_dead_id += count
+        self.dead_origins.setdefault(queue.queue_id, RunSet()).add(first, first + count - 1)
+        queue.dead += count
+        self.dead_total += count
+        return first
 
     def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:
         """The answer when every row of a publish is refused."""

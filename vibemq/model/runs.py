@@ -178,6 +178,17 @@ class RunSet:
             self.count -= count
         return taken
 
+    def front(self, count: int) -> list[Run]:
+        """Up to `count` of the smallest sequences, as runs, without removing them."""
+        found: list[Run] = []
+        for part in self._parts or (self,):
+            for first, last in zip(part._firsts, part._lasts, strict=True):
+                if count <= 0:
+                    return found
+                found.append((first, min(last, first + count - 1)))
+                count -= last - first + 1
+        return found
+
     def overlap(self, first: int, last: int) -> list[Run]:
         """The members within [first, last], as runs, without removing them."""
         low = bisect_left(self._lasts, first)

@@ -13,7 +13,7 @@ from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.ready import Levels, Ready
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import Run, RunSet, run_count, runs_of
 
 END = 1 << 62
 """Above every sequence."""
@@ -49,6 +49,7 @@ class Tally:
         return self.entered - self.settled - self.dead - self.expired - self.dropped - self.moved
 
 
+_LOOKUPS_MAX = 16
 _NO_LATER = Later()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_CONSUMERS: dict[Consumer, None] = {}
@@ -189,6 +190,24 @@ class Group:
         for run in self.later.runs():
             waiting.add(*run)
         return waiting
+
+    def oldest_waiting(self, count: int) -> list[Run]:
+        """Up to `count` of the smallest sequences that wait; they stay."""
+        found = RunSet(self.ready.smallest(count))
+        for run in runs_of(self.later.smallest(count)):
+            found.add(*run)
+        return found.front(count)
+
+    def held_within(self, runs: list[Run]) -> list[Run]:
+        """What of the runs is held, whoever holds it; of many runs, everything that is held."""
+        if not self.in_flight:
+            return []
+        if len(runs) > _LOOKUPS_MAX:
+            return self.held_runs()
+        held = [part for consumer in self.consumers for run in runs for part in consumer.held.overlap(*run)]
+        if self.cursor is not None:
+            held += [part for run in runs for part in self.cursor.held.overlap(*run)]
+        return held
 
     def unsettled_set(self) -> RunSet:
         unsettled = RunSet()

@@ -105,6 +105,16 @@ class Ready:
         """How many runs the whole is made of: its cost in memory."""
         return self._plain.run_count + sum(members.run_count for members in self._levels.values())
 
+    def smallest(self, count: int) -> list[Run]:
+        """Up to `count` of the smallest sequences, whatever their level; they stay."""
+        if not self._levels:
+            return self._plain.front(count)
+        union = RunSet(self._plain.front(count))
+        for members in self._levels.values():
+            for run in members.front(count):
+                union.add(*run)
+        return union.front(count)
+
     def oldest(self, count: int) -> list[Run]:
         """Remove and return up to `count` of the smallest sequences, whatever their level."""
         if not self._levels:
