@@ -141,8 +141,7 @@ def _due_later(queue: Queue, unsettled: RunSet, pending: RunSet, now: int) -> In
         held.remove(*run)
     for run in pending.runs():
         held.add(*run)
-    past = [sequence for sequence, deliver_at in due.items() if deliver_at <= now]
-    for sequence in [*past, *(s for first, last in held.runs() for s in due.within(first, last))]:
+    for sequence in [*due.until(now), *(s for first, last in held.runs() for s in due.within(first, last))]:
         due.pop(sequence, None)
     return due
 

@@ -204,4 +204,21 @@ class Instants(MutableMapping[int, int]):
 
     def runs(self) -> list[Run]:
         """The sequences as runs."""
-        return runs_of(self)
+        runs: list[Run] = []
+        for number in self._numbers:
+            some = runs_of(self._of_page(number))
+            if runs and some and runs[-1][1] + 1 == some[0][0]:
+                some[0] = (runs.pop()[0], some[0][1])
+            runs += some
+        return runs
+
+    def until(self, now: int) -> list[int]:
+        """The sequences whose instant is at or before now, ascending."""
+        found: list[int] = []
+        for number in self._numbers:
+            page, base = self._pages[number], number << PAGE_SHIFT
+            if isinstance(page, array):
+                found += [base + place for place, instant in enumerate(page) if 0 < instant <= now]
+            else:
+                found += sorted(base + place for place, instant in page.items() if instant <= now)
+        return found

@@ -49,6 +49,7 @@ def test_it_is_a_dict_in_order(actions: list[tuple[str, int, int]]) -> None:
         assert (sequence in instants) == (sequence in model)
         assert instants.within(sequence, sequence + 9) == [s for s in sorted(model) if sequence <= s <= sequence + 9]
         assert instants.lowest(number) == sorted(model)[:number]
+        assert instants.until(number) == [s for s in sorted(model) if model[s] <= number]
         assert instants.runs() == runs_of(model)
         assert [list(column) for column in instants.columns()] == [sorted(model), [model[s] for s in sorted(model)]]
     twin = Instants(instants)

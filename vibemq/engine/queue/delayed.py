@@ -81,12 +81,12 @@ class Later:
         self._bounds[index : index + 1] = [half[0][-1] for half in halves]
 
     def fill(self, due: Instants) -> None:
-        """Take many at once, of which none waits yet; cheaper than one by one."""
+        """Take many at once, of which none waits yet; cheaper than one by one. `due` is this one's own from here on."""
         if self._due:
             for sequence, instant in due.items():
                 self.add(sequence, instant)
         elif due:
-            self._due = due.copy()
+            self._due = due
             self._put_in_order()
 
     def _put_in_order(self) -> None:

@@ -292,7 +292,7 @@ class Queue:
         """Those of all messages, after a start."""
         if expires:
             self.expires, self._upcoming = expires.copy(), Later()
-            self._upcoming.fill(expires)
+            self._upcoming.fill(expires.copy())
 
     def pop_expired(self, now: int) -> list[int]:
         """Sequences whose own expiry has come; they stay in `expires`, for those that are in flight."""
