@@ -276,8 +276,8 @@ FACTS = (
     Mutant(
         "the dedup window is not restored",
         "engine/recovery.py",
-        "    queue.dedup = young\n",
-        "    queue.dedup = {}\n",
+        "        if published_at >= oldest:\n",
+        "        if published_at < 0:\n",
         sign=r"forgot dedup ids|was published twice",
     ),
     Mutant(

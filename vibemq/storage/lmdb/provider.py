@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +32,6 @@ from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.lmdb import backup, check, compaction
 from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply, apply_offline
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
-from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.environment.env import open_reader
 from vibemq.storage.lmdb.environment.tables import reading, translated
@@ -149,7 +149,8 @@ class LmdbProvider:
         self._upkeep = Upkeep(self._keep_up)
         self._upkeep.wake()
         self._closed = False
-        return copy_state(self._state)
+        # A million entries are not copied for somebody who only looks at them once.
+        return replace(self._state, queues=dict(self._state.queues), transactions=dict(self._state.transactions))
 
     def _segment_bytes(self) -> int:
         """As the settings say, and less on a small disk, which a few of the default size would fill."""
