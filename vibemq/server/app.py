@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ import orjson
 from vibemq.config import Settings
 from vibemq.server import logs
 from vibemq.server.broker import Broker
+from vibemq.server.collector import collector_at_rest
 
 log = logging.getLogger("vibemq.app")
 
@@ -44,7 +46,9 @@ def serve(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    async with Broker(settings=settings, on_fatal=_end_now) as broker:
+    async with AsyncExitStack() as stack:
+        with collector_at_rest():
+            broker = await stack.enter_async_context(Broker(settings=settings, on_fatal=_end_now))
         _obey_signals(broker)
         for listening in broker.listening:
             _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)

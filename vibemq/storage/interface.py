@@ -76,7 +76,8 @@ class IStorageProvider(Protocol):
     False: `append` is quick enough for the event loop."""
 
     def open(self) -> StoredState:
-        """Lock, recover, and return the state without the backlog. The caller owns it (a copy, not a view).
+        """Lock, recover, and return the state without the backlog, as it is until the next `append`: to be read, not
+        to be changed or kept.
 
         Raises:
             StorageLocked: another process owns the directory; names its pid and host.

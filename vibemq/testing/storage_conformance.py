@@ -440,6 +440,32 @@ def check_dead_letters_come_back(subject: Subject) -> None:
 
 
 @durable
+def check_a_letter_that_is_removed_again_changes_nothing(subject: Subject) -> None:
+    """In one batch, in the next, after upkeep, after a restart: the count says what is there."""
+    again = DeadRemoved([1])
+    with subject.opened() as (storage, _):
+        storage.append([*queue(), GroupCreated(1, 1, "other", True, 1), added(1, 3), HandedOut(1, 0, [(1, 3)])])
+        storage.append([DeadLettered(1, 0, [letter(1, 1), letter(2, 2)]), again, again])
+        storage.append([again, DeadRemoved([1, 1, 2])])
+        storage.append([DeadLettered(1, 0, [letter(3, 3)])])
+        storage.maintain()
+        storage.append([again, DeadRemoved([2])])
+        assert [dead.facts.dead_id for dead in storage.dead_letters()] == [3]
+    for count in (1, 1, 0, 0):
+        with subject.opened() as (storage, state):
+            assert state.dead_count == count
+            assert state.queues[1].dead.count == count
+            assert len(storage.dead_letters()) == count
+            assert list(storage.check()) == []
+            storage.append([again, DeadRemoved([1, 2])])
+            if count and state.queues[1].next_sequence == 5:
+                storage.append([DeadRemoved([3]), DeadRemoved([3])])
+            elif count:
+                storage.append([added(4, 1)])
+            storage.maintain()
+
+
+@durable
 def check_a_deleted_queue_keeps_its_dead_letters(subject: Subject) -> None:
     batches: list[list[Record]] = [
         [*queue(1, name="orders"), added(1, 10), DeadLettered(1, ALL_GROUPS, [letter(1, 4)])],

@@ -147,7 +147,7 @@ def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bo
 
 def _park(state: State, turn: Turn, queue: Queue, command: Publish) -> None:
     deadline = turn.now + state.settings.block_timeout_ms
-    queue.parked.append(Parked(command.session, command.token, command.rows, command.extras, deadline))
+    queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline))
     state.parking[queue] = None
     state.arm(queue, deadline)
 
