@@ -38,8 +38,11 @@ def said(formatter: logging.Formatter, name: str, value: str) -> str:
     others, level = root.handlers, root.level
     root.handlers = [handler]
     root.setLevel(logging.DEBUG)
+    # uvicorn sets the level of its own logger, for as long as the process lives, when a broker with HTTP starts.
+    log = logging.getLogger(name)
+    its_level = log.level
+    log.setLevel(logging.DEBUG)
     try:
-        log = logging.getLogger(name)
         log.info("verb %s failed: %r", value, value, extra={"verb": value, "more": {value: [value]}, "big": 2**70})
         log.info(value.replace("%", "%%"))
         try:
@@ -49,6 +52,7 @@ def said(formatter: logging.Formatter, name: str, value: str) -> str:
     finally:
         root.handlers = others
         root.setLevel(level)
+        log.setLevel(its_level)
     return handler.stream.getvalue()
 
 
