@@ -335,6 +335,40 @@ async def test_a_rate_limit_answers_the_request_it_refuses(tmp_path: Path) -> No
         assert CommandType.PUBLISH_ACK in kinds.values()
 
 
+async def test_a_round_of_housekeeping_that_ends_behind_the_store_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is stopped soon after its start, with its first round under way."""
+
+    class Slow:
+        """Maintenance is over when the store is closed, and nothing can be cancelled then any more."""
+
+        provider = property(lambda self: store.provider)
+
+        async def maintain(self) -> None:
+            maintaining.set()
+            with anyio.CancelScope(shield=True):
+                await closed.wait()
+
+        async def call(self, work: Any, *arguments: Any) -> Any:
+            return await store.call(work, *arguments)
+
+    async def close_first() -> None:
+        await close()
+        closed.set()
+        await over
+
+    maintaining, closed = anyio.Event(), anyio.Event()
+    async with Broker(tmp_path, storage="lmdb") as broker:
+        parts = broker._running()
+        store, close = parts.shell.store, parts.shell.store.close
+        monkeypatch.setattr(parts.housekeeping, "_store", Slow())
+        over = asyncio.create_task(parts.housekeeping.round())
+        await maintaining.wait()
+        monkeypatch.setattr(store, "close", close_first)
+    assert broker.status.failed is False
+
+
 async def test_one_broker_owns_a_directory(tmp_path: Path) -> None:
     async with Broker(tmp_path, storage="lmdb"):
         with pytest.raises(StorageLocked):

@@ -77,6 +77,8 @@ class Broker:
         self._web: WebServer | None = None
         self._tasks: TaskGroup | None = None
         self._failure: BaseException | None = None
+        self._closing = False
+        """Everything is on disk; who asks storage for something now is told that it is closed."""
         self._failed = asyncio.Event()
         self._stop = asyncio.Event()
         self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
@@ -206,9 +208,11 @@ class Broker:
         assert self._parts is not None
         try:
             await drain(self._parts, self.status, self.listening, self.settings.drain_timeout_ms)
+            self._closing = True
             if self._store is not None and self._failure is None:
                 await self._store.close()
         except StorageFailed as error:
+            self._closing = False
             self._fatal(error)
         finally:
             await self._abandon()
@@ -232,6 +236,9 @@ class Broker:
     def _fatal(self, error: BaseException) -> None:
         """A write or flush failed and nobody knows what is on disk: stop, and let recovery decide."""
         if self._failure is not None:
+            return
+        if self._closing:
+            log.debug("after the end of storage: %s", error)
             return
         self._failure = error
         self.status.failed = True
