@@ -8,6 +8,7 @@ import pytest
 
 from vibemq.plugins import find
 from vibemq.storage.kvstore import keys
+from vibemq.storage.sqlite.connection import take_over
 from vibemq.testing.storage_conformance import CHECKS, Check, Subject
 
 
@@ -38,6 +39,14 @@ def flipped(value: bytes) -> bytes:
     return value[:-10] + bytes([value[-10] ^ 1]) + value[-9:]
 
 
+def take_over_sqlite(data_dir: Path) -> None:
+    """As a broker on another machine, whose lock on the directory nobody here sees."""
+    connection = sqlite3.connect(data_dir / "vibemq.sqlite", isolation_level=None)
+    take_over(connection)
+    connection.close()
+
+
+TAKE_OVER = {"sqlite": take_over_sqlite}
 DAMAGE = {"sqlite": damage_sqlite, "lmdb": damage_lmdb}
 PROVIDERS = [name for name in ("memory", "sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.provider")]
 
@@ -54,6 +63,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
         make=lambda data_dir: plugin.create(data_dir, settings),
         durable=plugin.durable,
         damage=DAMAGE.get(name),
+        take_over=TAKE_OVER.get(name),
         repair=None if repair is None else lambda data_dir: repair(data_dir, settings),
     )
 

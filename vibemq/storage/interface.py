@@ -61,6 +61,15 @@ class IStorageProvider(Protocol):
     blocking_append: bool
     """True: `append` may wait for the disk, so the server calls it (and `read`) from its storage thread.
     False: `append` is quick enough for the event loop."""
+    in_flight_max: int
+    """How many calls of `sync` may be under way at the same time, each in a thread of its own. 1: a flush is quick, and
+    the next one covers whatever gathers meanwhile. More: a flush is a round trip to another machine."""
+    concurrent_reads: bool
+    """True: `read`, `dead_letters` and `dead_letter` may run in a thread of their own, beside all other verbs."""
+    epoch: int
+    """Which ownership of the store this is, from `open` on: greater than that of every owner before. Every commit
+    carries it, and is refused with StorageFenced once the store has a greater one. 0: the store has no epochs, its lock
+    cannot be lost."""
 
     def open(self) -> StoredState:
         """Lock, recover, and return the state without the backlog. The caller owns it (a copy, not a view).
@@ -76,13 +85,15 @@ class IStorageProvider(Protocol):
 
         Raises:
             StorageFull: nothing was written; the caller may go on.
+            StorageFenced: the store has another owner; nothing was written. Every later call raises the same.
             StorageFailed: outcome unknown; the process must stop. Every later call raises the same.
         """
 
     def sync(self) -> int:
         """Make everything appended before the call survive a power cut; return the lsn up to which it does.
 
-        One flush, however many batches. May run in a worker thread while `append` and `read` go on in another.
+        One flush, however many batches. May run in a worker thread while `append` and `read` go on in another. Of
+        several calls under way each covers what was appended before it; none says anything about a later one.
         Raises StorageFailed; a failed flush is never tried again.
         """
 

@@ -61,6 +61,9 @@ class LmdbProvider:
 
     name = "lmdb"
     blocking_append = False
+    in_flight_max = 1
+    concurrent_reads = False
+    epoch = 0
 
     def __init__(self, data_dir: Path, settings: LmdbSettings, *, now: Callable[[], int] = _now) -> None:
         self._layout = Layout(data_dir)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
-from vibemq.storage.local.store_file import make_folder
+from vibemq.storage.local.store_file import make_folder, open_for_owner
 
 LOCK_NAME = "lock"
 OWNER_NAME = "owner.json"
@@ -77,7 +77,8 @@ class DirectoryLock:
         }
         # Nothing depends on it surviving a power cut, and a full disk must not keep a broker from starting.
         try:
-            (self._data_dir / OWNER_NAME).write_text(json.dumps(owner))
+            with open_for_owner(self._data_dir / OWNER_NAME) as file:
+                file.write(json.dumps(owner))
         except OSError:
             return
 
