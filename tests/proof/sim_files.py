@@ -146,6 +146,10 @@ class _Os:
             disk.fsync(file)
 
     @staticmethod
+    def fchmod(handle: int, mode: int) -> None:
+        """Permissions are no part of the simulation."""
+
+    @staticmethod
     def rename(old: SimPath, new: SimPath) -> None:
         old.disk.rename(str(old), str(new))
 

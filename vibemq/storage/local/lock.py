@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
-from vibemq.storage.local.store_file import make_folder, open_for_owner
+from vibemq.storage.local.store_file import make_folder
 
 LOCK_NAME = "lock"
 OWNER_NAME = "owner.json"
@@ -77,7 +77,8 @@ class DirectoryLock:
         }
         # Nothing depends on it surviving a power cut, and a full disk must not keep a broker from starting.
         try:
-            with open_for_owner(self._data_dir / OWNER_NAME) as file:
+            with (self._data_dir / OWNER_NAME).open("w") as file:
+                os.fchmod(file.fileno(), 0o600)
                 file.write(json.dumps(owner))
         except OSError:
             return

@@ -9,7 +9,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from vibemq.errors import StorageDamaged, StoreVersionError
 
@@ -49,21 +48,15 @@ def read_store_info(data_dir: Path) -> StoreInfo | None:
 def write_store_info(data_dir: Path, info: StoreInfo) -> None:
     facts = {"provider": info.provider, "version": info.version, "created_at": info.created_at}
     temporary = data_dir / f"{STORE_FILE}.new"
-    with open_for_owner(temporary) as file:
+    with temporary.open("w") as file:
+        # Empty until here: nobody else reads what is in it.
+        os.fchmod(file.fileno(), 0o600)
         file.write(json.dumps(facts) + "\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(data_dir / STORE_FILE)
     fsync_folder(data_dir)
     _fsync_name(data_dir)
-
-
-def open_for_owner(path: Path) -> IO[str]:
-    """Write a text file anew that nobody else may read."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    # One that an earlier version left keeps its permissions otherwise.
-    os.fchmod(file, 0o600)
-    return os.fdopen(file, "w")
 
 
 def make_folder(folder: Path) -> None:
