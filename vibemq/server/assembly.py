@@ -87,7 +87,7 @@ async def assemble(
         ConfigInvalid, StorageError
     """
     plugin, provider_settings = storage_plugin(settings)
-    if plugin.durable:
+    if plugin.local:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = Authority(settings.auth)
     store = Store(plugin.create(settings.data_dir, provider_settings))

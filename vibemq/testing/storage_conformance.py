@@ -47,7 +47,7 @@ from vibemq.model.records import (
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice, StoredState
-from vibemq.storage.interface import IStorageProvider, Problem
+from vibemq.storage.interface import IStorageProvider, Problem, StoreLocation
 from vibemq.storage.local.store_file import StoreInfo, read_store_info, write_store_info
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, DurableModel, rows
 
@@ -64,6 +64,7 @@ class Subject:
         make: a provider for a directory, not yet opened.
         damage: flip one byte in the stored body of every message; the store is closed.
         repair: the plug-in's repair over a directory.
+        connect: the plug-in's own; None for a store that is in no place.
         take_over: become the owner of a store that is open, as another machine could; None where a lock rules it out.
     """
 
@@ -74,6 +75,7 @@ class Subject:
     damage: Callable[[Path], None] | None = None
     repair: Callable[[Path], list[Problem]] | None = None
     take_over: Callable[[Path], None] | None = None
+    connect: Callable[[StoreLocation], IStorageProvider] | None = None
 
     @contextmanager
     def opened(self, data_dir: Path | None = None) -> Iterator[tuple[IStorageProvider, StoredState]]:
@@ -491,6 +493,21 @@ def check_sync_runs_beside_append(subject: Subject) -> None:
         assert not errors
         assert storage.sync() >= lsn
         assert sequences(storage.read(1, 1, ALL, NO_LIMIT)) == list(range(1, 301))
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+@durable
+def check_a_store_is_where_its_location_says(subject: Subject) -> None:
+    if subject.connect is None:
+        pytest.skip("the store is in no place")
+    first = subject.connect(StoreLocation(subject.data_dir))
+    first.open()
+    first.append([*queue(), added(1, 3)])
+    first.close()
+    with subject.opened() as (storage, _):
+        assert_rows(storage.read(1, 1, ALL, NO_LIMIT), [1, 2, 3])
 
 
 # -- owners -----------------------------------------------------------------------------------------------------------
