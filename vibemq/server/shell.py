@@ -74,8 +74,7 @@ class Shell:
     def decide(self, commands: Sequence[Command]) -> None:
         """One engine step. Raises what the engine raises, which is a bug of ours."""
         outcome = self.engine.handle(commands, self.clock.now())
-        order = [getattr(command, "token", None) for command in commands] if outcome.mixed else ()
-        self.committer.submit(outcome, order)
+        self.committer.submit(outcome)
 
     def close_session(self, session: int, *, clean: bool) -> None:
         if not self.committer.dead:

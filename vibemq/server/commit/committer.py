@@ -20,7 +20,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vibemq.errors import StorageFull
 from vibemq.model.effects import Deliver, Outcome, Reply
@@ -134,12 +133,12 @@ class Committer:
         """A write failed with an unknown outcome: nobody is told anything any more."""
         return self._dead
 
-    def submit(self, outcome: Outcome, order: Sequence[Any] = ()) -> None:
-        """Take one outcome: tell what may be told, keep what must be kept. `order`: see `Switchboard.accept`."""
+    def submit(self, outcome: Outcome) -> None:
+        """Take one outcome: tell what may be told, keep what must be kept."""
         if self._dead:
             return
         deliveries = self._take_deliveries(outcome)
-        held = self._switchboard.accept(outcome, order)
+        held = self._switchboard.accept(outcome)
         if not (outcome.records or held.gated or held.after_append or outcome.ticket):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
