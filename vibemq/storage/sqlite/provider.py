@@ -276,12 +276,12 @@ class SqliteStorage:
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         with self._lock, translated(self._where):
             self._open_connection()
-            return self._store.dead_letters(after, limit, queue)
+            return self._store.dead_letters(after, limit, queue, self.read)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock, translated(self._where):
             self._open_connection()
-            return self._store.dead_letter(dead_id)
+            return self._store.dead_letter(dead_id, self.read)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
