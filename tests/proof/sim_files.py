@@ -116,6 +116,9 @@ class _Os:
     def chmod(path: SimPath, mode: int) -> None:
         pass
 
+    def fchmod(handle: int, mode: int) -> None:
+        """Permissions are no part of the simulation."""
+
     @staticmethod
     def rename(old: SimPath, new: SimPath) -> None:
         old.disk.rename(str(old), str(new))

@@ -17,7 +17,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
-from vibemq.errors import ConfigInvalid, StorageFailed
+from vibemq.errors import ConfigInvalid, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
@@ -230,7 +230,12 @@ class Broker:
             return
         self._failure = error
         self.status.failed = True
-        log.critical("storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"})
+        if isinstance(error, StorageFenced):
+            log.critical("the store has another owner, the broker stops: %s", error, extra={"event": "broker.fenced"})
+        else:
+            log.critical(
+                "storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"}
+            )
         if self._on_fatal is not None:
             self._on_fatal(error)
         self._failed.set()

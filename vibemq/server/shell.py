@@ -80,8 +80,7 @@ class Shell:
     def decide(self, commands: Sequence[Command]) -> None:
         """One engine step. Raises what the engine raises, which is a bug of ours."""
         outcome = self.engine.handle(commands, self.clock.now())
-        order = [getattr(command, "token", None) for command in commands] if outcome.mixed else ()
-        self.committer.submit(outcome, order)
+        self.committer.submit(outcome)
 
     def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None:
         """`last`: commands that come before the end, in the same step: nothing is handed out in between."""
