@@ -12,7 +12,7 @@ The server drives it like this, once per socket read, never once per message:
 
 Verbs never overlap and never wait. tick() is how a session learns the time, and a session has no other clock: relative
 delays, keep-alive and deadlines count from the last tick. So the server calls tick(now) before it takes commands and
-before it applies effects, always; `vibemq.server.net.connection` does so in one place for each. It comes behind
+before it applies effects, always; `vibemq.server.net.peer_driver` does so in one place for each. It comes behind
 receive_data(), so that a peer whose bytes have arrived is not judged silent because the server was late to read them.
 A session may have commands of its own (a row it cannot deliver, a subscription it renews): its next_deadline() is then
 already due, and after every tick() the server calls commands(). A RemoteProtocolError may be raised by

@@ -18,7 +18,7 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.limits import AddressLimiter
 
 if TYPE_CHECKING:
-    from vibemq.server.net.connection import Connection
+    from vibemq.server.net.transport import Connection
 
 
 FILES_KEPT = 192
