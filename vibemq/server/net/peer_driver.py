@@ -96,6 +96,8 @@ class PeerDriver:
         """A fault of ours: the peer is told so with `last_word`, and that is the end."""
         self.parted = False
         """The engine has closed the session."""
+        self._told = 0
+        """Instant of the session's last tick."""
         self._farewell = ""
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
@@ -134,12 +136,18 @@ class PeerDriver:
         self.wake()
 
     def _tell_the_time(self) -> None:
-        """Before requests are taken and effects applied, always: the session has no other clock."""
-        self.session.tick(self._shell.clock.now())
+        """Before effects are applied and deliveries encoded, always: the session has no other clock."""
+        now = self._shell.clock.now()
+        if now != self._told:
+            self._told = now
+            self.session.tick(now)
 
-    def _take_requests(self) -> None:
+    def _take_requests(self, *, told: bool = False) -> None:
+        """`told`: the session knows the time, and nothing was read since."""
         try:
-            self._tell_the_time()
+            if not told:
+                self._told = self._shell.clock.now()
+                self.session.tick(self._told)
             while not self.leaving and (requests := self.session.commands()):
                 self._handle(requests)
         except RemoteProtocolError as error:
@@ -267,7 +275,7 @@ class PeerDriver:
             self._tell_the_time()
             self.outbox.pump(room)
             # Encoding may have turned a row down; what the session wants done about it stands in its commands.
-            self._take_requests()
+            self._take_requests(told=True)
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
