@@ -126,7 +126,7 @@ class PeerDriver:
 
     def receive(self, data: bytes) -> None:
         """What the peer has sent; b"" is its end of stream."""
-        if not self.ending:
+        if not (self.parted or self.leaving):
             self.session.receive_data(data)
             self.process()
 
@@ -194,21 +194,18 @@ class PeerDriver:
     def take(self, effects: Sequence[Effect]) -> None:
         """Receive what the engine decided for this session, in order."""
         try:
-            self._take(effects)
+            now: list[Effect] = []
+            for effect in effects:
+                if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.outbox):
+                    self.outbox.add(effect)
+                else:
+                    now.append(effect)
+            if now:
+                self._tell_the_time()
+                self.session.apply(now)
         except Exception:
             self.give_up("an answer could not be encoded")
         self.wake()
-
-    def _take(self, effects: Sequence[Effect]) -> None:
-        now: list[Effect] = []
-        for effect in effects:
-            if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.outbox):
-                self.outbox.add(effect)
-            else:
-                now.append(effect)
-        if now:
-            self._tell_the_time()
-            self.session.apply(now)
 
     def _ends_deliveries(self, effect: Effect) -> bool:
         if isinstance(effect, ConsumerEnded):

@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
     # -- bytes in -----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if not self.number or self.peer.ending:
+        if not self.number:
             return
         self.bytes_received += len(data)
         self._shell.metrics.bytes_received += len(data)
