@@ -135,7 +135,7 @@ async def test_a_plugin_without_sockets(tmp_path: Path, echo: Echo, caplog: pyte
         await message.ack()
     assert echo.ended, "its tasks end with the broker"
     assert echo.peer is not None
-    assert echo.peer.ended.is_set()
+    assert echo.peer.ended
     assert echo.heard == [CommandType.CONNECT_ACK, CommandType.PUBLISH_ACK, CommandType.DISCONNECT]
     failures = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert ["echo" in record.getMessage() for record in failures] == [True], "a bug of it is in the log, and only there"

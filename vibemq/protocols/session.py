@@ -20,7 +20,6 @@ already due, and after every tick() the server calls commands(). A RemoteProtoco
 on the next call).
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -183,8 +182,10 @@ class Peer(Protocol):
         """The peer is gone; what it held goes to others."""
 
     @property
-    def ended(self) -> asyncio.Event:
-        """Set when the session has ended, whoever wanted it, and nothing more is written."""
+    def ended(self) -> bool:
+        """The session has ended, whoever wanted it, and nothing more is written."""
+
+    async def until_ended(self) -> None: ...
 
 
 class Services(Protocol):

@@ -30,7 +30,7 @@ class LoosePeer:
     def __init__(self, shell: TransportServices, create: Create, host: str, write: Callable[[bytes], None]) -> None:
         self._shell = shell
         self._write = write
-        self.ended = asyncio.Event()
+        self._ended = asyncio.Event()
         context = shell.roster.context()
         guard = Guard(
             shell.authority,
@@ -49,6 +49,13 @@ class LoosePeer:
         )
         shell.ticker.watch(self.driver)
 
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    async def until_ended(self) -> None:
+        await self._ended.wait()
+
     def receive(self, data: bytes) -> None:
         """b"" is the end of the peer's stream."""
         self.driver.receive(data)
@@ -56,7 +63,7 @@ class LoosePeer:
     def close(self) -> None:
         """The peer is gone."""
         self.driver.part()
-        self.ended.set()
+        self._ended.set()
 
     def _wake(self) -> None:
         self._shell.turn.flush_later(self)
@@ -120,7 +127,7 @@ class PluginServices:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
         peer = LoosePeer(self._shell, create, host, write)
-        self._peers = {each for each in self._peers if not each.ended.is_set()} | {peer}
+        self._peers = {each for each in self._peers if not each.ended} | {peer}
         return peer
 
     async def stop(self, reason: str) -> None:
@@ -130,7 +137,7 @@ class PluginServices:
             peer.driver.goodbye(reason)
         for peer in self._peers:
             if not peer.driver.parted:
-                await peer.ended.wait()
+                await peer.until_ended()
         self.cut()
 
     def cut(self) -> None:
