@@ -114,7 +114,11 @@ class _Os:
 
     @staticmethod
     def chmod(path: SimPath, mode: int) -> None:
-        pass
+        """Permissions are no part of the simulation."""
+
+    @staticmethod
+    def fchmod(handle: int, mode: int) -> None:
+        """Permissions are no part of the simulation."""
 
     @staticmethod
     def rename(old: SimPath, new: SimPath) -> None:

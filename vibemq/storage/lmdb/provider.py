@@ -78,6 +78,9 @@ class LmdbProvider:
 
     name = "lmdb"
     blocking_append = False
+    in_flight_max = 1
+    concurrent_reads = False
+    epoch = 0
 
     def __init__(
         self,
