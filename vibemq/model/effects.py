@@ -119,6 +119,9 @@ class Span:
     """Must be there."""
     allowed: list[Run]
     """May be given if it is there."""
+    end: int
+    """Where a reader goes on that has read everything of it: the range's end, but before every
+    number that may yet be given to another message."""
     lost: list[Run] = field(default_factory=list)
     quarantined: list[Run] = field(default_factory=list)
 

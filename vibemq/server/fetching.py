@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from vibemq.errors import InvalidOptions, InvalidPayload, StorageDamaged
-from vibemq.model.effects import Fetched
+from vibemq.model.effects import Fetched, Span
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import DeadLetter, Slice
@@ -18,6 +18,7 @@ from vibemq.server.net.row_reader import read_piece
 COLUMNS = frozenset({"sequence", "published_at", "message_id", "body", "priority", "headers"})
 FETCH_BYTES_MAX = 1 << 20
 FETCH_ROWS_MAX = 16_384
+WINDOW_GROWTH = 16
 IDS_MAX = 1000
 CATCH_UP_TRIES = 250
 CATCH_UP_S = 0.02
@@ -40,12 +41,7 @@ class Fetching:
         columns, compact = _columns(arguments), flag(arguments, "compact")
         for _ in range(CATCH_UP_TRIES):
             span = self._readers.span(queue, group, start, end, incarnation)
-            allowed = _first_of(span.allowed, FETCH_ROWS_MAX)
-            piece = await self._store.call(read_piece, self._store.provider, span.queue_id, allowed, size)
-            if piece.damage is not None:
-                raise piece.damage
-            slices = _within(piece.slices, size)
-            after = _after(slices, allowed, span.allowed, end)
+            slices, after = await self._rows(span, size)
             given = RunSet((part.first_sequence, part.first_sequence + part.rows.count - 1) for part in slices)
             missing = [run for run in _without(span.wanted, given) if run[0] < after]
             if not missing:
@@ -59,6 +55,30 @@ class Fetching:
         priorities = self._readers.priorities(queue, start, after - 1) if "priority" in columns else {}
         return Fetched(columns, start, after, slices, gaps, span.incarnation, priorities, compact=compact)
 
+    async def _rows(self, span: Span, size: int) -> tuple[list[Slice], int]:
+        """The first rows of what the span allows, and where the next fetch goes on: always behind what was looked at.
+
+        A stretch without rows (numbers that a restart has skipped, messages that are gone) is passed over in windows
+        that grow, so that a few reads cross it however long it is.
+        """
+        rest = RunSet(span.allowed)
+        window = FETCH_ROWS_MAX
+        while rest:
+            asked = rest.pop_front(window)
+            piece = await self._store.call(read_piece, self._store.provider, span.queue_id, asked, size)
+            if piece.damage is not None:
+                raise piece.damage
+            slices = _within(piece.slices, size)
+            if slices:
+                complete = not piece.rest and sum(part.rows.count for part in slices) == piece.count
+                if complete and not rest:
+                    break
+                return slices, asked[-1][1] + 1 if complete else slices[-1].first_sequence + slices[-1].rows.count
+            window *= WINDOW_GROWTH
+        else:
+            slices = []
+        return slices, span.end
+
     # -- dead letters -------------------------------------------------------------------------------------------------
 
     async def _letters(self, after: int, queue: str) -> list[DeadLetter]:
@@ -69,11 +89,12 @@ class Fetching:
         info, _ = self._readers.queue(queue)
         provider = self._store.provider
         first = await self._store.call(lambda: provider.dead_letters(after=0, limit=1, queue=queue))
-        tail = self._readers.next_dead_id()
+        tail = self._readers.dead_tail()
         return {"head": first[0].facts.dead_id if first else tail, "tail": tail, "count": info.dead}
 
     async def dead_fetch(self, queue: str, arguments: Arguments) -> Fetched:
-        start, end = number(arguments, "from"), number(arguments, "to")
+        start, tail = max(number(arguments, "from"), 1), self._readers.dead_tail()
+        end = max(start, min(number(arguments, "to"), tail))
         room = min(number(arguments, "max_bytes", FETCH_BYTES_MAX) or FETCH_BYTES_MAX, FETCH_BYTES_MAX)
         info, _ = self._readers.queue(queue)
         taken: list[DeadLetter] = []
@@ -117,33 +138,22 @@ def _columns(arguments: Arguments) -> frozenset[str]:
     return names
 
 
-def _first_of(wanted: list[Run], count: int) -> list[Run]:
-    """The first `count` sequences."""
-    return RunSet(wanted).pop_front(count)
-
-
 def _within(slices: list[Slice], size: int) -> list[Slice]:
     """As many rows as fit, at least one: the last read may have brought more than was asked for."""
     kept: list[Slice] = []
+    left = FETCH_ROWS_MAX
     for part in slices:
+        count = min(part.rows.count, left)
         if kept and part.rows.size > size:
-            offsets = part.rows.offsets()
-            count = sum(1 for end in offsets[1:] if end <= size)
-            if count:
-                kept.append(Slice(part.first_sequence, part.published_at, part.rows.slice(0, count)))
-            break
-        kept.append(part)
-        size -= part.rows.size
+            count = min(count, sum(1 for end in part.rows.offsets()[1:] if end <= size))
+        if count == part.rows.count:
+            kept.append(part)
+            size, left = size - part.rows.size, left - count
+            continue
+        if count:
+            kept.append(Slice(part.first_sequence, part.published_at, part.rows.slice(0, count)))
+        break
     return kept
-
-
-def _after(slices: list[Slice], asked: list[Run], allowed: list[Run], end: int) -> int:
-    """Where the next fetch goes on: behind the last row, or behind everything when nothing is left to be read."""
-    last = slices[-1].first_sequence + slices[-1].rows.count if slices else 0
-    rest = [run for run in allowed if run[1] >= last]
-    if not rest or (not slices and asked == allowed):
-        return end
-    return max(last, 1)
 
 
 def _without(wanted: list[Run], given: RunSet) -> list[Run]:
