@@ -22,18 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vibemq.errors import VibeMQError
+from vibemq.model.access import Principal as Principal
 from vibemq.model.commands import Command
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.options import QueueOptions
 from vibemq.model.stored import Slice
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who a session acts as. `anonymous` is the principal of a broker without authentication."""
-
-    name: str
-    superuser: bool = False
 
 
 @dataclass(slots=True)

@@ -1,0 +1,7 @@
+"""Who may do what.
+
+matrix.py      command or operation -> the permissions that it needs: the only table, read by every door
+policy.py      users and their rules -> is this permission held?
+users.py       credentials -> principal
+passwords.py   password hashes
+"""

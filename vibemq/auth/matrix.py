@@ -1,0 +1,151 @@
+"""The one table of permissions: what every command and every operation needs.
+
+A command is a word of the engine (`vibemq.model.commands`); an operation is a request by name, as the native protocol's
+Admin and CursorRequest frames, the command line and other doors carry it. Both tables are total: a command without a
+row fails when this module is imported, an operation without a row fails when it is registered (`permissions_of`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from vibemq.model import commands as c
+from vibemq.model.access import Action, Permission, ResourceKind, When
+
+Row = tuple[Permission, ...]
+"""All of them are needed."""
+
+
+def _queue(action: Action, argument: str = "", when: When = When.ALWAYS) -> Permission:
+    return Permission(action, ResourceKind.QUEUE, argument, when)
+
+
+PUBLISH, SUBSCRIBE = _queue(Action.PUBLISH), _queue(Action.SUBSCRIBE)
+CREATE, DELETE = _queue(Action.CREATE), _queue(Action.DELETE)
+PURGE, INSPECT = _queue(Action.PURGE), _queue(Action.INSPECT)
+CREATE_MISSING = _queue(Action.CREATE, when=When.MISSING)
+PUBLISH_TO = _queue(Action.PUBLISH, "to")
+"""Where dead letters are replayed to; without the argument, the queue that they died in."""
+MANAGE = Permission(Action.MANAGE, ResourceKind.GROUP, when=When.NOT_OWNER)
+TRANSACT = Permission(Action.TRANSACT, ResourceKind.TRANSACTION)
+LIST = Permission(Action.LIST, ResourceKind.BROKER)
+ADMIN = Permission(Action.ADMIN, ResourceKind.BROKER)
+OWN = Permission(Action.OWN, ResourceKind.SESSION)
+NEVER = Permission(Action.NEVER, ResourceKind.BROKER)
+
+COMMANDS: Mapping[type, Row] = {
+    c.Publish: (PUBLISH, CREATE_MISSING),
+    c.Subscribe: (SUBSCRIBE, CREATE_MISSING),
+    c.Unsubscribe: (OWN,),
+    c.SetCapacity: (OWN,),
+    c.Settle: (OWN,),
+    c.Extend: (OWN,),
+    c.CreateQueue: (CREATE,),
+    c.ChangeQueue: (CREATE,),
+    c.DeleteQueue: (DELETE,),
+    c.PurgeQueue: (PURGE,),
+    c.RemoveMessages: (PURGE,),
+    c.DescribeQueue: (INSPECT,),
+    c.ListQueues: (LIST,),
+    c.DeleteGroup: (SUBSCRIBE, MANAGE),
+    c.SeekGroup: (SUBSCRIBE, MANAGE),
+    c.Stage: (PUBLISH, CREATE_MISSING, TRANSACT),
+    c.ReplayDead: (ADMIN,),
+    c.PurgeDead: (ADMIN,),
+    # The server's own, on behalf of an operation whose row was checked before, or of nobody.
+    c.JoinCursor: (NEVER,),
+    c.CommitCursor: (NEVER,),
+    c.RejectAt: (NEVER,),
+    c.Quarantine: (NEVER,),
+    c.DecideTransaction: (NEVER,),
+    c.MoveStaged: (NEVER,),
+    c.DropStages: (NEVER,),
+    c.SetFlow: (NEVER,),
+    c.CloseSession: (NEVER,),
+    c.SetPressure: (NEVER,),
+}
+
+OPERATIONS: Mapping[str, Row] = {
+    "broker.info": (ADMIN,),
+    "broker.metrics": (ADMIN,),
+    "connections.list": (ADMIN,),
+    "storage.backup": (ADMIN,),
+    "queue.create": (CREATE,),
+    "queue.change": (CREATE,),
+    "queue.delete": (DELETE,),
+    "queue.purge": (PURGE,),
+    "queue.remove": (PURGE,),
+    "queue.info": (INSPECT,),
+    "queue.list": (LIST,),
+    "queue.peek": (INSPECT, SUBSCRIBE),
+    "group.list": (SUBSCRIBE,),
+    "group.offsets": (SUBSCRIBE,),
+    "group.advance": (SUBSCRIBE,),
+    "group.split": (SUBSCRIBE,),
+    "group.fetch": (SUBSCRIBE,),
+    "group.join": (SUBSCRIBE, MANAGE),
+    "group.commit": (SUBSCRIBE, MANAGE),
+    "group.reject": (SUBSCRIBE, MANAGE),
+    "group.quarantine": (SUBSCRIBE, MANAGE),
+    "group.set": (SUBSCRIBE, MANAGE),
+    "group.seek": (SUBSCRIBE, MANAGE),
+    "group.delete": (SUBSCRIBE, MANAGE),
+    # Without the argument `queue` they concern every queue, which needs a rule for `*`.
+    "dlq.list": (INSPECT,),
+    "dlq.show": (INSPECT,),
+    "dlq.replay": (PURGE, PUBLISH_TO),
+    "dlq.purge": (PURGE,),
+    "dead.offsets": (INSPECT,),
+    "dead.fetch": (INSPECT,),
+    "dead.redrive": (PURGE, PUBLISH_TO),
+    "transaction.commit": (TRANSACT,),
+    "transaction.abort": (TRANSACT,),
+    "transaction.last": (TRANSACT,),
+}
+
+
+def permissions_of(operation: str) -> Row:
+    """What an operation needs.
+
+    Raises:
+        LookupError: no row; an operation without one cannot be registered.
+    """
+    try:
+        return OPERATIONS[operation]
+    except KeyError:
+        raise LookupError(
+            f"operation {operation[:64]!r} has no row in vibemq/auth/matrix.py; say there which permissions it needs"
+        ) from None
+
+
+def resource_name(permission: Permission, value_of: Callable[[str], Any]) -> str:
+    """The name of the resource, from the fields of a command or the arguments of an operation; "" = all of its kind.
+
+    `value_of`: a field or argument by name, None when there is none. What is not text counts as not given: the
+    operation itself refuses it.
+    """
+
+    def text(name: str) -> str:
+        value = value_of(name)
+        return value if isinstance(value, str) else ""
+
+    if permission.argument:
+        return text(permission.argument) or text("queue")
+    match permission.kind:
+        case ResourceKind.QUEUE:
+            return text("queue")
+        case ResourceKind.GROUP:
+            return f"{text('queue')}/{text('group')}"
+        case ResourceKind.TRANSACTION:
+            return text("app")
+        case _:
+            return ""
+
+
+def check_total(rows: Mapping[type, Row], words: tuple[type, ...]) -> None:
+    """Raises LookupError when a command has no row, or a row no command."""
+    different = {kind.__name__ for kind in set(rows) ^ set(words)}
+    if different:
+        raise LookupError(f"vibemq/auth/matrix.py and the commands differ in {', '.join(sorted(different))}")
+
+
+check_total(COMMANDS, get_args(c.Command))

@@ -1,0 +1,70 @@
+"""Words of authorization: who acts, what is done, and to what kind of thing."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a session acts as. `anonymous` is the principal of a broker without authentication."""
+
+    name: str
+    superuser: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The name under which groups, stages and applications belong to this principal; superusers own nothing and
+        may act on everything, so theirs is empty."""
+        return "" if self.superuser else self.name
+
+
+class Action(StrEnum):
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+    CREATE = "create"
+    DELETE = "delete"
+    PURGE = "purge"
+    INSPECT = "inspect"
+    MANAGE = "manage"
+    """Delete, move, take over or limit a durable group that belongs to another user."""
+    TRANSACT = "transact"
+    """Stage, commit and abort under the name of an application."""
+    LIST = "list"
+    """Everybody may ask for a list; it shows only what the principal has some right to."""
+    OWN = "own"
+    """Concerns only what the session itself holds; the engine checks that, so every known principal may."""
+    ADMIN = "admin"
+    """Superusers only."""
+    NEVER = "never"
+    """The server's own words; no session may speak them."""
+
+
+class ResourceKind(StrEnum):
+    BROKER = "broker"
+    QUEUE = "queue"
+    GROUP = "group"
+    """A durable group; its name is `<queue>/<group>`."""
+    TRANSACTION = "transaction"
+    """An application that commits transactions; its name is that of the application."""
+    SESSION = "session"
+
+
+class When(StrEnum):
+    """Whether a permission is needed at all."""
+
+    ALWAYS = "always"
+    MISSING = "missing"
+    """Only when the resource does not exist yet and the request would create it."""
+    NOT_OWNER = "not_owner"
+    """Only when the resource belongs to another user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One thing that must be allowed before a command or an operation is carried out."""
+
+    action: Action
+    kind: ResourceKind
+    argument: str = ""
+    """The field or argument that names the resource; "" = `queue`, `queue` and `group`, or `app`, by kind."""
+    when: When = When.ALWAYS
