@@ -11,7 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from vibemq.errors import InvalidOptions, InvalidQueueName
+from vibemq.auth.passwords import hash_password, parse_hash
+from vibemq.auth.policy import Rule
+from vibemq.auth.users import Account
+from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
+from vibemq.model.access import ResourceKind
 from vibemq.model.options import check_queue_name, options_from_dict
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -77,17 +81,61 @@ class Limits(_Part):
     """The disk's watermarks (80, 90 and 95 % full) count only while less than this is free."""
 
 
+_ACTIONS = {
+    "queues": frozenset(("publish", "subscribe", "create", "delete", "purge", "inspect", "manage", "*")),
+    "groups": frozenset(("manage", "*")),
+    "transactions": frozenset(("transact", "*")),
+}
+_KINDS = {
+    "queues": ResourceKind.QUEUE,
+    "groups": ResourceKind.GROUP,
+    "transactions": ResourceKind.TRANSACTION,
+}
+
+
 class Permission(_Part):
-    queues: str
-    """Queue names; `*` stands for any run of characters."""
-    actions: tuple[Literal["publish", "subscribe", "create", "delete", "purge", "inspect", "*"], ...]
+    """Exactly one of `queues`, `groups` and `transactions`; `*` in it stands for any run of characters."""
+
+    queues: str | None = None
+    """Queue names."""
+    groups: str | None = None
+    """Durable groups, as `<queue>/<group>`."""
+    transactions: str | None = None
+    """Names of applications that commit transactions."""
+    actions: tuple[
+        Literal["publish", "subscribe", "create", "delete", "purge", "inspect", "manage", "transact", "*"], ...
+    ]
+
+    @model_validator(mode="after")
+    def _one_kind_of_resource(self) -> "Permission":
+        given = [name for name in _KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("a permission names exactly one of queues, groups and transactions")
+        wrong = [action for action in self.actions if action not in _ACTIONS[given[0]]]
+        if wrong:
+            known = ", ".join(sorted(_ACTIONS[given[0]]))
+            raise ValueError(f"{wrong[0]!r} is no action on {given[0]}; known are {known}")
+        return self
+
+    def rule(self) -> Rule:
+        (name,) = (name for name in _KINDS if getattr(self, name) is not None)
+        return Rule(_KINDS[name], getattr(self, name), frozenset(self.actions))
 
 
 class User(_Part):
     password_hash: SecretStr
-    """Made by `vibemq.server.passwords.hash_password`."""
+    """Made by `vibemq.auth.passwords.hash_password`."""
     superuser: bool = False
     permissions: tuple[Permission, ...] = ()
+
+    @field_validator("password_hash")
+    @classmethod
+    def _can_be_checked(cls, value: SecretStr) -> SecretStr:
+        try:
+            parse_hash(value.get_secret_value())
+        except ConfigInvalid as error:
+            raise ValueError(f"this hash cannot be used: {error}") from None
+        return value
 
 
 class Auth(_Part):
@@ -110,6 +158,26 @@ class Auth(_Part):
             if secret is not None and not secret.get_secret_value():
                 raise ValueError(f"{name} is empty; give it a value or leave it out")
         return self
+
+    @property
+    def shared_token(self) -> str | None:
+        return self.token.get_secret_value() if self.token is not None else None
+
+    def accounts(self) -> list[Account]:
+        """Every user, the superuser whose password is given in clear last: it stands above one of the same name."""
+        accounts = [
+            Account(
+                name,
+                user.password_hash.get_secret_value(),
+                user.superuser,
+                tuple(permission.rule() for permission in user.permissions),
+            )
+            for name, user in self.users.items()
+        ]
+        if self.superuser is not None and self.superuser_password is not None:
+            hashed = hash_password(self.superuser_password.get_secret_value())
+            accounts.append(Account(self.superuser, hashed, superuser=True))
+        return accounts
 
 
 class Http(_Part):

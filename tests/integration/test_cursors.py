@@ -11,8 +11,8 @@ import pytest
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import broker_on, running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
+from vibemq.auth.passwords import hash_password
 from vibemq.model.rows import Rows, pack_row
-from vibemq.server.passwords import hash_password
 
 pytestmark = pytest.mark.slow
 

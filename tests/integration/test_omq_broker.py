@@ -15,6 +15,7 @@ import pytest
 import vibemq.sync
 from tests.integration.conditions import resident_mib, running
 from tests.interop.omq import OmqBroker
+from vibemq.auth.passwords import hash_password
 from vibemq.protocols.omq.frames import (
     ACCEPTED,
     REFUSED,
@@ -27,7 +28,6 @@ from vibemq.protocols.omq.frames import (
     Topic,
     Unsubscribed,
 )
-from vibemq.server.passwords import hash_password
 
 pytestmark = pytest.mark.slow
 

@@ -14,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 import vibemq
+from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
 from vibemq.errors import (
     AuthError,
@@ -28,7 +29,6 @@ from vibemq.errors import (
 from vibemq.model.stored import Slice
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
-from vibemq.server.passwords import hash_password
 
 pytestmark = pytest.mark.anyio
 

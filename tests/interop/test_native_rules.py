@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from vibemq import Broker
+from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Settings, User
 from vibemq.protocols.native.codec.compression import Compression, compress
 from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import Message, decode_body, encode_body
-from vibemq.server.passwords import hash_password
 
 pytestmark = pytest.mark.slow
 

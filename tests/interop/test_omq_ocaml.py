@@ -14,7 +14,7 @@ import pytest
 import vibemq.sync
 from tests.integration.conditions import running
 from tests.interop.omq import OmqBroker, need_ocaml
-from vibemq.server.passwords import hash_password
+from vibemq.auth.passwords import hash_password
 
 pytestmark = pytest.mark.slow
 

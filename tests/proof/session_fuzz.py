@@ -27,6 +27,7 @@ from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.fuzz_engine import Broken
 from tests.proof.session_talk import OWN_QUEUES, Talker
 from tests.proof.wire import Wire
+from vibemq.auth.passwords import _derive
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
 from vibemq.model.commands import CloseSession, DeleteQueue, SetFlow
 from vibemq.model.records import Record
@@ -36,7 +37,6 @@ from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
 from vibemq.server.net.listener import entrance_of
-from vibemq.server.passwords import _derive
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 
 CLIENTS = 5
@@ -50,8 +50,10 @@ CLEAN_EVERY = 20
 
 def _hash(password: str) -> str:
     """The cheapest there is: this is no test of the password check."""
-    digest = _derive(password, b"salt", 1, 1, 1)
-    return "$".join(["scrypt", "1", "1", "1", base64.b64encode(b"salt").decode(), base64.b64encode(digest).decode()])
+    digest = _derive(password, b"saltsalt", 1, 1, 1)
+    return "$".join(
+        ["scrypt", "1", "1", "1", base64.b64encode(b"saltsalt").decode(), base64.b64encode(digest).decode()]
+    )
 
 
 def _settings() -> Settings:

@@ -59,8 +59,10 @@ COMMANDS: Mapping[type, Row] = {
     c.DecideTransaction: (NEVER,),
     c.MoveStaged: (NEVER,),
     c.DropStages: (NEVER,),
+    c.ForgetApplication: (NEVER,),
     c.SetFlow: (NEVER,),
     c.CloseSession: (NEVER,),
+    c.EndConsumers: (NEVER,),
     c.SetPressure: (NEVER,),
 }
 
@@ -100,6 +102,7 @@ OPERATIONS: Mapping[str, Row] = {
     "transaction.commit": (TRANSACT,),
     "transaction.abort": (TRANSACT,),
     "transaction.last": (TRANSACT,),
+    "transaction.forget": (ADMIN,),
 }
 
 

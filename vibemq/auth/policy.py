@@ -4,14 +4,17 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from vibemq.errors import NotAuthorized
-from vibemq.model.access import Action, Permission, Principal, ResourceKind
+from vibemq.auth.matrix import Row, resource_name
+from vibemq.errors import NotAuthenticated, NotAuthorized
+from vibemq.model.access import Action, Permission, Principal, ResourceKind, When
 
 _FREE = frozenset((Action.OWN, Action.LIST))
+_NAMED = frozenset((ResourceKind.QUEUE, ResourceKind.GROUP, ResourceKind.TRANSACTION))
 _NAMES_MAX = 64
 
 
@@ -26,19 +29,60 @@ class Rule:
     """Values of `Action`, or `*` for all that a rule can give."""
 
 
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """For whom something is done that was admitted, and which of its conditional permissions are held."""
+
+    user: str
+    """Owner of what is made; "" for superusers and on a broker without authentication."""
+    may_create: bool = True
+    may_manage: bool = True
+    """Act on what belongs to another user."""
+
+
 class Policy:
     """The only place that answers whether a principal may."""
 
-    def __init__(self, rules: Mapping[str, Sequence[Rule]], *, enabled: bool = True) -> None:
+    def __init__(
+        self, rules: Mapping[str, Sequence[Rule]], *, superusers: Collection[str] = (), enabled: bool = True
+    ) -> None:
         """`rules`: of each user by name. Not `enabled`: everybody may do everything but NEVER."""
-        self.enabled = enabled
-        self.version = 1
-        self._rules = {name: tuple(rules[name]) for name in rules}
+        self.version = 0
+        self.replace(rules, superusers=superusers, enabled=enabled)
 
-    def replace(self, rules: Mapping[str, Sequence[Rule]]) -> None:
+    def replace(
+        self, rules: Mapping[str, Sequence[Rule]], *, superusers: Collection[str] = (), enabled: bool = True
+    ) -> None:
         """Other rules, from now on; every answer that was kept is void."""
+        self.enabled = enabled
         self._rules = {name: tuple(rules[name]) for name in rules}
+        self._superusers = frozenset(superusers)
         self.version += 1
+
+    # -- whole rows of the matrix ---------------------------------------------------------------------------------
+
+    def admit(self, principal: Principal | None, row: Row, value_of: Callable[[str], Any]) -> Actor:
+        """Check everything that a command or an operation needs.
+
+        Args:
+            value_of: a field of the command or an argument of the operation by name, None when there is none.
+
+        Raises:
+            NotAuthenticated, NotAuthorized
+        """
+        if principal is None:
+            raise NotAuthenticated("connect and authenticate first")
+        held = dict.fromkeys(When, True)
+        for permission in row:
+            resource = resource_name(permission, value_of)
+            if permission.when is When.ALWAYS:
+                self.authorize(principal, permission, resource)
+            else:
+                held[permission.when] = self.allows(principal, permission, resource)
+        user = "" if self.is_superuser(principal) else principal.name
+        return Actor(user, held[When.MISSING], held[When.NOT_OWNER])
+
+    # -- single permissions ---------------------------------------------------------------------------------------
 
     def authorize(self, principal: Principal | None, permission: Permission, resource: str) -> None:
         """Return when the principal may; the refusal is the same for resources that exist and that do not.
@@ -52,9 +96,8 @@ class Policy:
     def refusal(self, principal: Principal | None, permission: Permission, resource: str) -> NotAuthorized:
         name = principal.name if principal is not None else "nobody"
         kind = permission.kind
-        named = kind in (ResourceKind.QUEUE, ResourceKind.GROUP, ResourceKind.TRANSACTION)
         place = ""
-        if named:
+        if kind in _NAMED:
             place = f" on {kind} {resource[:_NAMES_MAX]!r}" if resource else f" on every {kind}"
         return NotAuthorized(
             f"{name!r} is not allowed to {permission.action}{place}; ask the broker's operator for permission"
@@ -65,7 +108,7 @@ class Policy:
         action = permission.action
         if principal is None or action is Action.NEVER:
             return False
-        if principal.superuser or not self.enabled or action in _FREE:
+        if action in _FREE or self.is_superuser(principal):
             return True
         if action is Action.ADMIN:
             return False
@@ -74,16 +117,21 @@ class Policy:
             for rule in self._rules.get(principal.name, ())
         )
 
+    def is_superuser(self, principal: Principal) -> bool:
+        """Still: whoever was one at its Connect may have ceased to be one."""
+        return not self.enabled or (principal.superuser and principal.name in self._superusers)
+
+    def knows(self, principal: Principal) -> bool:
+        """Whether this user still exists."""
+        return not self.enabled or principal.name in self._rules or self.is_superuser(principal)
+
     def may_see(self, principal: Principal | None, queue: str) -> bool:
         """Whether a list of queues shown to the principal names this one: any right to it will do."""
         if principal is None:
             return False
-        if principal.superuser or not self.enabled:
+        if self.is_superuser(principal):
             return True
         return any(_covers(rule, ResourceKind.QUEUE, queue) for rule in self._rules.get(principal.name, ()))
-
-    def sees_all(self, principal: Principal | None) -> bool:
-        return principal is not None and (principal.superuser or not self.enabled)
 
 
 def _covers(rule: Rule, kind: ResourceKind, resource: str) -> bool:

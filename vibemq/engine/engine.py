@@ -149,6 +149,11 @@ class Engine:
         found = self._state.queues.get(queue)
         return [] if found is None else views.waiting_runs(found, limit)
 
+    def subscriptions(self, session: int) -> list[tuple[int, str]]:
+        """(consumer, queue) of each subscription of a session, those that only hold messages included."""
+        known = self._state.sessions.get(session)
+        return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
+
     @property
     def readers(self) -> Readers:
         """What readers by range, and transactions, may know."""
@@ -284,7 +289,7 @@ def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> Non
 
 
 def _refuse(turn: Turn, command: "ask.Command", error: VibeMQError) -> None:
-    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.SetPressure):
+    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure):
         turn.refuse(command, error)
 
 
@@ -312,6 +317,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ask.SetCapacity: subscribe.set_capacity,
     ask.SetFlow: subscribe.set_flow,
     ask.CloseSession: subscribe.close_session,
+    ask.EndConsumers: subscribe.end_consumers_of,
     ask.CreateQueue: queues.create_queue,
     ask.ChangeQueue: queues.change_queue,
     ask.DeleteQueue: queues.delete_queue,
@@ -329,6 +335,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ask.DecideTransaction: transactions.decide,
     ask.MoveStaged: transactions.move,
     ask.DropStages: transactions.drop,
+    ask.ForgetApplication: transactions.forget,
     ask.ReplayDead: dead_letters.replay_dead,
     ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,

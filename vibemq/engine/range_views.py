@@ -110,8 +110,9 @@ class Readers:
 
     # -- transactions -----------------------------------------------------------------------------------------------
 
-    def last_version(self, app: str) -> int | None:
-        done = self._state.transactions.get(app)
+    def last_version(self, app: str, user: str = "") -> int | None:
+        """Raises NotAuthorized: the application belongs to another user."""
+        done = transactions.decided_of(self._state, app, user)
         return None if done is None else done.version
 
     def unfinished_stages(self) -> list[str]:

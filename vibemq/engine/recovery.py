@@ -34,7 +34,9 @@ def restore(state: State, turn: Turn, stored: StoredState) -> None:
         leap(queue)
         state.arm(queue, turn.now)
     for app, kept in stored.transactions.items():
-        state.transactions[app] = Transaction(kept.version, kept.decided_at, list(kept.stages), kept.tag)
+        state.transactions[app] = Transaction(
+            kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.skipped_from
+        )
 
 
 def _queue(stored: StoredQueue, now: int) -> Queue:
@@ -64,6 +66,7 @@ def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, st
     queue.next_group_id = stored.group_id
     group = queue.new_group(stored.name, durable=stored.durable, start=max(stored.head, stored_queue.next_sequence))
     group.epoch = stored.epoch
+    group.owner = stored.owner
     unsettled = _unsettled(stored_queue, stored)
     group.tally.entered = len(unsettled)
     for run in unsettled.runs():

@@ -13,7 +13,7 @@ from vibemq.engine.step import Turn, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
-from vibemq.model.records import Record
+from vibemq.model.records import NO_VERSION, Record
 from vibemq.model.runs import Run, RunSet
 
 
@@ -38,6 +38,10 @@ class Transaction:
     """queue_id of each committed stage, in order; those that are gone have been moved whole."""
     tag: str = ""
     """The application's own note."""
+    owner: str = ""
+    """The user to whom the application belongs; "" = nobody."""
+    skipped_from: int = NO_VERSION
+    """From here up to this version, itself left out, nothing was committed."""
 
 
 @dataclass(slots=True)

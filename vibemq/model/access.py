@@ -11,12 +11,6 @@ class Principal:
     name: str
     superuser: bool = False
 
-    @property
-    def owner(self) -> str:
-        """The name under which groups, stages and applications belong to this principal; superusers own nothing and
-        may act on everything, so theirs is empty."""
-        return "" if self.superuser else self.name
-
 
 class Action(StrEnum):
     PUBLISH = "publish"

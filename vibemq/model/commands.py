@@ -4,10 +4,12 @@
 `Reply`; commands whose token is None are not answered. Consumers are numbered by their session.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from vibemq.errors import VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows
@@ -67,6 +69,8 @@ class Subscribe:
     start: StartAt = StartAt.DEFAULT
     start_sequence: int = 0
     create: bool = True
+    user: str = ""
+    """Owner of the durable group that this makes, or that has none; "" = nobody."""
 
 
 @dataclass(slots=True)
@@ -193,6 +197,9 @@ class DeleteGroup:
     token: Any
     queue: str
     group: str
+    user: str = ""
+    manage: bool = True
+    """False: only a group of `user`, or of nobody."""
 
 
 @dataclass(slots=True)
@@ -205,6 +212,9 @@ class SeekGroup:
     group: str
     start: StartAt
     start_sequence: int = 0
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`."""
 
 
 @dataclass(slots=True)
@@ -226,6 +236,9 @@ class JoinCursor:
     incarnation: str | None = None
     take_over: bool = True
     """False: an operator sets limits of an existing cursor; its owner goes on."""
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`; `owner` is only a text for operators."""
 
 
 @dataclass(slots=True)
@@ -239,6 +252,9 @@ class CommitCursor:
     epoch: int
     sequence: int
     incarnation: str | None = None
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`."""
 
 
 @dataclass(slots=True)
@@ -253,6 +269,9 @@ class RejectAt:
     """(sequence, error text)."""
     epoch: int | None = None
     incarnation: str | None = None
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`."""
 
 
 @dataclass(slots=True)
@@ -265,6 +284,9 @@ class Quarantine:
     group: str
     runs: list[Run]
     incarnation: str | None = None
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`."""
 
 
 @dataclass(slots=True)
@@ -281,6 +303,9 @@ class Stage:
     chunk: int
     rows: Rows
     """One row, whose payload is the bundle (see `vibemq.model.staged_batch`)."""
+    create: bool = True
+    user: str = ""
+    """Whose stage it is: no other user can write to, commit or drop it."""
 
 
 @dataclass(slots=True)
@@ -294,6 +319,8 @@ class DecideTransaction:
     stages: list[str]
     tag: str = ""
     """The application's own note, kept with the decision."""
+    user: str = ""
+    """Whose stages are meant; also the owner of an application that has none."""
 
 
 @dataclass(slots=True)
@@ -318,6 +345,15 @@ class DropStages:
     session: int
     token: Any
     stages: list[str]
+
+
+@dataclass(slots=True)
+class ForgetApplication:
+    """An application's last version and owner, so that it begins anew. Reply: `Counted`."""
+
+    session: int
+    token: Any
+    app: str
 
 
 @dataclass(slots=True)
@@ -354,6 +390,14 @@ class CloseSession:
 
     session: int
     clean: bool
+
+
+@dataclass(slots=True)
+class EndConsumers:
+    """These subscriptions may not go on: each ends with its error, and what it holds goes back unharmed."""
+
+    session: int
+    consumers: Mapping[int, VibeMQError]
 
 
 class Pressure(IntEnum):
@@ -399,8 +443,10 @@ Command = (
     | DecideTransaction
     | MoveStaged
     | DropStages
+    | ForgetApplication
     | ReplayDead
     | PurgeDead
     | CloseSession
+    | EndConsumers
     | SetPressure
 )

@@ -185,6 +185,8 @@ class QueueInfo:
     groups: list[GroupInfo] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     """published, delivered, settled, redelivered, dead_lettered, expired, dropped, refused since start."""
+    restricted: bool = False
+    """In a list for somebody who may not inspect the queue: the figures are left out, all of them are 0."""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,10 @@ DEFAULT_GROUP = 0
 """The group that ordinary subscribers share; in a fan-out queue, the group that waits for the first subscriber."""
 
 
+NO_VERSION = (1 << 64) - 1
+"""In place of a version: there is none, or it is not known."""
+
+
 class Reason(IntEnum):
     """Why a message left its queue without being settled; the first four are the protocol's numbers."""
 
@@ -162,6 +166,15 @@ class CursorChanged:
 
 
 @dataclass(slots=True)
+class GroupOwned:
+    """A durable group belongs to this user from now on."""
+
+    queue_id: int
+    group_id: int
+    owner: str
+
+
+@dataclass(slots=True)
 class MessagesAdded:
     """Consecutive new messages; `extras` maps an index in `rows` to what is special about that message."""
 
@@ -234,6 +247,10 @@ class TransactionDecided:
     """queue_id of each stage, in order; those of earlier decisions that are not empty yet come first."""
     tag: str = ""
     """The application's own note, told to whoever commits the same version again."""
+    owner: str = ""
+    """The user to whom the application belongs; "" = nobody."""
+    skipped_from: int = NO_VERSION
+    """From here up to this version, itself left out, nothing was committed."""
 
 
 @dataclass(slots=True)
@@ -250,6 +267,7 @@ Record = (
     | GroupDeleted
     | GroupMoved
     | CursorChanged
+    | GroupOwned
     | MessagesAdded
     | HandedOut
     | Returned

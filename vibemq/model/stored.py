@@ -12,7 +12,7 @@ settled it, while it is in `dead`, or, with log retention, until it is dropped.
 from dataclasses import dataclass, field
 
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import Attempts, CursorFacts, DeadFacts
+from vibemq.model.records import NO_VERSION, Attempts, CursorFacts, DeadFacts
 from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
@@ -29,6 +29,8 @@ class StoredGroup:
     attempts: dict[int, Attempts] = field(default_factory=dict)
     cursor: CursorFacts | None = None
     """Of a group that reads by ranges instead of being handed messages."""
+    owner: str = ""
+    """The user to whom it belongs; "" = nobody."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,9 @@ class StoredTransaction:
     stages: list[int]
     """queue_id of each committed stage; those that are gone have been moved whole."""
     tag: str = ""
+    owner: str = ""
+    skipped_from: int = NO_VERSION
+    """From here up to this version, itself left out, nothing was committed."""
 
 
 @dataclass(slots=True)

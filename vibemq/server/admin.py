@@ -3,12 +3,13 @@
 Source: docs/spec/native.md, "Admin verbs".
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from vibemq.auth.matrix import permissions_of
 from vibemq.errors import InvalidPayload, MessageNotFound, QueueNotFound, StorageDamaged, UnknownCommand
-from vibemq.model.commands import PurgeDead
+from vibemq.model.commands import ForgetApplication, PurgeDead
 from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter
 from vibemq.server.clock import Clock
@@ -61,7 +62,14 @@ class Admin:
             "dlq.replay": self._replay,
             "dlq.purge": self._purge,
             "storage.backup": self._backup,
+            "transaction.forget": self._forget,
         }
+        for verb in self.verbs:
+            permissions_of(verb)
+
+    @property
+    def verbs(self) -> Collection[str]:
+        return {*self._verbs, *self._reports}
 
     async def answer(self, verb: str, arguments: Arguments) -> Any:
         """Raises an error of the family; UnknownCommand names the verbs there are."""
@@ -103,7 +111,8 @@ class Admin:
     async def _show(self, arguments: Arguments) -> dict[str, Any]:
         dead_id = number_of(arguments, "dead_id") or 0
         letter = await self._store.call(self._store.provider.dead_letter, dead_id)
-        if letter is None:
+        queue = text_of(arguments, "queue")
+        if letter is None or queue not in (None, letter.queue):
             raise MessageNotFound(f"there is no dead letter {dead_id}; it was replayed or purged, or never was")
         return letter_json(letter, with_payload=True)
 
@@ -205,6 +214,14 @@ class Admin:
                 break
             sound += one
         return sound, 0
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    async def _forget(self, arguments: Arguments) -> dict[str, Any]:
+        """An application begins anew: its last version and its owner are forgotten."""
+        app = str(text_of(arguments, "app", required=True))
+        counted = await self._inner.ask(lambda session, token: ForgetApplication(session, token, app))
+        return {"count": int(counted.count)}
 
     # -- the store ----------------------------------------------------------------------------------------------------
 

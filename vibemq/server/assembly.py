@@ -10,6 +10,7 @@ from typing import Any
 from anyio.abc import TaskGroup
 
 from vibemq import plugins
+from vibemq.auth.users import Accounts
 from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
@@ -17,7 +18,6 @@ from vibemq.model.options import options_from_dict
 from vibemq.operations.long_polls import Waiters
 from vibemq.server.admin import Admin
 from vibemq.server.asks import AskDesk
-from vibemq.server.authority import Authority
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
@@ -25,9 +25,7 @@ from vibemq.server.commit.loop_cycle import Turn
 from vibemq.server.commit.release_order import Switchboard
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.cursors import Cursors
 from vibemq.server.declared import declare
-from vibemq.server.fetching import Fetching
 from vibemq.server.monitoring.health import Condition
 from vibemq.server.monitoring.housekeeping import Keeper
 from vibemq.server.monitoring.metrics import Metrics
@@ -89,7 +87,7 @@ async def assemble(
     plugin, provider_settings = storage_plugin(settings)
     if plugin.durable:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = Authority(settings.auth)
+    accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
     store = Store(plugin.create(settings.data_dir, provider_settings))
     opened(store)
     state = await store.begin(store.provider.open)
@@ -125,7 +123,7 @@ async def assemble(
         settings.limits,
         metrics,
         clock,
-        authentication=authority.enabled,
+        authentication=accounts.enabled,
         queue_defaults=queue_defaults,
         new_id=new_id,
     )
@@ -143,11 +141,11 @@ async def assemble(
         turn=turn,
         ticker=Ticker(engine, committer, clock),
         roster=roster,
-        authority=authority,
+        accounts=accounts,
         limits=settings.limits,
         metrics=metrics,
         admin=Admin(engine, store, inner, clock, reports(store, roster)),
-        asks=AskDesk(authority, Cursors(engine, store, inner, waiters), Fetching(engine, store, inner), transactions),
+        asks=AskDesk(accounts.policy, engine, store, inner, waiters, transactions),
         errands=errands,
         fatal=fatal,
     )

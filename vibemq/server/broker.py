@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from vibemq.config import Http, Listener, Settings, StorageChoice
-from vibemq.errors import StorageFailed
+from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
+from vibemq.errors import ConfigInvalid, StorageFailed
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
@@ -228,6 +229,21 @@ class Broker:
         failure = StorageFailed(f"storage failed in an unforeseen way: {error!r}")
         failure.__cause__ = error
         return failure
+
+    async def replace_users(self, auth: Auth) -> None:
+        """Other users, rules and token from now on. They count at once: a subscription whose right is gone ends with
+        NOT_AUTHORIZED, and the connections of a user who is gone are closed.
+
+        Whether the broker asks for credentials at all stays as it was at the start.
+
+        Raises:
+            ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
+        """
+        shell = self._running().shell
+        if not (auth.enabled and shell.accounts.enabled):
+            raise ConfigInvalid("authentication is switched on and off with a restart only; keep a user or a token")
+        accounts = await anyio.to_thread.run_sync(auth.accounts)
+        shell.replace_accounts(accounts, token=auth.shared_token)
 
     def _running(self) -> Assembly:
         if self._parts is None:

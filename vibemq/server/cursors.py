@@ -12,7 +12,7 @@ from vibemq.operations.long_polls import Waiters
 from vibemq.server.arguments import Arguments, items, number, number_or_none, runs, text, text_or_none
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
-from vibemq.server.net.local_session import InnerSession
+from vibemq.server.net.local_session import Asking
 
 LOOK_BYTES = 1 << 20
 QUARANTINE_MAX = 65_536
@@ -23,7 +23,7 @@ PARTS_MAX = 4096
 class Cursors:
     """One method for each verb: (queue, arguments) to a JSON-ready answer."""
 
-    def __init__(self, engine: QueueEngine, store: Store, inner: InnerSession, waiters: Waiters) -> None:
+    def __init__(self, engine: QueueEngine, store: Store, inner: Asking, waiters: Waiters) -> None:
         self._readers = engine.readers
         self._store = store
         self._inner = inner

@@ -12,7 +12,7 @@ from vibemq.server.arguments import Arguments, flag, items, number, numbers, tex
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.letters import replay
-from vibemq.server.net.local_session import InnerSession
+from vibemq.server.net.local_session import Asking
 from vibemq.server.net.row_reader import read_piece
 
 COLUMNS = frozenset({"sequence", "published_at", "message_id", "body", "priority", "headers"})
@@ -29,7 +29,7 @@ LETTERS_AT_ONCE = 500
 class Fetching:
     """One method for each verb, as in `Cursors`."""
 
-    def __init__(self, engine: QueueEngine, store: Store, inner: InnerSession) -> None:
+    def __init__(self, engine: QueueEngine, store: Store, inner: Asking) -> None:
         self._readers = engine.readers
         self._store = store
         self._inner = inner

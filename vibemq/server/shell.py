@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from anyio import CapacityLimiter, to_thread
 
+from vibemq.auth.matrix import ADMIN, SUBSCRIBE, permissions_of
+from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
-from vibemq.model.commands import CloseSession, Command
+from vibemq.model.commands import CloseSession, Command, EndConsumers
 from vibemq.model.effects import Reply
 from vibemq.protocols.session import Admin, Ask, Authenticate, Principal
-from vibemq.server.authority import Action, Authority
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import Turn
@@ -43,6 +44,9 @@ class Desk(Protocol):
 
 
 class AdminDesk(Protocol):
+    @property
+    def verbs(self) -> Collection[str]: ...
+
     async def answer(self, verb: str, arguments: dict[str, object]) -> object: ...
 
 
@@ -57,7 +61,7 @@ class Shell:
     turn: Turn
     ticker: Ticker
     roster: Roster
-    authority: Authority
+    accounts: Accounts
     limits: Limits
     metrics: Metrics
     admin: AdminDesk
@@ -96,8 +100,8 @@ class Shell:
     # -- people -----------------------------------------------------------------------------------------------------
 
     def authenticate(self, connection: "Connection", request: Authenticate) -> None:
-        if not self.authority.enabled:
-            connection.session.authenticated(request.token, self.authority.authenticate(request))
+        if not self.accounts.enabled:
+            connection.session.authenticated(request.token, ANONYMOUS)
             return
         wait_s = self._backoff.wait_s(connection.host, self.loop.time())
         if wait_s > 0:
@@ -107,19 +111,52 @@ class Shell:
         self.errands.begin(self._authenticate, connection, request)
 
     async def _authenticate(self, connection: "Connection", request: Authenticate) -> None:
+        credentials = request.username, request.password, request.auth_token
         try:
-            principal = await to_thread.run_sync(self.authority.authenticate, request, limiter=self._hashing)
+            principal = await to_thread.run_sync(self.accounts.authenticate, *credentials, limiter=self._hashing)
         except AuthError as error:
             self._backoff.failed(connection.host, self.loop.time())
             self._refuse(connection, request, error)
+        except Exception:
+            # A login is no reason to end the broker, whatever is wrong with it.
+            log.exception("credentials could not be checked", extra={"conn_id": connection.connection_id})
+            self.metrics.errors += 1
+            self._refuse(connection, request, AuthFailed("the broker could not check this; its log says why"))
         else:
             self._backoff.succeeded(connection.host)
             connection.session.authenticated(request.token, principal)
+            self.end_revoked(connection)
         finally:
             connection.pending -= 1
         if not connection.ending:
             connection.process()
         connection.wake()
+
+    def end_revoked(self, connection: "Connection") -> None:
+        """End the subscriptions that the connection's user, as the rules are now, may not have. A user who is gone is
+        told so and hung up on."""
+        principal, policy = connection.principal, self.accounts.policy
+        if principal is None or connection.ending:
+            return
+        if not policy.knows(principal):
+            connection.goodbye(f"user {principal.name!r} was removed")
+            return
+        ended: dict[int, VibeMQError] = {}
+        for consumer, queue in self.engine.subscriptions(connection.number):
+            if not policy.allows(principal, SUBSCRIBE, queue):
+                ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
+        if ended:
+            self.decide([EndConsumers(connection.number, ended)])
+
+    def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:
+        """Other users and rules, which count at once, also for what runs.
+
+        Raises:
+            ConfigInvalid: a password hash that cannot be checked; then nothing has changed.
+        """
+        self.accounts.replace(accounts, token=token)
+        for connection in list(self.roster):
+            self.end_revoked(connection)
 
     def _refuse(self, connection: "Connection", request: Authenticate, error: VibeMQError) -> None:
         self.metrics.auth_failures += 1
@@ -171,10 +208,12 @@ class Shell:
     # -- operators --------------------------------------------------------------------------------------------------
 
     def administer(self, connection: "Connection", request: Admin) -> None:
-        principal = connection.principal
-        if not self.authority.allows(principal, Action.ADMIN, ""):
-            self.metrics.not_authorized += 1
-            connection.session.refused(request.token, self.authority.refusal(principal, Action.ADMIN, ""))
+        try:
+            row = permissions_of(request.verb) if request.verb in self.admin.verbs else (ADMIN,)
+            self.accounts.policy.admit(connection.principal, row, request.arguments.get)
+        except AuthError as refusal:
+            self.metrics.not_authorized += isinstance(refusal, NotAuthorized)
+            connection.session.refused(request.token, refusal)
             return
         if connection.pending >= PENDING_MAX:
             self._turn_away(connection, request)

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 
+from vibemq.engine.handlers.transactions import stage_name
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.model.commands import DecideTransaction, DropStages, MoveStaged
 from vibemq.model.effects import Decided
@@ -29,11 +30,14 @@ class Transactions:
         self._inner = inner
         self._moving = anyio.Lock()
 
-    async def commit(self, app: str, version: int, stages: Sequence[str], tag: str) -> dict[str, Any]:
-        """Raises StageNotFound (nothing was committed), or StorageFull when the decision or a move does not fit: what
+    async def commit(self, app: str, version: int, stages: Sequence[str], tag: str, user: str = "") -> dict[str, Any]:
+        """Of stages of that user; "" = of nobody.
+
+        Raises NotAuthorized (the application belongs to another user), InvalidOptions (the version cannot follow the
+        last one), StageNotFound (nothing was committed), or StorageFull when the decision or a move does not fit: what
         was decided is then carried out as soon as there is room, and asking again waits for it."""
         decided: Decided = await self._inner.ask(
-            lambda session, token: DecideTransaction(session, token, app, version, list(stages), tag)
+            lambda session, token: DecideTransaction(session, token, app, version, list(stages), tag, user)
         )
         await self._carry_out(decided.stages)
         return {
@@ -47,8 +51,14 @@ class Transactions:
         if names:
             await self._inner.ask(lambda session, token: DropStages(session, token, list(names)))
 
-    def last(self, app: str) -> int | None:
-        return self._readers.last_version(app)
+    async def abort(self, app: str, version: int, stages: Sequence[str], user: str = "") -> None:
+        """Drop stages of that user that are not committed. Raises NotAuthorized."""
+        self._readers.last_version(app, user)
+        await self.drop([stage_name(app, version, stage, user) for stage in stages])
+
+    def last(self, app: str, user: str = "") -> int | None:
+        """Raises NotAuthorized: the application belongs to another user."""
+        return self._readers.last_version(app, user)
 
     async def tidy(self) -> None:
         """Go on with what was decided, and drop what nobody committed. Called now and then."""

@@ -78,7 +78,6 @@ def test_a_version_is_committed_once(driver: Driver) -> None:
     stage(driver, version=3)
     assert not decide(driver, "u1", version=3).duplicate
     assert decide(driver, "u1", version=3).duplicate
-    assert decide(driver, "other", version=2).duplicate
     stage(driver, "late", version=3)
     assert stage_name("job", 3, "late") not in driver.engine.readers._state.stages
     assert driver.engine.readers.last_version("job") == 3

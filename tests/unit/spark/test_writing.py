@@ -266,10 +266,20 @@ def test_staged_rows_are_seen_together(broker: BrokerProcess, mq: Any, queue: st
 
 
 def test_a_version_is_published_once(broker: BrokerProcess, queue: str, capfd: pytest.CaptureFixture[str]) -> None:
-    for version, number in ((1, 1), (1, 2), (0, 3), (2, 4)):
+    for version, number in ((0, 0), (1, 1), (1, 2), (0, 3), (2, 4)):
         write(broker, numbered(number), queue=queue, exactlyOnce="true", txnAppId=f"app-{queue}", txnVersion=version)
-    assert bodies(broker, queue) == [1, 4]
+    assert bodies(broker, queue) == [0, 1, 4]
     assert capfd.readouterr().err.count("was published before: this is a replay") == 2
+
+
+def test_a_version_that_was_left_out_is_no_replay(broker: BrokerProcess, queue: str) -> None:
+    options = {"queue": queue, "exactlyOnce": "true", "txnAppId": f"app-{queue}"}
+    for version in (5, 20261122):
+        write(broker, numbered(version), **options, txnVersion=version)
+    for version in (6, 20261121):
+        with pytest.raises(SourceError, match=r"was never committed, but the later version 20261122 was"):
+            write(broker, numbered(version), **options, txnVersion=version)
+    assert bodies(broker, queue) == [5, 20261122]
 
 
 def test_plain_batch_writes_are_never_taken_for_replays(broker: BrokerProcess, queue: str) -> None:

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from vibemq.engine.handlers.dead_lettering import discard, turn_down
-from vibemq.engine.handlers.fan_out import check_group_name, durable_need, group_for, head_of
+from vibemq.engine.handlers.fan_out import check_group_name, check_owner, claim, durable_need, group_for, head_of
 from vibemq.engine.handlers.queues import find
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import END, Group
@@ -44,9 +44,11 @@ def join(state: State, turn: Turn, command: JoinCursor) -> None:
         name = check_group_name(command.group)
         group, _ = group_for(state, turn, queue, name, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
+    check_owner(queue, group, command.user, manage=command.manage)
     cursor = cursor_of(queue, group)
     if command.take_over:
         check_expired(queue, group, cursor)
+        claim(turn, queue, group, command.user)
         group.epoch += 1
         cursor.joins += 1
         cursor.owner = command.owner[:OWNER_MAX]
@@ -67,6 +69,7 @@ def _configure(cursor: Cursor, command: JoinCursor) -> None:
 
 def commit(state: State, turn: Turn, command: CommitCursor) -> None:
     queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
     _check_epoch(queue, group, cursor, command.epoch)
     below = min(command.sequence, tail_of(queue))
@@ -99,6 +102,7 @@ def _settle(turn: Turn, queue: Queue, group: Group, runs: list[Run]) -> None:
 
 def reject(state: State, turn: Turn, command: RejectAt) -> None:
     queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
     if command.epoch is not None:
         _check_epoch(queue, group, cursor, command.epoch)
@@ -114,6 +118,7 @@ def reject(state: State, turn: Turn, command: RejectAt) -> None:
 
 def quarantine(state: State, turn: Turn, command: Quarantine) -> None:
     queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
     if len(command.runs) > RUNS_MAX:
         raise InvalidOptions(f"at most {RUNS_MAX} runs can be quarantined at a time, not {len(command.runs)}")

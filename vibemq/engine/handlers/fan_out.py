@@ -11,10 +11,10 @@ from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import State
 from vibemq.engine.step import Turn
-from vibemq.errors import InvalidOptions
+from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
 from vibemq.model.options import Durability
-from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupRenamed
+from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupOwned, GroupRenamed
 from vibemq.model.runs import Run, RunSet
 
 PASSING_PREFIX = "~"
@@ -33,6 +33,22 @@ def check_group_name(name: str) -> str:
 def durable_need(queue: Queue) -> Durability:
     """What the creation of a durable group needs; its definition is kept even in a transient queue."""
     return Durability.ASYNC if queue.transient else Durability.STRONG
+
+
+def check_owner(queue: Queue, group: Group, user: str, *, manage: bool) -> None:
+    """Raises NotAuthorized when the group belongs to somebody else, and the user may not act on groups of others."""
+    if group.owner and group.owner != user and not manage:
+        raise NotAuthorized(
+            f"group {group.name!r} of queue {queue.name!r} belongs to another user; {user!r} needs the permission "
+            f'`manage` on it (groups = "{queue.name}/{group.name}"), or a group with a name of its own'
+        )
+
+
+def claim(turn: Turn, queue: Queue, group: Group, user: str) -> None:
+    """A durable group that has no owner belongs from now on to the first user who joins it."""
+    if user and not group.owner and group.durable and group.name != WAITING_NAME:
+        group.owner = user
+        turn.note_structure(GroupOwned(queue.queue_id, group.group_id, user), durable_need(queue))
 
 
 def group_for(

@@ -3,6 +3,8 @@
 from vibemq.engine.handlers.cursors import moved
 from vibemq.engine.handlers.fan_out import (
     check_group_name,
+    check_owner,
+    claim,
     delete_group,
     durable_need,
     group_for,
@@ -27,9 +29,11 @@ def seek_group(state: State, turn: Turn, command: SeekGroup) -> None:
     if group is None:
         name = check_group_name(command.group)
         group, _ = group_for(state, turn, queue, name, command.start, command.start_sequence)
+        claim(turn, queue, group, command.user)
     elif not group.durable:
         raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} belongs to one subscriber alone")
     else:
+        check_owner(queue, group, command.user, manage=command.manage)
         move_group(state, turn, queue, group, command.start, command.start_sequence, need)
         fenced = GroupFenced(f"group {command.group!r} of queue {queue.name!r} has a new owner; this one must stop")
 
@@ -48,6 +52,7 @@ def drop_group(state: State, turn: Turn, command: DeleteGroup) -> None:
         raise GroupNotFound(f"queue {queue.name!r} has no group {command.group!r}")
     if command.group == WAITING_NAME:
         raise InvalidOptions(f"the default group of queue {queue.name!r} cannot be deleted; purge the queue instead")
+    check_owner(queue, group, command.user, manage=command.manage)
     error = GroupNotFound(f"group {command.group!r} of queue {queue.name!r} was deleted")
     end_consumers(turn, queue, group.name, error)
     delete_group(turn, queue, group, need)

@@ -1,6 +1,6 @@
 """Consumers and sessions: they come, change their capacity, and leave."""
 
-from vibemq.engine.handlers.fan_out import check_group_name, durable_need, group_for, remove_consumer
+from vibemq.engine.handlers.fan_out import check_group_name, claim, durable_need, group_for, remove_consumer
 from vibemq.engine.handlers.publish import forget_parked
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.handlers.settle import take_back
@@ -10,8 +10,8 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import State
 from vibemq.engine.step import Turn
 from vibemq.errors import InvalidOptions
-from vibemq.model.commands import CloseSession, SetCapacity, SetFlow, Subscribe, Unsubscribe
-from vibemq.model.effects import Subscribed
+from vibemq.model.commands import CloseSession, EndConsumers, SetCapacity, SetFlow, Subscribe, Unsubscribe
+from vibemq.model.effects import ConsumerEnded, Subscribed
 from vibemq.model.options import Durability
 
 
@@ -32,6 +32,9 @@ def subscribe(state: State, turn: Turn, command: Subscribe) -> None:
     else:
         _check_handed_out(queue, name)
         group, new = group_for(state, turn, queue, name, command.start, command.start_sequence)
+        if command.user and name is not None and group.durable and not group.owner:
+            claim(turn, queue, group, command.user)
+            new = True
         group.consumers.append(_consumer(state, queue, group, command))
     group.consumers_changed()
     turn.touch(queue, group)
@@ -114,6 +117,20 @@ def set_flow(state: State, turn: Turn, command: SetFlow) -> None:
     if command.open:
         for consumer in session.consumers.values():
             turn.touch(consumer.queue, consumer.group)
+
+
+def end_consumers_of(state: State, turn: Turn, command: EndConsumers) -> None:
+    for number, error in command.consumers.items():
+        consumer = state.consumer(command.session, number)
+        if consumer is None:
+            continue
+        told = consumer.active
+        consumer.active = False
+        consumer.group.consumers_changed()
+        take_back(state, turn, consumer, clean=True)
+        remove_consumer(turn, consumer)
+        if told:
+            turn.effects.append(ConsumerEnded(command.session, number, consumer.queue.name, error))
 
 
 def close_session(state: State, turn: Turn, command: CloseSession) -> None:

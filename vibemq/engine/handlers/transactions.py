@@ -5,6 +5,8 @@ the server moves bundle after bundle into their queues, each move one batch, and
 a transaction may be larger than memory, and needs no more than its own decision to be atomic.
 """
 
+from urllib.parse import quote
+
 from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.publish import accept, check_pressure
 from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
@@ -12,14 +14,15 @@ from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import State, Transaction
 from vibemq.engine.step import Turn
-from vibemq.errors import InvalidOptions, StageNotFound
-from vibemq.model.commands import DecideTransaction, DropStages, MoveStaged, Pressure, Stage
+from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound
+from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged, Pressure, Stage
 from vibemq.model.effects import Counted, Decided, Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Dropped, MessageExtra, Reason, TransactionDecided, TransactionsForgotten
 
 STAGE_PREFIX = "~stage/"
 """No queue of a user can be called like this."""
+OWNER_MARK = "@"
 STAGE_TTL_MS = 24 * 3_600_000
 REMEMBERED_MS = 30 * 24 * 3_600_000
 """How long the last version of an application is known after its last commit."""
@@ -27,17 +30,27 @@ NAME_MAX = 128
 APP_BYTES_MAX = 256
 
 
-def stage_name(app: str, version: int, stage: str) -> str:
-    """Raises InvalidOptions for names that cannot be kept."""
+VERSION_STEP_MAX = 1 << 40
+"""How far a version may lie above the last one: enough for instants in milliseconds and for dates as numbers."""
+FIRST_VERSION_MAX = 1 << 53
+"""For an application that is not known yet; the largest whole number that every JSON reader keeps."""
+
+
+def stage_name(app: str, version: int, stage: str, user: str = "") -> str:
+    """The stages of a user are names of their own. Raises InvalidOptions for names that cannot be kept."""
     if not 1 <= len(stage) <= NAME_MAX or "/" in stage:
         raise InvalidOptions(f"stage {stage[:40]!r} is not allowed; use 1 to {NAME_MAX} characters without '/'")
     if not 1 <= len(app.encode(errors="replace")) <= APP_BYTES_MAX:
         raise InvalidOptions(f"app {app[:40]!r} is not allowed; use 1 to {APP_BYTES_MAX} bytes")
-    return f"{STAGE_PREFIX}{version}/{stage}/{app}"
+    owner = f"{OWNER_MARK}{quote(user, safe='')}/" if user else ""
+    return f"{STAGE_PREFIX}{owner}{version}/{stage}/{app}"
 
 
 def version_and_app(name: str) -> tuple[int, str]:
-    version, _, app = name.removeprefix(STAGE_PREFIX).split("/", 2)
+    rest = name.removeprefix(STAGE_PREFIX)
+    if rest.startswith(OWNER_MARK):
+        rest = rest.partition("/")[2]
+    version, _, app = rest.split("/", 2)
     return int(version), app
 
 
@@ -46,12 +59,13 @@ def is_stage(name: str) -> bool:
 
 
 def stage(state: State, turn: Turn, command: Stage) -> None:
-    name = stage_name(command.app, command.version, command.stage)
-    target = find_or_create(state, turn, command.queue, create=True)
+    name = stage_name(command.app, command.version, command.stage, command.user)
+    done = decided_of(state, command.app, command.user)
+    duplicate = _is_duplicate(done, command.app, command.version)
+    target = find_or_create(state, turn, command.queue, create=command.create)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, target, 1)
-    done = state.transactions.get(command.app)
-    if done is not None and command.version <= done.version:
+    if duplicate:
         # Its commit would change nothing, so nothing need be kept.
         turn.answer(command, Published(command.queue, 0, 1))
         return
@@ -68,27 +82,83 @@ def _options(state: State) -> QueueOptions:
 
 
 def decide(state: State, turn: Turn, command: DecideTransaction) -> None:
-    names = [stage_name(command.app, command.version, stage) for stage in dict.fromkeys(command.stages)]
-    done = state.transactions.get(command.app)
-    if done is not None and command.version <= done.version:
+    stages = list(dict.fromkeys(command.stages))
+    names = [stage_name(command.app, command.version, stage, command.user) for stage in stages]
+    done = decided_of(state, command.app, command.user)
+    if _is_duplicate(done, command.app, command.version):
+        assert done is not None
         turn.answer(command, _answer(state, done, duplicate=True), Durability.STRONG)
         return
-    missing = [name for name in names if name not in state.stages]
+    missing = [stage for stage, name in zip(stages, names, strict=True) if name not in state.stages]
     if missing:
         raise StageNotFound(
             f"{len(missing)} of {len(names)} stages of {command.app!r}, version {command.version}, are not there "
-            f"(the first is {missing[0].split('/')[2]!r}): never written, dropped or older than 24 hours; nothing was "
+            f"(the first is {missing[0]!r}): never written, dropped or older than 24 hours; nothing was "
             "committed. Write the batch again"
         )
     chosen = [state.stages[name].queue_id for name in names]
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
-    transaction = Transaction(command.version, turn.now, before + chosen, command.tag)
+    transaction = Transaction(command.version, turn.now, before + chosen, command.tag, command.user)
+    transaction.skipped_from = 0
+    if done is not None:
+        transaction.owner, transaction.skipped_from = done.owner or command.user, done.version + 1
     state.transactions[command.app] = transaction
     record = TransactionDecided(command.app, command.version, turn.now, list(transaction.stages), command.tag)
+    record.owner, record.skipped_from = transaction.owner, transaction.skipped_from
     turn.note_structure(record)
     _drop_losers(state, turn, command.app, transaction)
     _forget_old(state, turn)
     turn.answer(command, _answer(state, transaction, duplicate=False), Durability.STRONG)
+
+
+def decided_of(state: State, app: str, user: str) -> Transaction | None:
+    """The last decision of the application, None when there is none.
+
+    Raises NotAuthorized when the application belongs to another user; `user` "" may act for everybody.
+    """
+    done = state.transactions.get(app)
+    if done is not None and done.owner and user and done.owner != user:
+        raise NotAuthorized(
+            f"application {app[:40]!r} belongs to another user; {user!r} must commit under a name of its own"
+        )
+    return done
+
+
+def _is_duplicate(done: Transaction | None, app: str, version: int) -> bool:
+    """Whether that version counts as committed already. Raises InvalidOptions for one that is neither new nor old."""
+    if done is None:
+        if version > FIRST_VERSION_MAX:
+            raise InvalidOptions(
+                f"version {version} of application {app[:40]!r} is too large for its first one; the largest is "
+                f"{FIRST_VERSION_MAX}"
+            )
+        return False
+    if version > done.version + VERSION_STEP_MAX:
+        raise InvalidOptions(
+            f"version {version} of application {app[:40]!r} is more than {VERSION_STEP_MAX} above the last one, "
+            f"{done.version}; versions must go up in small steps, as batch numbers and instants in milliseconds do. "
+            "Use the next version, or another application name"
+        )
+    if done.skipped_from <= version < done.version:
+        raise InvalidOptions(
+            f"version {version} of application {app[:40]!r} was never committed, but the later version {done.version} "
+            "was; nothing is stored. Go on above that version, use another application name, or have the broker's "
+            "operator reset this one with transaction.forget"
+        )
+    return version <= done.version
+
+
+def forget(state: State, turn: Turn, command: ForgetApplication) -> None:
+    """Its last version and its owner; what was decided is carried out before."""
+    done = state.transactions.get(command.app)
+    if done is not None and unfinished_of(state, done):
+        raise InvalidOptions(
+            f"application {command.app[:40]!r} has a commit that is not carried out yet; try again soon"
+        )
+    if done is not None:
+        del state.transactions[command.app]
+        turn.note_structure(TransactionsForgotten([command.app]))
+    turn.answer(command, Counted(int(done is not None)), Durability.STRONG)
 
 
 def _answer(state: State, transaction: Transaction, *, duplicate: bool) -> Decided:

@@ -60,6 +60,7 @@ class Group:
         "in_flight",
         "later",
         "name",
+        "owner",
         "ready",
         "spent",
         "start",
@@ -71,6 +72,8 @@ class Group:
         self.group_id = group_id
         self.name = name
         self.durable = durable
+        self.owner = ""
+        """The user to whom it belongs; "" = nobody."""
         self.epoch = 0
         self.start = start
         """New messages below it are none of this group's."""

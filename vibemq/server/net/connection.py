@@ -1,6 +1,6 @@
 """One connection: drives a session of any protocol over an asyncio transport.
 
-    bytes in     data_received -> session.receive_data -> session.commands -> guard -> shell.decide
+    bytes in     data_received -> session.receive_data -> session.commands -> admission -> shell.decide
     effects in   take (from the session's lane) -> session.apply, or the outbox for deliveries
     bytes out    flush, once per loop turn: outbox.pump -> session.data_to_send -> one transport.write
 
@@ -18,8 +18,8 @@ from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError
 from vibemq.model.commands import Command, ListQueues, SetFlow, Settle, Settlement, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, Session
+from vibemq.server.admission import Admission
 from vibemq.server.commit.release_order import Lane
-from vibemq.server.guard import Guard
 from vibemq.server.net.connections import Entrance
 from vibemq.server.net.delivery_queue import Outbox
 from vibemq.server.net.row_reader import Piece
@@ -75,8 +75,8 @@ class Connection(asyncio.Protocol):
             log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": self.host})
             self.transport.abort() if not refusal.closes_connection else self._refuse(refusal)
             return
-        self.guard = Guard(
-            shell.authority,
+        self.guard = Admission(
+            shell.accounts.policy,
             shell.metrics,
             per_second=shell.limits.messages_per_client_per_second,
             now=shell.loop.time(),
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
             elif (refusal := self.guard.check(self.principal, request, now)) is not None:
                 self.session.refused(getattr(request, "token", None), refusal)
             elif isinstance(request, ListQueues) and not self.guard.sees_all(self.principal):
-                queues = self.guard.may_see(self.principal, shell.engine.queue_infos())
+                queues = self.guard.visible(self.principal, shell.engine.queue_infos())
                 self.lane.tell([Reply(self.number, request.token, queues)])
             else:
                 if isinstance(request, Unsubscribe) and request.token is not None:

@@ -47,6 +47,7 @@ from vibemq.model.records import (
     GroupCreated,
     GroupDeleted,
     GroupMoved,
+    GroupOwned,
     GroupRenamed,
     HandedOut,
     MessageExtra,
@@ -357,9 +358,22 @@ def _decode_cursor_changed(body: memoryview) -> CursorChanged:
     return CursorChanged(queue_id, group_id, load_cursor(facts))
 
 
+def _encode_transaction_decided(r: TransactionDecided) -> bytes:
+    return dump_json([r.app, r.version, r.decided_at, r.stages, r.tag, r.owner, r.skipped_from])
+
+
 def _decode_transaction_decided(body: memoryview) -> TransactionDecided:
-    app, version, decided_at, stages, tag = load_fields(body, str, int, int, list, str)
-    return TransactionDecided(app, version, decided_at, checked(stages, *[int] * len(stages)), tag)
+    fields = load_grown(body, (str, int, int, list, str), (str, int))
+    fields[3] = checked(fields[3], *[int] * len(fields[3]))
+    return TransactionDecided(*fields)
+
+
+def load_grown(body: bytes | memoryview, kinds: Sequence[type], later: Sequence[type]) -> list[Any]:
+    """As `load_fields`, of a record to which the fields of `later` were added, all or none. Raises ValueError."""
+    values = orjson.loads(body)
+    if isinstance(values, list) and len(values) == len(kinds):
+        return checked(values, *kinds)
+    return checked(values, *kinds, *later)
 
 
 def _decode_transactions_forgotten(body: memoryview) -> TransactionsForgotten:
@@ -412,8 +426,9 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     DeadLettered: (13, _encode_dead_lettered),
     DeadRemoved: (14, _encode_dead_removed),
     CursorChanged: (15, _encode_cursor_changed),
-    TransactionDecided: (16, _plain("app", "version", "decided_at", "stages", "tag")),
+    TransactionDecided: (16, _encode_transaction_decided),
     TransactionsForgotten: (17, _plain("apps")),
+    GroupOwned: (18, _plain("queue_id", "group_id", "owner")),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -434,4 +449,5 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     15: _decode_cursor_changed,
     16: _decode_transaction_decided,
     17: _decode_transactions_forgotten,
+    18: _plain_decoder(GroupOwned, int, int, str),
 }

@@ -2,8 +2,10 @@
 
     store       next_queue_id u64 | next_dead_id u64 | dead_count u64 | lsn u64 | instant u64
     queue       JSON [name, options, created_at, incarnation, next_sequence, next_group_id, deleted]
-    group       JSON [name, durable, head, epoch]; of a cursor also its facts, [the fields of CursorFacts]
-    transaction JSON [version, decided_at, [queue_id of each stage], tag]
+    group       JSON [name, durable, head, epoch]; of a cursor also its facts, [the fields of CursorFacts]; of a group
+                that belongs to a user also the user's name, last
+    transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, skipped_from]; the last two are
+                missing in what older versions wrote
     runs page   (first u64, last u64) ...
     expires, delayed page   (sequence within the page u16, instant u64) ...
     attempts page           JSON [[sequences], [[acquired, failed, first_failed_at, last_failed_at, due_at, error] ...]]
@@ -33,6 +35,7 @@ from vibemq.storage.kvstore.encoding import (
     load_cursor,
     load_facts,
     load_fields,
+    load_grown,
     pack_runs,
     unpack_runs,
 )
@@ -76,24 +79,31 @@ def unpack_queue(queue_id: int, body: bytes) -> StoredQueue:
 
 def pack_group(group: StoredGroup) -> bytes:
     facts = [] if group.cursor is None else [dump_cursor(group.cursor)]
-    return dump_json([group.name, group.durable, group.head, group.epoch, *facts])
+    owner = [group.owner] if group.owner else []
+    return dump_json([group.name, group.durable, group.head, group.epoch, *facts, *owner])
 
 
 def unpack_group(group_id: int, body: bytes) -> StoredGroup:
     fields = orjson.loads(body)
-    cursor = load_cursor(fields.pop()) if isinstance(fields, list) and len(fields) == 5 else None
+    owner, cursor = "", None
+    if isinstance(fields, list) and len(fields) > 4 and isinstance(fields[-1], str):
+        owner = fields.pop()
+    if isinstance(fields, list) and len(fields) == 5:
+        cursor = load_cursor(fields.pop())
     group = StoredGroup(group_id, *checked(fields, str, bool, int, int))
-    group.cursor = cursor
+    group.cursor, group.owner = cursor, owner
     return group
 
 
 def pack_transaction(transaction: StoredTransaction) -> bytes:
-    return dump_json([transaction.version, transaction.decided_at, transaction.stages, transaction.tag])
+    done = transaction
+    return dump_json([done.version, done.decided_at, done.stages, done.tag, done.owner, done.skipped_from])
 
 
 def unpack_transaction(body: bytes) -> StoredTransaction:
-    version, decided_at, stages, tag = load_fields(body, int, int, list, str)
-    return StoredTransaction(version, decided_at, checked(stages, *[int] * len(stages)), tag)
+    fields = load_grown(body, (int, int, list, str), (str, int))
+    fields[2] = checked(fields[2], *[int] * len(fields[2]))
+    return StoredTransaction(*fields)
 
 
 def unpack_run_page(body: bytes) -> list[Run]:

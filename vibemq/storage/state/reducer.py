@@ -27,6 +27,7 @@ from vibemq.model.records import (
     GroupCreated,
     GroupDeleted,
     GroupMoved,
+    GroupOwned,
     GroupRenamed,
     HandedOut,
     MessagesAdded,
@@ -184,7 +185,7 @@ def _change_options(queue: StoredQueue, record: QueueChanged, dirty: Dirty | Non
 
 def _group_record(
     state: StoredState,
-    record: GroupCreated | GroupRenamed | GroupDeleted | GroupMoved | CursorChanged,
+    record: GroupCreated | GroupRenamed | GroupDeleted | GroupMoved | CursorChanged | GroupOwned,
     dirty: Dirty | None,
 ) -> None:
     queue = state.queues.get(record.queue_id)
@@ -205,6 +206,9 @@ def _group_record(
         return
     if isinstance(record, GroupRenamed):
         group.name, group.durable = record.name, record.durable
+        return
+    if isinstance(record, GroupOwned):
+        group.owner = record.owner
         return
     if isinstance(record, CursorChanged):
         group.epoch, group.cursor = record.facts.epoch, record.facts
@@ -237,6 +241,7 @@ def _transaction_record(
         dirty.transactions.update(apps)
     if isinstance(record, TransactionDecided):
         kept = StoredTransaction(record.version, record.decided_at, list(record.stages), record.tag)
+        kept.owner, kept.skipped_from = record.owner, record.skipped_from
         state.transactions[record.app] = kept
         state.instant = max(state.instant, record.decided_at)
         return

@@ -1,15 +1,15 @@
 import pytest
 from pydantic import SecretStr
 
+from vibemq.auth.passwords import hash_password
+from vibemq.auth.users import ANONYMOUS, Accounts
 from vibemq.config import Auth, Permission, User
 from vibemq.errors import NotAuthenticated, NotAuthorized, RateLimited
+from vibemq.model.access import Principal
 from vibemq.model.commands import Publish, SetFlow, Settle, Settlement
 from vibemq.model.rows import Rows
-from vibemq.protocols.session import Principal
-from vibemq.server.authority import ANONYMOUS, Authority
-from vibemq.server.guard import Guard
+from vibemq.server.admission import Admission
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.passwords import hash_password
 
 USER = User(
     password_hash=SecretStr(hash_password("pw")), permissions=(Permission(queues="mine", actions=("publish",)),)
@@ -17,8 +17,8 @@ USER = User(
 ANN = Principal("ann")
 
 
-def guard(per_second: int = 0, auth: Auth | None = None) -> Guard:
-    return Guard(Authority(auth or Auth()), Metrics(), per_second=per_second, now=0.0)
+def admission(per_second: int = 0, auth: Auth | None = None) -> Admission:
+    return Admission(Accounts((auth or Auth()).accounts()).policy, Metrics(), per_second=per_second, now=0.0)
 
 
 def publish(queue: str, count: int = 1) -> Publish:
@@ -26,11 +26,11 @@ def publish(queue: str, count: int = 1) -> Publish:
 
 
 def test_nobody_may_do_anything_before_authentication() -> None:
-    assert isinstance(guard().check(None, publish("q"), 0.0), NotAuthenticated)
+    assert isinstance(admission().check(None, publish("q"), 0.0), NotAuthenticated)
 
 
 def test_permissions_are_asked_per_queue_and_forgotten_with_the_principal() -> None:
-    door = guard(auth=Auth(users={"ann": USER}))
+    door = admission(auth=Auth(users={"ann": USER}))
     assert door.check(ANN, publish("mine"), 0.0) is None
     assert isinstance(door.check(ANN, publish("other"), 0.0), NotAuthorized)
     assert isinstance(door.check(Principal("bob"), publish("mine"), 0.0), NotAuthorized)
@@ -38,11 +38,11 @@ def test_permissions_are_asked_per_queue_and_forgotten_with_the_principal() -> N
 
 @pytest.mark.parametrize("principal", [ANONYMOUS, ANN])
 def test_a_session_cannot_speak_the_servers_words(principal: Principal) -> None:
-    assert isinstance(guard().check(principal, SetFlow(1, True), 0.0), NotAuthorized)
+    assert isinstance(admission().check(principal, SetFlow(1, True), 0.0), NotAuthorized)
 
 
 def test_messages_are_limited_and_acks_never() -> None:
-    door = guard(per_second=10)
+    door = admission(per_second=10)
     assert door.check(ANONYMOUS, publish("q", 10), 0.0) is None
     assert isinstance(door.check(ANONYMOUS, publish("q"), 0.0), RateLimited)
     assert door.check(ANONYMOUS, Settle(1, None, 1, Settlement.ACK, [(1, 1000)]), 0.0) is None
@@ -50,7 +50,7 @@ def test_messages_are_limited_and_acks_never() -> None:
 
 
 def test_what_is_remembered_about_queue_names_is_bounded() -> None:
-    door = guard()
+    door = admission()
     for number in range(5000):
         assert door.check(ANONYMOUS, publish(f"q{number}"), 0.0) is None
-    assert len(door._known) <= 1024
+    assert len(door._grants._known) <= 1024

@@ -1,0 +1,176 @@
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from vibemq.auth.matrix import CREATE, DELETE, INSPECT, LIST, MANAGE, NEVER, OWN, PUBLISH, PURGE, SUBSCRIBE, TRANSACT
+from vibemq.auth.passwords import hash_password, parse_hash, verify_password
+from vibemq.auth.policy import Policy
+from vibemq.auth.users import ANONYMOUS, Account, Accounts
+from vibemq.config import Auth, Permission, User
+from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid, NotAuthorized, VibeMQError
+from vibemq.model.access import Permission as Needed
+from vibemq.model.access import Principal
+
+HASH = SecretStr(hash_password("secret"))
+ANN = Principal("ann")
+ROOT = Principal("root", superuser=True)
+ALL = (PUBLISH, SUBSCRIBE, CREATE, DELETE, PURGE, INSPECT)
+
+
+def accounts() -> Accounts:
+    permissions = (
+        Permission(queues="orders.*", actions=("publish", "inspect")),
+        Permission(queues="jobs", actions=("*",)),
+        Permission(groups="shared/team-*", actions=("manage",)),
+        Permission(transactions="nightly*", actions=("transact",)),
+    )
+    users = {
+        "ann": User(password_hash=HASH, permissions=permissions),
+        "root": User(password_hash=HASH, superuser=True),
+    }
+    auth = Auth(users=users, token=SecretStr("t0ken"))
+    return Accounts(auth.accounts(), token=auth.shared_token)
+
+
+@pytest.mark.parametrize("needed", ALL, ids=lambda needed: needed.action)
+def test_who_may_do_what(needed: Needed) -> None:
+    policy = accounts().policy
+    expected = {"orders.eu": needed in (PUBLISH, INSPECT), "orders": False, "jobs": True, "jobs2": False, "": False}
+    assert {queue: policy.allows(ANN, needed, queue) for queue in expected} == expected
+    assert policy.allows(ROOT, needed, "anything")
+    assert not policy.allows(None, needed, "jobs")
+    assert not policy.allows(Principal("stranger"), needed, "jobs")
+
+
+def test_rules_of_groups_and_transactions() -> None:
+    policy = accounts().policy
+    groups = ("shared/team-a", "shared/other", "jobs/any", "orders.eu/x")
+    assert [policy.allows(ANN, MANAGE, group) for group in groups] == [True, False, True, False]
+    apps = ("nightly", "nightly-2", "other", "jobs")
+    assert [policy.allows(ANN, TRANSACT, app) for app in apps] == [True, True, False, False]
+
+
+def test_nobody_speaks_the_servers_words() -> None:
+    policy = accounts().policy
+    assert not any(policy.allows(who, NEVER, "") for who in (None, ANN, ROOT))
+    assert all(policy.allows(who, free, "") for who in (ANN, ROOT) for free in (OWN, LIST))
+
+
+def test_without_authentication_everything_but_the_servers_own_words_is_allowed() -> None:
+    everybody = Accounts()
+    assert not everybody.enabled
+    assert everybody.authenticate("who", "ever", "") is ANONYMOUS
+    assert all(everybody.policy.allows(ANONYMOUS, needed, "q") for needed in (*ALL, MANAGE, TRANSACT))
+    assert not everybody.policy.allows(ANONYMOUS, NEVER, "q")
+
+
+def test_a_principal_is_a_superuser_only_as_long_as_the_policy_says_so() -> None:
+    known = accounts()
+    known.replace([Account("root", HASH.get_secret_value())], token=None)
+    assert not known.policy.allows(ROOT, DELETE, "q")
+    assert not known.policy.allows(Principal("token", superuser=True), DELETE, "q")
+    assert known.policy.knows(ROOT)
+    assert not known.policy.knows(ANN)
+
+
+def test_the_refusal_is_the_same_whether_the_queue_exists_or_not() -> None:
+    with pytest.raises(NotAuthorized, match=r"'ann' is not allowed to delete on queue 'other'"):
+        accounts().policy.authorize(ANN, DELETE, "other")
+
+
+def test_lists_show_what_the_principal_has_something_to_do_with() -> None:
+    policy = accounts().policy
+    assert [queue for queue in ("orders.eu", "secret", "jobs") if policy.may_see(ANN, queue)] == ["orders.eu", "jobs"]
+    assert policy.may_see(ROOT, "secret")
+    assert not policy.may_see(None, "jobs")
+    assert not Policy({}).may_see(ANN, "jobs")
+
+
+def test_passwords_and_tokens() -> None:
+    known = accounts()
+    assert known.authenticate("ann", "secret", "") == ANN
+    assert known.authenticate("root", "secret", "") == ROOT
+    assert known.authenticate("", "", "t0ken").superuser
+    for wrong in (("ann", "Secret", ""), ("nobody", "secret", ""), ("", "", "t0ke"), ("", "", "\udcff")):
+        with pytest.raises(AuthFailed):
+            known.authenticate(*wrong)
+    with pytest.raises(AuthRequired):
+        known.authenticate("ann", "", "")
+
+
+def test_a_superuser_given_in_clear() -> None:
+    auth = Auth(superuser="vibemq", superuser_password=SecretStr("pw"))
+    known = Accounts(auth.accounts(), token=auth.shared_token)
+    assert known.authenticate("vibemq", "pw", "") == Principal("vibemq", superuser=True)
+    with pytest.raises(AuthFailed):
+        known.authenticate("vibemq", "PW", "")
+
+
+def test_hashes_are_salted_and_checked() -> None:
+    assert hash_password("x") != hash_password("x")
+    assert verify_password("secret", HASH.get_secret_value())
+    assert not verify_password("secreT", HASH.get_secret_value())
+
+
+SALT, DIGEST = "c2FsdHNhbHRzYWx0", "A" * 43 + "="
+
+
+@pytest.mark.parametrize("parameters", ["1$1$1", "16$8$2", "15$8$3", "14$8$5", "10$8$1", "14$8$16"])
+def test_every_hash_that_is_accepted_can_be_checked(parameters: str) -> None:
+    assert not verify_password("secret", f"scrypt${parameters}${SALT}${DIGEST}")
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "",
+        "plain",
+        "scrypt$14$8$0$",
+        "scrypt$14$8$1$!$AA==",
+        "md5$1$1$1$AA==$AA==",
+        f"scrypt$14$8$0${SALT}${DIGEST}",
+        f"scrypt$14$0$1${SALT}${DIGEST}",
+        f"scrypt$0$8$1${SALT}${DIGEST}",
+        f"scrypt$-1$8$1${SALT}${DIGEST}",
+        f"scrypt$14$8$-1${SALT}${DIGEST}",
+        f"scrypt$1_4$8$1${SALT}${DIGEST}",
+        f"scrypt$ 14$8$1${SALT}${DIGEST}",
+        f"scrypt$99$8$1${SALT}${DIGEST}",
+        f"scrypt$16$1$1${SALT}${DIGEST}",
+        f"scrypt$17$8$1${SALT}${DIGEST}",
+        f"scrypt$14$8$17${SALT}${DIGEST}",
+        f"scrypt$1$999$999${SALT}${DIGEST}",
+        f"scrypt$14$8$1$AA==${DIGEST}",
+        f"scrypt$14$8$1${SALT}$AAAA",
+        f"scrypt$14$8$1${SALT}${DIGEST}$",
+        f"scrypt$14$8$1${SALT}${DIGEST}\n",
+    ],
+)
+def test_a_hash_that_cannot_be_checked_is_refused_without_repeating_it(stored: str) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        parse_hash(stored)
+    assert not stored or stored not in str(refused.value)
+    with pytest.raises(ConfigInvalid, match="user 'ann'"):
+        Accounts([Account("ann", stored)])
+    with pytest.raises(ValidationError, match="password_hash"):
+        User(password_hash=SecretStr(stored))
+
+
+@pytest.mark.parametrize("password", ["\udcff", "\0", "x" * 100_000])
+def test_a_login_raises_nothing_but_the_family(password: str) -> None:
+    with pytest.raises(VibeMQError):
+        accounts().authenticate("ann", password, "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"actions": ["publish"]},
+        {"queues": "q", "groups": "q/g", "actions": ["manage"]},
+        {"queues": "q", "actions": ["transact"]},
+        {"groups": "q/g", "actions": ["subscribe"]},
+        {"transactions": "app", "actions": ["publish"]},
+    ],
+)
+def test_a_permission_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Permission.model_validate(wrong)

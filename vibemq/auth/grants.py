@@ -1,0 +1,61 @@
+"""What one connection may do: the policy's answers about its commands, kept for as long as the policy stands."""
+
+from vibemq.auth.matrix import COMMANDS, INSPECT, NEVER, Row
+from vibemq.auth.policy import Actor, Policy
+from vibemq.errors import AuthError, VibeMQError
+from vibemq.model.access import Principal, ResourceKind
+from vibemq.model.commands import Command, DeleteGroup, Publish, SeekGroup, Stage, Subscribe
+
+KNOWN_MAX = 1024
+"""Queue names come from the peer: a client that walks through names must not grow this without end."""
+
+_BY_QUEUE: frozenset[type] = frozenset(
+    kind
+    for kind, row in COMMANDS.items()
+    if all(need.kind in (ResourceKind.QUEUE, ResourceKind.SESSION, ResourceKind.BROKER) for need in row)
+)
+"""Commands whose answer depends on nothing but the queue."""
+_NOBODYS: Row = (NEVER,)
+
+
+class Grants:
+    """Remembers answers until the principal or the policy changes: one look into a dict for a command."""
+
+    __slots__ = ("_known", "_policy", "_principal", "_version")
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._version = policy.version
+        self._principal: Principal | None = None
+        self._known: dict[tuple[type, str], Actor] = {}
+
+    def check(self, principal: Principal | None, command: Command) -> VibeMQError | None:
+        """None when the command may go on, and then it says for whom; else the refusal."""
+        if principal is not self._principal or self._version != self._policy.version:
+            self._principal, self._version = principal, self._policy.version
+            self._known.clear()
+        kind = type(command)
+        key = kind, getattr(command, "queue", "")
+        actor = self._known.get(key)
+        if actor is None:
+            try:
+                actor = self._policy.admit(
+                    principal, COMMANDS.get(kind, _NOBODYS), lambda name: getattr(command, name, None)
+                )
+            except AuthError as error:
+                return error
+            if kind in _BY_QUEUE:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[key] = actor
+        if not actor.may_create and isinstance(command, Publish | Subscribe | Stage):
+            command.create = False
+        if isinstance(command, Subscribe | Stage | DeleteGroup | SeekGroup):
+            command.user = actor.user
+        if isinstance(command, DeleteGroup | SeekGroup):
+            command.manage = actor.may_manage
+        return None
+
+    def may_inspect(self, principal: Principal | None, queue: str) -> bool:
+        """Whether figures of the queue may be shown."""
+        return self._policy.allows(principal, INSPECT, queue)

@@ -1,0 +1,101 @@
+"""Who is who: credentials in, a principal out. The rules of the same users are in `Accounts.policy`."""
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from vibemq.auth.passwords import hash_password, parse_hash, verify_password
+from vibemq.auth.policy import Policy, Rule
+from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid
+from vibemq.model.access import Principal
+
+ANONYMOUS = Principal("anonymous", superuser=True)
+"""Everyone, on a broker without authentication."""
+TOKEN_BEARER = "token"  # noqa: S105  # a name, no secret
+"""Name of the principal that brings the shared token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One user, as configured."""
+
+    name: str
+    password_hash: str = field(repr=False)
+    superuser: bool = False
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Credentials at one time; replaced whole, because checks run in threads."""
+
+    token: bytes | None
+    hashes: dict[str, str]
+    superusers: frozenset[str]
+    nobody: str
+    """An unknown user must cost the same as a wrong password."""
+
+
+class Accounts:
+    """The users of one broker and what they may do."""
+
+    def __init__(self, accounts: Iterable[Account] = (), *, token: str | None = None) -> None:
+        """Neither accounts nor a token: everybody is let in and may do everything.
+
+        Raises:
+            ConfigInvalid: a password hash that cannot be checked; names the user.
+        """
+        self.policy = Policy({}, enabled=False)
+        self.replace(accounts, token=token)
+
+    def replace(self, accounts: Iterable[Account], *, token: str | None) -> None:
+        """Other users from now on; what was kept about permissions is void. Raises as the constructor does, and then
+        nothing has changed."""
+        users = {account.name: account for account in accounts}
+        for account in users.values():
+            try:
+                parse_hash(account.password_hash)
+            except ConfigInvalid as error:
+                raise ConfigInvalid(f"the password_hash of user {account.name!r} cannot be used: {error}") from None
+        superusers = {name for name, account in users.items() if account.superuser}
+        self._known = _Known(
+            None if token is None else token.encode(errors="surrogatepass"),
+            {name: account.password_hash for name, account in users.items()},
+            frozenset(superusers),
+            hash_password("") if users else "",
+        )
+        self.policy.replace(
+            {name: account.rules for name, account in users.items()},
+            superusers=superusers if token is None else superusers | {TOKEN_BEARER},
+            enabled=bool(users) or token is not None,
+        )
+
+    @property
+    def enabled(self) -> bool:
+        return self.policy.enabled
+
+    def authenticate(self, username: str, password: str, token: str) -> Principal:
+        """Check credentials. Blocking (tens of milliseconds) when they hold a password.
+
+        Raises:
+            AuthRequired, AuthFailed
+        """
+        known = self._known
+        if not self.enabled:
+            return ANONYMOUS
+        if token and known.token is not None:
+            if hmac.compare_digest(token.encode(errors="surrogatepass"), known.token):
+                return Principal(TOKEN_BEARER, superuser=True)
+            raise AuthFailed("the token is not valid")
+        if not username or not password:
+            raise AuthRequired("this broker asks for a user name and password, or a token")
+        if not known.hashes:
+            raise AuthFailed("this broker knows no users; it asks for a token")
+        stored = known.hashes.get(username, known.nobody)
+        try:
+            right = verify_password(password, stored)
+        except (ValueError, MemoryError, OSError) as error:
+            raise AuthFailed("the password cannot be checked now; try again later") from error
+        if not right or username not in known.hashes:
+            raise AuthFailed("user name or password is wrong")
+        return Principal(username, superuser=username in known.superusers)
