@@ -12,8 +12,8 @@ from vibemq.model.commands import CommitCursor, JoinCursor, Quarantine, RejectAt
 from vibemq.model.options import DeliveryMode, Durability
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
-from vibemq.server.commit.storage_threads import Store
-from vibemq.server.fetching import Fetching
+from vibemq.operations.arguments import read
+from vibemq.operations.range_reads import FetchArguments, RangeReads
 
 ROW = pack_row("m", b"x" * 10, ())
 FETCHES_MAX = 64
@@ -46,9 +46,9 @@ class Reader:
 
     def fetch(self, end: int) -> None:
         """One fetch of [at, end): each sequence of [at, next) is a row or a gap."""
-        disk = cast(Store, Disk(self._driver))
-        fetching = Fetching(self._driver.engine, disk, cast(Any, None))
-        answer = finished(fetching.fetch("q", {**self._arguments, "from": self.at, "to": end, "max_bytes": 200}))
+        reads = RangeReads(self._driver.engine, cast(Any, Disk(self._driver)), cast(Any, None), cast(Any, None))
+        named = {**self._arguments, "queue": "q", "from": self.at, "to": end, "max_bytes": 200}
+        answer = finished(reads.fetch(cast(Any, None), read(FetchArguments, "group.fetch", named)))
         rows = [part.first_sequence for part in answer.slices]
         covered = [(sequence, sequence) for sequence in rows] + [gap[:2] for gap in answer.gaps]
         expected = self.at

@@ -1,5 +1,6 @@
 """Questions of readers by range and of transactions' movers: read-only, answered at once from the indexes."""
 
+from heapq import nsmallest
 from typing import TypeGuard
 
 from vibemq.engine.handlers import cursors, transactions
@@ -7,9 +8,9 @@ from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import State
-from vibemq.engine.views import queue_info
+from vibemq.engine.views import group_info, queue_info
 from vibemq.errors import OffsetGone
-from vibemq.model.effects import CursorInfo, QueueInfo, Reach, Span
+from vibemq.model.effects import CursorInfo, GroupInfo, QueueInfo, Reach, Span
 from vibemq.model.records import DeadLettered, Record
 from vibemq.model.runs import Run, RunSet
 
@@ -30,10 +31,23 @@ class Readers:
         """Of an expired group too."""
         return cursors.describe(*cursors.find_cursor(self._state, name, group, incarnation))
 
-    def cursors(self, name: str) -> list[CursorInfo]:
-        queue = cursors.find_same(self._state, name, None)
-        groups = [(group, group.cursor) for group in queue.groups.values()]
-        return [cursors.describe(queue, group, cursor) for group, cursor in groups if cursor is not None]
+    def groups(
+        self, name: str, after: str | None, limit: int, incarnation: str | None = None, *, only: str | None = None
+    ) -> list[tuple[GroupInfo, CursorInfo | None]]:
+        """Up to `limit` groups behind `after`, by name, or the one called `only`; with what is known of cursors."""
+        queue = cursors.find_same(self._state, name, incarnation)
+        if only is None:
+            names = nsmallest(limit, (group for group in queue.groups if after is None or group > after))
+        else:
+            names = [only] if only in queue.groups else []
+        found = [queue.groups[group] for group in names]
+        return [
+            (
+                group_info(group, queue.next_sequence),
+                None if group.cursor is None else cursors.describe(queue, group, group.cursor),
+            )
+            for group in found
+        ]
 
     def dead_tail(self) -> int:
         """The first id that cannot be read yet and may yet be given to another letter."""

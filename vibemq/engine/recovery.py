@@ -26,7 +26,7 @@ def restore(state: State, turn: Turn, stored: StoredState) -> None:
             continue
         queue = _queue(stored_queue, turn.now)
         registry = state.stages if is_stage(queue.name) else state.queues
-        registry[queue.name] = state.queues_by_id[queue.queue_id] = queue
+        state.register(queue, registry)
         for stored_group in stored_queue.groups.values():
             _group(state, turn, queue, stored_queue, stored_group)
         queue.next_group_id = stored_queue.next_group_id

@@ -4,12 +4,13 @@
 `Reply`; commands whose token is None are not answered. Consumers are numbered by their session.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from vibemq.errors import VibeMQError
+from vibemq.model.effects import QueueInfo
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows
@@ -185,10 +186,20 @@ class DescribeQueue:
 
 @dataclass(slots=True)
 class ListQueues:
-    """Reply: list of `QueueInfo`, by name."""
+    """Reply: `QueuePage`, by name."""
 
     session: int
     token: Any
+    after: str = ""
+    """Names behind this one."""
+    limit: int = 0
+    """Most queues of the page; 0 = all."""
+    details: bool = False
+    """Describe each, instead of only naming it."""
+    visible: Callable[[str], bool] | None = None
+    """Which names may be told; None = all."""
+    shown: Callable[[QueueInfo], QueueInfo] | None = None
+    """What of a description may be told; None = all of it."""
 
 
 @dataclass(slots=True)

@@ -190,6 +190,17 @@ class QueueInfo:
 
 
 @dataclass(slots=True)
+class QueuePage:
+    """Some of the queues, by name."""
+
+    names: list[str]
+    queues: list[QueueInfo]
+    """Empty where only names were asked for."""
+    next: str | None = None
+    """The next page begins behind this name; None: there is nothing more."""
+
+
+@dataclass(slots=True)
 class Reply:
     """Answer to one command: a result from this module, None, or an error of the family."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,16 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
+from vibemq.operations import OPERATIONS, Registry
+from vibemq.operations.broker import BrokerOperations
+from vibemq.operations.connections import Connections
+from vibemq.operations.contracts import BrokerReport
+from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
+from vibemq.operations.groups import Groups
 from vibemq.operations.long_polls import Waiters
-from vibemq.server.admin import Admin
-from vibemq.server.asks import AskDesk
+from vibemq.operations.queues import Queues
+from vibemq.operations.range_reads import RangeReads
+from vibemq.operations.transactions import Transactions
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
@@ -34,10 +41,7 @@ from vibemq.server.net.connections import Roster
 from vibemq.server.net.local_session import INNER_SESSION, InnerSession
 from vibemq.server.net.timers import Ticker
 from vibemq.server.shell import Shell
-from vibemq.server.transactions import Transactions
 from vibemq.storage.interface import Plugin
-
-Reports = Mapping[str, Callable[[], Awaitable[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ async def assemble(
     settings: Settings,
     condition: Condition,
     metrics: Metrics,
-    reports: Callable[[Store, Roster], Reports],
+    report: BrokerReport,
     tasks: TaskGroup,
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
@@ -78,7 +82,7 @@ async def assemble(
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
     Args:
-        reports: makes the admin verbs that need no arguments.
+        report: what monitoring knows, for operators.
         opened: called with the store once it has to be closed.
 
     Raises:
@@ -131,6 +135,8 @@ async def assemble(
     switchboard.connect(INNER_SESSION, inner.take)
     waiters = Waiters(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
+    letters = DeadLetterReader(store)
+    place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     shell = Shell(
         loop=asyncio.get_running_loop(),
         engine=engine,
@@ -144,8 +150,19 @@ async def assemble(
         accounts=accounts,
         limits=settings.limits,
         metrics=metrics,
-        admin=Admin(engine, store, inner, clock, reports(store, roster)),
-        asks=AskDesk(accounts.policy, engine, store, inner, waiters, transactions),
+        operations=Registry(
+            accounts.policy,
+            OPERATIONS,
+            [
+                Queues(engine, store, inner, accounts.policy, queue_defaults),
+                Groups(engine, store, inner, waiters),
+                RangeReads(engine, store, letters, inner),
+                DeadLetters(engine, letters, inner, clock),
+                transactions,
+                Connections(roster),
+                BrokerOperations(store, report, place),
+            ],
+        ),
         errands=errands,
         fatal=fatal,
     )

@@ -23,7 +23,7 @@ from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.health import Condition
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.monitoring.reporting import make_report, operator_reports
+from vibemq.server.monitoring.reporting import make_report
 from vibemq.server.net.listener import Listening, entrance_of, listen
 from vibemq.server.shutdown import drain
 from vibemq.web.server import WebServer
@@ -164,7 +164,7 @@ class Broker:
             settings,
             self.condition,
             self.metrics_counters,
-            operator_reports(settings, self.report),
+            self.report,
             tasks,
             self._fatal,
             self._opened,

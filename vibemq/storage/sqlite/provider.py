@@ -18,15 +18,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
-from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.block_cache import BlocksAtHand
 from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
-from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, select
+from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, page, select
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
 from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.kvstore.store import load_state, write_dirty
@@ -342,6 +343,12 @@ class SqliteStorage:
             self._open_connection()
             entries = select(self._state, self._dead.after(after), limit, queue)
             return [assemble(self._state, entry, self.read, self._where) for entry in entries]
+
+    def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        with self._lock, translated(self._where):
+            self._open_connection()
+            entries = partial(self._dead.after, wanted.after)
+            return page(self._state, entries, self.read, self._where, wanted)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock, translated(self._where):
