@@ -124,7 +124,10 @@ class QueueNotFound(EngineError):
     code = ErrorCode.QUEUE_NOT_FOUND
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"queue {queue!r} does not exist; create it first, or publish with auto-creation allowed")
+        super().__init__(
+            f"queue {queue!r} does not exist; create it first, or have publishing create it: that needs the "
+            "setting auto_create and the permission `create` on it"
+        )
         self.queue = queue
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import orjson
 
 from vibemq.client.link import Link
-from vibemq.errors import InvalidOptions, QueueExists, RemoteProtocolError
+from vibemq.errors import InvalidOptions, NotAuthorized, QueueExists, RemoteProtocolError
 from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.model.options import (
     Overflow,
@@ -71,7 +71,10 @@ class Queues:
         return [queue_info(entry) for entry in await self.admin("queue.list", {})]
 
     async def declare(self, queue: str, options: dict[str, Any], on_conflict: OnConflict) -> list[Difference]:
-        existing = await self.info(queue)
+        try:
+            existing = await self.info(queue)
+        except NotAuthorized:
+            return await self._declare_unseen(queue, options, on_conflict)
         if existing is None:
             await self.create(queue, options, must_match=False)
             # Somebody else may have been quicker.
@@ -87,6 +90,13 @@ class Queues:
         elif any(difference.severity != "info" for difference in found):
             raise QueueExists(queue, "; ".join(map(str, found)))
         return found
+
+    async def _declare_unseen(self, queue: str, options: dict[str, Any], on_conflict: OnConflict) -> list[Difference]:
+        """Without the permission `inspect` the broker compares: every option, those that are not declared included."""
+        await self.create(queue, options, must_match=on_conflict == "fail")
+        if on_conflict == "override":
+            await self.change(queue, options)
+        return []
 
 
 def option_values(options: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 
 
 PENDING_MAX = 32
+NAME_MAX = 128
+"""Characters of a name in the log that a peer has chosen."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,6 +137,8 @@ class Shell:
             if not policy.allows(principal, SUBSCRIBE, queue):
                 ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
         if ended:
+            fields = {"event": "auth.revoked", "conn_id": connection.connection_id, "user": principal.name}
+            log.warning("%d subscriptions ended: their user may not have them any more", len(ended), extra=fields)
             self.decide([EndConsumers(connection.number, ended)])
 
     def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:
@@ -150,7 +154,7 @@ class Shell:
     def _refuse(self, connection: "Connection", request: Authenticate, error: VibeMQError) -> None:
         self.metrics.auth_failures += 1
         fields = {"event": "auth.failed", "conn_id": connection.connection_id, "remote": connection.host}
-        log.warning("authentication failed", extra={**fields, "user": request.username})
+        log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
         connection.session.refused(request.token, error)
 
     # -- operations -------------------------------------------------------------------------------------------------
@@ -195,3 +199,8 @@ class Shell:
             return await call.run()
         async with self._scan_slots:
             return await call.run()
+
+
+def _shown(text: str) -> str:
+    """Text of a peer's choice for a line of the log: no line breaks, no escapes, not for ever."""
+    return text[:NAME_MAX] if text.isprintable() else ascii(text[:NAME_MAX])

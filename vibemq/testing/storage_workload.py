@@ -16,6 +16,7 @@ from vibemq.model.records import (
     GroupCreated,
     GroupDeleted,
     GroupMoved,
+    GroupOwned,
     GroupRenamed,
     HandedOut,
     MessageExtra,
@@ -233,9 +234,12 @@ class Workload:
 
     def _cursor_or_transaction(self, queue: StoredQueue, group: StoredGroup) -> Record:
         app = f"app-{self._random.randrange(3)}"
-        verb = self._random.randrange(4)
+        verb = self._random.randrange(5)
         if verb == 0:
-            return TransactionDecided(app, self._random.randrange(9), self.now, [queue.queue_id], "tag")
+            version = self._random.randrange(9)
+            return TransactionDecided(app, version, self.now, [queue.queue_id], "tag", "ann", version // 2)
+        if verb == 4:
+            return GroupOwned(queue.queue_id, group.group_id, f"user-{self._random.randrange(3)}")
         if verb == 1:
             return TransactionsForgotten([app])
         runs = ((group.head, group.head + 2),) if verb == 2 else ()

@@ -10,6 +10,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, 
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
+from vibemq.errors import NotAuthorized
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 
@@ -36,11 +37,21 @@ def create(
     Example: vibemq-admin queue create prices --mode broadcast --durability weak --retain 1GiB
     """
     out = Output(json=json)
-    existed = ask(url, timeout, "queue.info", queue=queue) is not None
+    created: bool | None
+    try:
+        created = ask(url, timeout, "queue.info", queue=queue) is None
+    except NotAuthorized:
+        # Creating needs no `inspect`; whether it was there before then stays unknown.
+        created = None
     if not dry_run:
         ask(url, timeout, "queue.create", queue=queue, options=options, must_match=must_match)
-    verb = "exists" if existed else "would be created" if dry_run else "created"
-    out.emit({"queue": queue, "created": not existed, "dry_run": dry_run, "options": options}, f"queue {queue}: {verb}")
+    if created is None:
+        verb = "would be created unless it exists" if dry_run else "exists now"
+    elif created:
+        verb = "would be created" if dry_run else "created"
+    else:
+        verb = "exists"
+    out.emit({"queue": queue, "created": created, "dry_run": dry_run, "options": options}, f"queue {queue}: {verb}")
 
 
 @app.command()
@@ -80,7 +91,11 @@ def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json
 
 def _list_row(info: dict[str, Any]) -> tuple[object, ...]:
     options = flag.described(info["options"])
-    counts = (info[name] for name in ("ready", "in_flight", "delayed", "dead", "consumers"))
+    names = ("ready", "in_flight", "delayed", "dead", "consumers")
+    if info.get("restricted"):
+        # Figures need the permission `inspect`.
+        return (info["name"], options["mode"], options["durability"], *("–" for _ in names), "–")
+    counts = (info[name] for name in names)
     return (info["name"], options["mode"], options["durability"], *counts, bytes_text(info["size"]))
 
 
