@@ -18,7 +18,7 @@ from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 def restore(state: State, turn: Turn, stored: StoredState) -> None:
     """Take over a stored state. What was pending is back at its place: a crash is no consumer's fault."""
     state.next_queue_id = stored.next_queue_id
-    state.next_dead_id = stored.next_dead_id
+    state.next_dead_id = state.first_new_dead_id = stored.next_dead_id
     state.dead_total = stored.dead_count
     for stored_queue in stored.queues.values():
         if stored_queue.deleted:

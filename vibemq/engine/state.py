@@ -75,6 +75,8 @@ class State:
         """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
         self.next_queue_id = 1
         self.next_dead_id = 1
+        self.first_new_dead_id = 1
+        """Ids from here on were given since the start."""
         self.dead_total = 0
         """Letters of all queues, deleted ones included."""
         self.dead_origins: dict[int, RunSet] = {}

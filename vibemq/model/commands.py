@@ -381,7 +381,8 @@ class ReplayDead:
     rows: Rows
     extras: dict[int, MessageExtra] | None = None
     origins: dict[int, int] | None = None
-    """dead_id -> queue_id that it died in, for the queues' counts; letters made since the start are known without."""
+    """dead_id -> queue_id that it died in (0 = unknown), as the store has it. Letters made since the start are known
+    without; of older ones this is the only evidence that they are there, and those that are not named count as gone."""
 
 
 @dataclass(slots=True)
