@@ -8,6 +8,7 @@ import anyio
 
 from vibemq.client import Client, connect
 from vibemq.client.address import ClientSettings, parse
+from vibemq.client.pages import every_item
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import RequestTimeout
 
@@ -40,5 +41,19 @@ def ask(url: str, timeout: float, verb: str, **arguments: Any) -> Any:
         with anyio.move_on_after(timeout):
             return await mq.admin(verb, **arguments)
         raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
+
+    return call(url, timeout, work)
+
+
+def ask_all(url: str, timeout: float, verb: str, items: str, **arguments: Any) -> list[Any]:
+    """Everything of a list that comes in pages; the timeout is for each of them."""
+
+    async def work(mq: Client) -> list[Any]:
+        async def page(verb: str, **named: Any) -> Any:
+            with anyio.move_on_after(timeout):
+                return await mq.admin(verb, **named)
+            raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
+
+        return await every_item(page, verb, items, **arguments)
 
     return call(url, timeout, work)
