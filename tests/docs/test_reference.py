@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from tests.docs import permissions
 from tests.docs.pages import DOCS, Block, blocks, first_cells, pages
 from vibemq import errors
 from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Settings, StorageChoice, Tls, User
@@ -138,3 +139,9 @@ def test_the_reference_of_operations_is_that_of_the_registry() -> None:
     assert text[start : text.index("<!-- end of operations -->")] == reference(), (
         "print it anew with `python -m vibemq.operations.reference`"
     )
+
+
+def test_every_command_and_operation_is_in_the_permissions() -> None:
+    text = (REFERENCE / "permissions.md").read_text(encoding="utf-8").splitlines()
+    documented = [line for line in text if re.match(r"\| (`\w+\.\w+`|[A-Z]\w+) \|", line)]
+    assert documented == list(permissions.lines())

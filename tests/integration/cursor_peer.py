@@ -46,7 +46,7 @@ class Peer:
         answer = decode_body(self.receive())
         if answer.type == CommandType.ERROR:
             raise Refusal(answer.error_code or "", answer.error_message or "")
-        self.granted = answer.headers["negotiated-extensions"].split(",")
+        self.granted = answer.headers.get("negotiated-extensions", "").split(",")
 
     def close(self) -> None:
         self._socket.close()

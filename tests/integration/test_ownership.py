@@ -1,6 +1,7 @@
 """What belongs to whom: applications, stages and groups of several users; and what becomes of rights that are lost."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -12,12 +13,14 @@ import vibemq
 from tests.integration.access import PASSWORD, cheap_hash, connected, groups, queues, transactions, user
 from tests.integration.conditions import broker_on, run, running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
+from tests.interop.omq import UNSUBSCRIBED, OmqWire
 from vibemq.config import Auth, Http, Listener, Permission, Settings, StorageChoice, User
 from vibemq.errors import ConfigInvalid, NotAuthorized, QueueNotFound
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
 
+OMQ = Listener(protocol="omq", port=0)
 TOML = "\n".join(
     (
         '[auth]\nsuperuser = "root"\nsuperuser_password = "pw"',
@@ -360,3 +363,59 @@ def test_a_malformed_hash_is_refused_at_the_start(tmp_path: Path) -> None:
     assert "auth.users.ann.password_hash" in said.err
     assert "hash_password" in said.err
     assert "scrypt$14$8$0" not in said.err
+
+
+@pytest.mark.anyio
+async def test_a_revocation_reaches_subscribers_of_every_protocol(tmp_path: Path) -> None:
+    rules = auth(ann=("subscribe", "create"))
+    everywhere = settings(tmp_path, rules).model_copy(update={"listeners": (Listener(port=0), OMQ)})
+    async with Broker(settings=everywhere) as broker:
+        omq_port = next(one.port for one in broker.listening if one.protocol == "omq")
+
+        def plain(ready: Callable[[], None], revoked: Callable[[], None]) -> str:
+            """A client without extensions: nothing tells it, and its next Subscribe is refused."""
+            headers = {"authUsername": "ann", "authPassword": PASSWORD, "supported-extensions": ""}
+            with closing(Peer(broker.port, headers=headers)) as peer:
+                peer.send(encode_body(CommandType.SUBSCRIBE, "s", "q"))
+                peer.answer()
+                ready()
+                revoked()
+                peer.send(encode_body(CommandType.SUBSCRIBE, "s2", "q"))
+                with pytest.raises(Refusal) as refusal:
+                    peer.answer()
+            return str(refusal.value)
+
+        def omq(ready: Callable[[], None], revoked: Callable[[], None]) -> str:
+            with OmqWire(omq_port, name=f"ann:{PASSWORD}") as wire:
+                wire.subscribe("q", "From_current")
+                ready()
+                revoked()
+                kind, _ = next(wire.frames)
+                assert kind == UNSUBSCRIBED
+                wire.tell("(Subscribe q From_current)\n")
+                return next(wire.frames)[1].decode()
+
+        for talk in (plain, omq):
+            await broker.replace_users(rules)
+            ready, revoked, said = anyio.Event(), anyio.Event(), list[str]()
+
+            async def run(
+                talk: Callable[..., str] = talk,
+                ready: anyio.Event = ready,
+                revoked: anyio.Event = revoked,
+                said: list[str] = said,
+            ) -> None:
+                call = anyio.from_thread.run
+                said.append(
+                    await to_thread.run_sync(
+                        talk, lambda: anyio.from_thread.run_sync(ready.set), lambda: call(revoked.wait)
+                    )
+                )
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run)
+                    await ready.wait()
+                    await broker.replace_users(auth(ann=("publish",)))
+                    revoked.set()
+            assert "'ann' is not allowed to subscribe" in said[0]

@@ -49,8 +49,6 @@ COMMANDS: Mapping[type, Row] = {
     c.DeleteGroup: (SUBSCRIBE, MANAGE),
     c.SeekGroup: (SUBSCRIBE, MANAGE),
     c.Stage: (PUBLISH, CREATE_MISSING, TRANSACT),
-    c.ReplayDead: (ADMIN,),
-    c.PurgeDead: (ADMIN,),
     # The server's own, on behalf of an operation whose row was checked before, or of nobody.
     c.JoinCursor: (NEVER,),
     c.CommitCursor: (NEVER,),
@@ -59,6 +57,8 @@ COMMANDS: Mapping[type, Row] = {
     c.DecideTransaction: (NEVER,),
     c.MoveStaged: (NEVER,),
     c.DropStages: (NEVER,),
+    c.ReplayDead: (NEVER,),
+    c.PurgeDead: (NEVER,),
     c.ForgetApplication: (NEVER,),
     c.SetFlow: (NEVER,),
     c.CloseSession: (NEVER,),

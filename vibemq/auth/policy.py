@@ -3,10 +3,8 @@
 `Policy.version` goes up with every change; whoever keeps an answer keeps the version beside it.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from vibemq.auth.matrix import Row, resource_name
@@ -143,9 +141,16 @@ def _covers(rule: Rule, kind: ResourceKind, resource: str) -> bool:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    return _compiled(pattern).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, re.sub(r"\*+", "*", pattern).split("*"))), re.DOTALL)
+    """Names come from peers, and no pattern makes a long one expensive, as a regular expression would."""
+    if "*" not in pattern:
+        return name == pattern
+    first, *middle, last = pattern.split("*")
+    at, end = len(first), len(name) - len(last)
+    if at > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for piece in middle:
+        found = name.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True

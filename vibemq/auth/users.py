@@ -1,10 +1,12 @@
 """Who is who: credentials in, a principal out. The rules of the same users are in `Accounts.policy`."""
 
+import base64
 import hmac
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from vibemq.auth.passwords import hash_password, parse_hash, verify_password
+from vibemq.auth.passwords import HASH_BYTES, parse_hash, verify_password
 from vibemq.auth.policy import Policy, Rule
 from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid
 from vibemq.model.access import Principal
@@ -36,6 +38,15 @@ class _Known:
     """An unknown user must cost the same as a wrong password."""
 
 
+def _hash_of_nobody(hashes: list[str]) -> str:
+    """A hash that no password has, as expensive to check as the most expensive of these."""
+    if not hashes:
+        return ""
+    log2_n, r, p = max((parse_hash(stored)[2:] for stored in hashes), key=lambda parts: parts[1] * parts[2] << parts[0])
+    salt, digest = (base64.b64encode(os.urandom(size)).decode() for size in (16, HASH_BYTES))
+    return f"scrypt${log2_n}${r}${p}${salt}${digest}"
+
+
 class Accounts:
     """The users of one broker and what they may do."""
 
@@ -62,7 +73,7 @@ class Accounts:
             None if token is None else token.encode(errors="surrogatepass"),
             {name: account.password_hash for name, account in users.items()},
             frozenset(superusers),
-            hash_password("") if users else "",
+            _hash_of_nobody([account.password_hash for account in users.values()]),
         )
         self.policy.replace(
             {name: account.rules for name, account in users.items()},

@@ -163,6 +163,19 @@ class Fetched:
         return replace(self, slices=slices, gaps=gaps, next=after)
 
 
+_FIGURES = (
+    "ready",
+    "in_flight",
+    "delayed",
+    "dead",
+    "consumers",
+    "size",
+    "first_sequence",
+    "next_sequence",
+    "oldest_at",
+)
+
+
 @dataclass(slots=True)
 class QueueInfo:
     name: str
@@ -187,6 +200,11 @@ class QueueInfo:
     """published, delivered, settled, redelivered, dead_lettered, expired, dropped, refused since start."""
     restricted: bool = False
     """In a list for somebody who may not inspect the queue: the figures are left out, all of them are 0."""
+
+    def without_figures(self) -> "QueueInfo":
+        """Its name and options, and nothing of what is in it."""
+        nothing: dict[str, Any] = dict.fromkeys(_FIGURES, 0)
+        return replace(self, **nothing, groups=[], counters={}, restricted=True)
 
 
 @dataclass(slots=True)

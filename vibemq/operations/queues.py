@@ -117,7 +117,7 @@ class Queues:
     def _shown(self, principal: Principal | None, info: QueueInfo) -> QueueInfo:
         """A description for a list: figures only for those who may inspect the queue, and not too many groups."""
         if not self._policy.allows(principal, INSPECT, info.name):
-            return without_figures(info)
+            return info.without_figures()
         return info if len(info.groups) <= GROUPS_SHOWN else replace(info, groups=info.groups[:GROUPS_SHOWN])
 
     async def every(self, caller: Caller, wanted: ListArguments) -> Any:
@@ -148,25 +148,6 @@ class Queues:
             for part in piece.slices
             for index, row in enumerate(part.rows)
         ]
-
-
-def without_figures(info: QueueInfo) -> QueueInfo:
-    """The queue's name and options, and nothing of what is in it."""
-    return replace(
-        info,
-        ready=0,
-        in_flight=0,
-        delayed=0,
-        dead=0,
-        consumers=0,
-        size=0,
-        first_sequence=0,
-        next_sequence=0,
-        oldest_at=0,
-        groups=[],
-        counters={},
-        restricted=True,
-    )
 
 
 def _first_of(runs: Iterable[Run], start: int, limit: int) -> list[Run]:

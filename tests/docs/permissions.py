@@ -1,0 +1,41 @@
+"""The tables of docs/reference/permissions.md as the product has them: `python -m tests.docs.permissions`."""
+
+from collections.abc import Iterator
+
+from vibemq.auth.matrix import COMMANDS, OPERATIONS, Row
+from vibemq.model.access import Action, Permission, ResourceKind, When
+
+PLACES = {
+    ResourceKind.QUEUE: "the queue",
+    ResourceKind.GROUP: "the group",
+    ResourceKind.TRANSACTION: "the application",
+}
+CONDITIONS = {When.ALWAYS: "", When.MISSING: ", if it is missing", When.NOT_OWNER: ", if it belongs to another user"}
+
+
+def lines() -> Iterator[str]:
+    for name, row in OPERATIONS.items():
+        yield f"| `{name}` | {_row(row)} |"
+    for kind, row in COMMANDS.items():
+        if all(needed.action is not Action.NEVER for needed in row):
+            yield f"| {kind.__name__} | {_row(row)} |"
+
+
+def _row(row: Row) -> str:
+    return "; ".join(map(_needed, row))
+
+
+def _needed(needed: Permission) -> str:
+    match needed.action:
+        case Action.OWN:
+            return "nothing: it concerns only what the connection itself holds"
+        case Action.LIST:
+            return "nothing: it shows queues to which the user has some right, and figures with `inspect`"
+        case Action.ADMIN:
+            return "a superuser"
+    place = f"the queue in `{needed.argument}`" if needed.argument else PLACES[needed.kind]
+    return f"`{needed.action}` on {place}{CONDITIONS[needed.when]}"
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
