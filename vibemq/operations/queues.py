@@ -32,8 +32,7 @@ from vibemq.operations.registry import Caller, Operation
 from vibemq.storage.reading import read_piece
 
 PAGE_QUEUES = 100
-PAGE_QUEUES_MAX = 200
-"""Queues of one page: what the engine describes within a few milliseconds."""
+"""Most queues of one page: what the engine describes, and the session writes, within a few milliseconds."""
 GROUPS_SHOWN = 100
 """Groups told of each queue; `group.list` has all of them, in pages."""
 ANSWER_BYTES_MAX = 768 * 1024
@@ -108,7 +107,7 @@ class Queues:
             session,
             token,
             after=after,
-            limit=min(limit, PAGE_QUEUES_MAX),
+            limit=min(limit, PAGE_QUEUES),
             details=True,
             visible=partial(self._policy.may_see, caller.principal),
             shown=partial(self._shown, caller.principal),

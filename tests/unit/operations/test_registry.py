@@ -85,7 +85,7 @@ def test_short_operations_become_commands_of_the_engine() -> None:
 def test_a_page_of_the_queues_shows_what_the_caller_may_see() -> None:
     listing = registry().admit(ANN, "queue.list", {"limit": 1000, "after": "a"}).command(7, "token")
     assert isinstance(listing, ListQueues)
-    assert (listing.after, listing.limit) == ("a", 200)
+    assert (listing.after, listing.limit) == ("a", 100)
     assert listing.visible is not None
     assert [name for name in ("mine1", "yours") if listing.visible(name)] == ["mine1"]
     assert registry().admit(ANN, "queue.list", {}).command(7, "token") is None, "the whole list is long"
