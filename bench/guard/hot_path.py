@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from vibemq.server.reading import read_piece
+
 from vibemq.client.address import ClientSettings
 from vibemq.client.message import Delivery, MessageBatch
 from vibemq.client.protocol import ClientProtocol
@@ -29,7 +31,6 @@ from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.session import Authenticate, Principal
-from vibemq.server.net.row_reader import read_piece
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.testing.session_conformance import NOW, context

@@ -297,6 +297,13 @@ def test_purging_dead_letters(vibemq: Run, queue: str) -> None:
     assert info(vibemq, queue)["dead"] == 1
 
 
+@pytest.mark.parametrize("verb", ["replay", "purge"])
+def test_dead_letters_of_a_misspelt_queue_are_not_found(vibemq: Run, verb: str) -> None:
+    code, _, notes = vibemq("admin", "dlq", verb, "--queue", "no-such-queue", *(["--yes"] if verb == "purge" else []))
+    assert code == 3
+    assert "no-such-queue" in str(notes)
+
+
 def test_replay_to_where_they_came_from_and_elsewhere(vibemq: Run, queue: str) -> None:
     bury(vibemq, queue, 6)
     assert vibemq("admin", "dlq", "replay", "--queue", queue, "--dry-run")[1][0]["count"] == 6

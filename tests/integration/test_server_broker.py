@@ -290,7 +290,7 @@ async def test_operators_can_look_without_consuming(broker: Broker, tmp_path: Pa
         (connection,) = await mq.admin("connections.list")
         assert connection["protocol"] == "native"
         await mq.admin("storage.backup", target=str(tmp_path / "backup"))
-        with pytest.raises(VibeMQError, match="unknown admin verb"):
+        with pytest.raises(VibeMQError, match="unknown operation"):
             await mq.admin("no.such.verb")
     provider = info["provider"]
     async with Broker(tmp_path / "backup", storage=provider) as copy, vibemq.connect(copy.url) as mq:

@@ -16,9 +16,15 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
+from vibemq.operations import OPERATIONS, Registry
+from vibemq.operations.broker import BrokerOperations
+from vibemq.operations.connections import Connections
+from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
+from vibemq.operations.groups import Groups
 from vibemq.operations.long_polls import Waiters
-from vibemq.server.admin import Admin
-from vibemq.server.asks import AskDesk
+from vibemq.operations.queues import Queues
+from vibemq.operations.range_reads import RangeReads
+from vibemq.operations.transactions import Transactions
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
@@ -29,13 +35,12 @@ from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
-from vibemq.server.monitoring.reporting import OperatorReports, Running
+from vibemq.server.monitoring.reporting import Running
 from vibemq.server.net.background_tasks import Errands
 from vibemq.server.net.connections import Roster
 from vibemq.server.net.local_session import INNER_SESSION, InnerSession
 from vibemq.server.net.timers import Ticker
 from vibemq.server.shell import Shell
-from vibemq.server.transactions import Transactions
 from vibemq.storage.interface import Plugin
 
 log = logging.getLogger("vibemq.assembly")
@@ -136,13 +141,8 @@ async def assemble(
     switchboard.connect(INNER_SESSION, inner.take)
     waiters = Waiters(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
-    operators = OperatorReports(
-        report,
-        data_dir=settings.data_dir,
-        provider=store.provider,
-        stats=lambda: store.call(store.provider.stats),
-        connections=roster,
-    )
+    letters = DeadLetterReader(store)
+    place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     shell = Shell(
         loop=asyncio.get_running_loop(),
         engine=engine,
@@ -156,8 +156,19 @@ async def assemble(
         accounts=accounts,
         limits=settings.limits,
         metrics=metrics,
-        admin=Admin(engine, store, inner, clock, operators.verbs()),
-        asks=AskDesk(accounts.policy, engine, store, inner, waiters, transactions),
+        operations=Registry(
+            accounts.policy,
+            OPERATIONS,
+            [
+                Queues(engine, store, inner, accounts.policy, queue_defaults),
+                Groups(engine, store, inner, waiters),
+                RangeReads(engine, store, letters, inner),
+                DeadLetters(engine, letters, inner, clock),
+                transactions,
+                Connections(roster),
+                BrokerOperations(store, report, place),
+            ],
+        ),
         errands=errands,
         fatal=fatal,
     )

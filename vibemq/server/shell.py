@@ -2,19 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 
-from vibemq.auth.matrix import ADMIN, SUBSCRIBE, permissions_of
+from vibemq.auth.matrix import SUBSCRIBE
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
 from vibemq.model.commands import CloseSession, Command, EndConsumers
 from vibemq.model.effects import Reply
-from vibemq.protocols.session import Admin, Ask, Authenticate, Principal
+from vibemq.operations import Call, Registry
+from vibemq.protocols.session import Authenticate
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import Turn
@@ -42,17 +43,6 @@ NAME_MAX = 128
 """Characters of a name in the log that a peer has chosen."""
 
 
-class Desk(Protocol):
-    async def answer(self, principal: Principal | None, ask: Ask) -> object: ...
-
-
-class AdminDesk(Protocol):
-    @property
-    def verbs(self) -> Collection[str]: ...
-
-    async def answer(self, verb: str, arguments: dict[str, object]) -> object: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Shell:
     loop: asyncio.AbstractEventLoop
@@ -67,15 +57,14 @@ class Shell:
     accounts: Accounts
     limits: Limits
     metrics: Metrics
-    admin: AdminDesk
-    asks: Desk
+    operations: Registry
     errands: Errands
     fatal: Callable[[BaseException], None]
     paused: "set[Connection]" = field(default_factory=set)
     """Connections that are not read from."""
     overloaded: bool = False
     _hashing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
-    _admin_slots: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
+    _scan_slots: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     _backoff: FailureBackoff = field(default_factory=FailureBackoff)
 
     def decide(self, commands: Sequence[Command]) -> None:
@@ -169,25 +158,24 @@ class Shell:
         log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
         connection.session.refused(request.token, error)
 
-    # -- readers by range, transactions -----------------------------------------------------------------------------
+    # -- operations -------------------------------------------------------------------------------------------------
 
-    def ask(self, connection: "PeerDriver", request: Ask) -> None:
+    def operate(self, connection: "PeerDriver", token: object, call: Call) -> None:
+        """Carry out a long operation in a task of its own."""
         if connection.pending >= PENDING_MAX:
-            self._turn_away(connection, request)
+            self.metrics.rate_limited += 1
+            busy = f"{PENDING_MAX} requests of this connection are under way; wait for an answer"
+            connection.session.refused(token, RateLimited(busy))
             return
         connection.pending += 1
-        self.errands.begin(self._ask, connection, request, failed=connection.failed)
+        self.errands.begin(self._operate, connection, token, call, failed=connection.failed)
 
-    async def _ask(self, connection: "PeerDriver", request: Ask) -> None:
-        await self._serve(connection, request, self.asks.answer(connection.principal, request), {})
-
-    async def _serve(
-        self, connection: "PeerDriver", request: Ask | Admin, answer: Awaitable[object], fields: dict[str, str]
-    ) -> object:
-        """Wait for the answer, whatever it is, and tell it; the answer, or the error that was told."""
+    async def _operate(self, connection: "PeerDriver", token: object, call: Call) -> None:
+        operation, principal = call.operation, call.caller.principal
+        fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
         result: object
         try:
-            result = await answer
+            result = await self._run(call)
         except StorageFailed as error:
             self.fatal(error)
             result = error
@@ -195,48 +183,23 @@ class Shell:
             self.metrics.not_authorized += isinstance(error, NotAuthorized)
             result = error
         except Exception:
-            log.exception("%s failed", _shown(request.verb), extra={**fields, "remote": connection.host})
+            log.exception("%s failed", operation.name, extra={**fields, "remote": connection.host})
             self.metrics.errors += 1
             result = VibeMQError("the broker could not do this; its log says why")
         finally:
             connection.pending -= 1
+        if operation.logged:
+            said = result if isinstance(result, VibeMQError) else "done"
+            log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": connection.host})
         if not connection.ending:
-            connection.lane.tell([Reply(connection.number, request.token, result)])
+            connection.lane.tell([Reply(connection.number, token, result)])
         connection.wake()
-        return result
 
-    def _turn_away(self, connection: "PeerDriver", request: Ask | Admin) -> None:
-        self.metrics.rate_limited += 1
-        busy = f"{PENDING_MAX} requests of this connection are under way; wait for an answer"
-        connection.session.refused(request.token, RateLimited(busy))
-
-    # -- operators --------------------------------------------------------------------------------------------------
-
-    def administer(self, connection: "PeerDriver", request: Admin) -> None:
-        try:
-            row = permissions_of(request.verb) if request.verb in self.admin.verbs else (ADMIN,)
-            self.accounts.policy.admit(connection.principal, row, request.arguments.get)
-        except AuthError as refusal:
-            self.metrics.not_authorized += isinstance(refusal, NotAuthorized)
-            connection.session.refused(request.token, refusal)
-            return
-        if connection.pending >= PENDING_MAX:
-            self._turn_away(connection, request)
-            return
-        connection.pending += 1
-        self.errands.begin(self._administer, connection, request, failed=connection.failed)
-
-    async def _administer(self, connection: "PeerDriver", request: Admin) -> None:
-        principal = connection.principal
-        verb = _shown(request.verb)
-        fields = {"event": "admin", "verb": verb, "user": principal.name if principal else ""}
-        result = await self._serve(connection, request, self._in_turn(request), fields)
-        said = result if isinstance(result, VibeMQError) else "done"
-        log.info("admin %s: %s", verb, said, extra={**fields, "remote": connection.host})
-
-    async def _in_turn(self, request: Admin) -> object:
-        async with self._admin_slots:
-            return await self.admin.answer(request.verb, request.arguments)
+    async def _run(self, call: Call) -> object:
+        if not call.operation.scans:
+            return await call.run()
+        async with self._scan_slots:
+            return await call.run()
 
 
 def _shown(text: str) -> str:

@@ -72,7 +72,7 @@ class Pages:
         self._check(request)
         if request.url.path == "/metrics" and _wants_text(request.headers.get("accept", "")):
             return await self.prometheus(request)
-        return _json(self._report.json_metrics(await self._report.snapshots.latest()))
+        return _json(await self._report.latest_metrics())
 
     async def prometheus(self, request: Request) -> Response:
         self._check(request)

@@ -96,6 +96,10 @@ class Report:
             return "unhealthy"
         return "degraded" if self.alarms() else "healthy"
 
+    async def latest_metrics(self) -> dict[str, Any]:
+        """`json_metrics` of the snapshot that everybody shares."""
+        return self.json_metrics(await self.snapshots.latest())
+
     def json_metrics(self, snapshot: Snapshot) -> dict[str, Any]:
         totals, metrics = snapshot.totals, self.metrics
         return {
