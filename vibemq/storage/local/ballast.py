@@ -80,15 +80,17 @@ class Ballast:
 
     def refuse_messages(self, records: Sequence[Record]) -> None:
         """Raise StorageFull for new messages while the ballast is missing: what room is left is for the drain."""
-        if not self.missing or not any(type(record) is MessagesAdded for record in records):
-            return
+        if self.missing and any(type(record) is MessagesAdded for record in records):
+            raise StorageFull(self._refusal())
+
+    def _refusal(self) -> str:
         if self._files_limited:
-            raise StorageFull(
+            return (
                 f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
                 "queues could not be drained on a full disk; nothing was written, raise the process's limit of file "
                 "size and start the broker again"
             )
-        raise StorageFull(
+        return (
             f"the disk of {self._folder} is full, what is left of it is kept for draining the queues; "
             f"free {2 * self._size() >> 20} MiB or more and publish again"
         )
