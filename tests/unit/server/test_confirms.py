@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 SESSION = 1
 TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity}
 """They say how things are, or change what no restart keeps."""
-NEVER_ANSWERED = {ask.SetFlow, ask.CloseSession, ask.EndConsumers, ask.SetPressure}
+NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure}
 STAGE = "~stage/1/s/app"
 
 
@@ -149,7 +149,10 @@ async def furnish(world: World) -> int:
     await world.done(ask.Settle(SESSION, None, 1, Settlement.REJECT, [(1, 1)], reason="bad"))
     await world.done(ask.Stage(SESSION, None, "q", "app", 1, "s", 0, rows_of(1)))
     await world.done(ask.Stage(SESSION, None, "q", "app", 1, "loser", 0, rows_of(1)))
-    await world.done(ask.DecideTransaction(SESSION, None, "done", 1, []))
+    await world.done(ask.Stage(SESSION, None, "q", "done", 1, "s", 0, rows_of(1)))
+    await world.done(ask.DecideTransaction(SESSION, None, "done", 1, ["s"]))
+    await world.done(ask.MoveStaged(SESSION, None, "~stage/1/s/done", 1, "q", rows_of(1)))
+    await world.done(ask.DropStages(SESSION, None, ["~stage/1/s/done"]))
     await world.done(ask.Subscribe(SESSION, None, 2, "log"))
     return joined.epoch
 
@@ -183,7 +186,7 @@ COMMANDS: dict[str, Make] = {
     "decide": lambda _: ask.DecideTransaction(SESSION, None, "app", 1, ["s"]),
     "move": lambda _: ask.MoveStaged(SESSION, None, STAGE, 1, "q", rows_of(2)),
     "drop stages": lambda _: ask.DropStages(SESSION, None, ["~stage/1/loser/app"]),
-    "forget an application": lambda _: ask.ForgetApplication(SESSION, None, "done"),
+    "forget": lambda _: ask.ForgetApplication(SESSION, None, "done"),
     "replay": lambda _: ask.ReplayDead(SESSION, None, "q", [1], rows_of(1)),
     "purge dead": lambda _: ask.PurgeDead(SESSION, None, [1]),
     "describe": lambda _: ask.DescribeQueue(SESSION, None, "q"),

@@ -34,13 +34,10 @@ def said(formatter: logging.Formatter, name: str, value: str) -> str:
     """
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(formatter)
-    root = logging.getLogger()
-    others, level = root.handlers, root.level
+    root, log = logging.getLogger(), logging.getLogger(name)
+    others, level, own_level = root.handlers, root.level, log.level
     root.handlers = [handler]
     root.setLevel(logging.DEBUG)
-    # uvicorn sets the level of its own logger, for as long as the process lives, when a broker with HTTP starts.
-    log = logging.getLogger(name)
-    its_level = log.level
     log.setLevel(logging.DEBUG)
     try:
         log.info("verb %s failed: %r", value, value, extra={"verb": value, "more": {value: [value]}, "big": 2**70})
@@ -52,7 +49,7 @@ def said(formatter: logging.Formatter, name: str, value: str) -> str:
     finally:
         root.handlers = others
         root.setLevel(level)
-        log.setLevel(its_level)
+        log.setLevel(own_level)
     return handler.stream.getvalue()
 
 
