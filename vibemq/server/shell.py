@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 
@@ -26,11 +25,9 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.background_tasks import Errands
 from vibemq.server.net.connections import Roster
 from vibemq.server.net.limits import FailureBackoff
+from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.timers import Ticker
-
-if TYPE_CHECKING:
-    from vibemq.server.net.peer_driver import PeerDriver
-    from vibemq.server.net.transport import Connection
+from vibemq.server.net.transport import Connection
 
 log = logging.getLogger("vibemq.shell")
 
@@ -91,7 +88,7 @@ class Shell:
 
     # -- people -----------------------------------------------------------------------------------------------------
 
-    def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None:
+    def authenticate(self, connection: PeerDriver, request: Authenticate) -> None:
         if not self.accounts.enabled:
             connection.session.authenticated(request.token, ANONYMOUS)
             return
@@ -102,7 +99,7 @@ class Shell:
         connection.pending += 1
         self.errands.begin(self._authenticate, connection, request, failed=connection.failed)
 
-    async def _authenticate(self, connection: "PeerDriver", request: Authenticate) -> None:
+    async def _authenticate(self, connection: PeerDriver, request: Authenticate) -> None:
         credentials = request.username, request.password, request.auth_token
         try:
             principal = await to_thread.run_sync(self.accounts.authenticate, *credentials, limiter=self._hashing)
@@ -124,7 +121,7 @@ class Shell:
             connection.process()
         connection.wake()
 
-    def end_revoked(self, connection: "PeerDriver") -> None:
+    def end_revoked(self, connection: PeerDriver) -> None:
         """End the subscriptions that the connection's user, as the rules are now, may not have. A user who is gone is
         told so and hung up on."""
         principal, policy = connection.principal, self.accounts.policy
@@ -149,10 +146,10 @@ class Shell:
             ConfigInvalid: a password hash that cannot be checked; then nothing has changed.
         """
         self.accounts.replace(accounts, token=token)
-        for connection in list(self.roster):
-            self.end_revoked(connection.peer)
+        for peer in self.roster.peers():
+            self.end_revoked(peer)
 
-    def _refuse(self, connection: "PeerDriver", request: Authenticate, error: VibeMQError) -> None:
+    def _refuse(self, connection: PeerDriver, request: Authenticate, error: VibeMQError) -> None:
         self.metrics.auth_failures += 1
         fields = {"event": "auth.failed", "conn_id": connection.connection_id, "remote": connection.host}
         log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
@@ -160,7 +157,7 @@ class Shell:
 
     # -- operations -------------------------------------------------------------------------------------------------
 
-    def operate(self, connection: "PeerDriver", token: object, call: Call) -> None:
+    def operate(self, connection: PeerDriver, token: object, call: Call) -> None:
         """Carry out a long operation in a task of its own."""
         if connection.pending >= PENDING_MAX:
             self.metrics.rate_limited += 1
@@ -170,7 +167,7 @@ class Shell:
         connection.pending += 1
         self.errands.begin(self._operate, connection, token, call, failed=connection.failed)
 
-    async def _operate(self, connection: "PeerDriver", token: object, call: Call) -> None:
+    async def _operate(self, connection: PeerDriver, token: object, call: Call) -> None:
         operation, principal = call.operation, call.caller.principal
         fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
         result: object

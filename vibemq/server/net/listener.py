@@ -11,8 +11,7 @@ from vibemq.protocols.session import Plugin
 from vibemq.server.checks import plugin_settings
 from vibemq.server.net.connections import Entrance
 from vibemq.server.net.tls import ServerTls
-from vibemq.server.net.transport import Connection
-from vibemq.server.shell import Shell
+from vibemq.server.net.transport import Connection, TransportServices
 
 log = logging.getLogger("vibemq.listener")
 
@@ -38,7 +37,7 @@ def entrance_of(listener: Listener) -> Entrance:
     return Entrance(listener.protocol, plugin, settings)
 
 
-async def listen(listener: Listener, entrance: Entrance, shell: Shell) -> Listening:
+async def listen(listener: Listener, entrance: Entrance, shell: TransportServices) -> Listening:
     """Accept connections from now on.
 
     An accept that fails (no file descriptors left) is logged by the loop and tried again a second later; the loop

@@ -20,12 +20,12 @@ from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
 from vibemq.operations.registry import Call, Registry
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
-from vibemq.server.admission import Admission
 from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import Lane, Switchboard
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.admission import Admission
 from vibemq.server.net.delivery_queue import Outbox
 from vibemq.storage.reading import Piece
 
