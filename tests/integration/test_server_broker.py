@@ -325,7 +325,6 @@ async def test_a_rate_limit_answers_the_request_it_refuses(tmp_path: Path) -> No
     ):
         for n in range(12):
             await peer.send(frame(CommandType.PUBLISH, f"id{n}", "q", b"1"))
-            await anyio.sleep(0.002)
         kinds = {}
         for _ in range(12):
             body = await peer.frame()
@@ -390,7 +389,8 @@ async def test_when_storage_fails_the_body_is_cancelled_and_told(tmp_path: Path)
         nonlocal survived
         async with Broker(tmp_path, storage="sqlite") as broker:
             broker._fatal(StorageFailed("the disk is gone"))
-            await anyio.sleep(10)
+            with anyio.fail_after(60):
+                await anyio.sleep_forever()
             survived = True
 
     with pytest.raises(StorageFailed, match="the disk is gone"):

@@ -28,6 +28,11 @@ class TimedBroker(Broker):
         """Let time pass as on a busy loop: timers come late, and what is in the sockets is read afterwards."""
         self._wall_ms += round(seconds * 1000)
 
+    @property
+    def waits(self) -> bool:
+        """Whether time alone will change something in the queues: a delay, a deadline, a publisher that is blocked."""
+        return self._running().engine.next_deadline() is not None
+
     def _make_clock(self, not_before: int) -> Clock:
         return Clock(not_before=not_before, wall=self._now_s, monotonic=self._now_s)
 
