@@ -192,8 +192,8 @@ async def mq_refuses(mq: vibemq.Client, code: str) -> bool:
 
 
 async def test_a_limit_of_file_size_is_said_to_be_one(tmp_path: Path) -> None:
-    """The journal's segments are bigger than files may be: nothing is written, and the broker stays."""
-    with running(broker_on(tmp_path / "data", tmp_path), prefix=("prlimit", "--fsize=1048576")) as broker:
+    """Even the journal's smallest segments are bigger than files may be: nothing is written, and the broker stays."""
+    with running(broker_on(tmp_path / "data", tmp_path), prefix=("prlimit", "--fsize=131072")) as broker:
         async with vibemq.connect(broker.url) as mq:
             with pytest.raises(StorageFull, match="limit of file size"):
                 await mq.create_queue("q")
