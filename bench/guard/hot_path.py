@@ -11,8 +11,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from vibemq.server.reading import read_piece
-
 from vibemq.client.address import ClientSettings
 from vibemq.client.message import Delivery, MessageBatch
 from vibemq.client.protocol import ClientProtocol
@@ -33,6 +31,7 @@ from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.reading import read_piece
 from vibemq.testing.session_conformance import NOW, context
 
 MESSAGES = 500
