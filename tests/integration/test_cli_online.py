@@ -161,7 +161,7 @@ def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> Non
         process.stdin.write("ond\n\nthird")
         process.stdin.close()
         assert process.stdout.read().startswith("3 messages published")
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert [m["payload"] for m in vibemq("sub", queue, "--count", "3")[1]] == ["first", "second", "third"]
 
 
@@ -326,7 +326,7 @@ def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         said = process.stderr.read()
-        assert process.wait(30) == 130, said
+        assert process.wait(60) == 130, said
     assert "run the same command again" in said
     halfway = info(vibemq, queue)["ready"]
     assert 10 <= halfway < 50
@@ -411,7 +411,7 @@ def test_the_bench_tells_rates(vibemq: Run) -> None:
     assert not [name for name in vibemq("admin", "queue", "ls")[1] if name["name"].startswith("vibemq-bench")]
 
 
-def _wait_until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def _wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, "it never came to hold"

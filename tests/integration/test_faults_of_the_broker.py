@@ -133,4 +133,5 @@ async def test_storage_that_failed_in_a_task_of_a_connection_still_ends_the_brok
             monkeypatch.setattr(Accounts, "authenticate", failed)
             async with Peer.to(broker, greet=False) as peer:
                 await peer.send(frame(CommandType.CONNECT, "c", authToken="secret"))
-                await anyio.sleep(CEILING_S)
+                with anyio.fail_after(CEILING_S):
+                    await anyio.sleep_forever()

@@ -78,12 +78,14 @@ async def assemble(
     tasks: TaskGroup,
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
+    make_clock: Callable[[int], Clock],
 ) -> Assembly:
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
     Args:
         report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
+        make_clock: from the last instant that storage knows.
 
     Raises:
         ConfigInvalid, StorageError
@@ -97,7 +99,7 @@ async def assemble(
     state = await store.begin(store.provider.open)
 
     metrics, status = report.metrics, report.status
-    clock = Clock(not_before=state.instant)
+    clock = make_clock(state.instant)
     status.store_ahead_ms = clock.set_back_ms
     if clock.set_back_ms:
         log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})

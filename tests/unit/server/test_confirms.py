@@ -117,7 +117,7 @@ class World:
 
     async def done(self, command: Any) -> Any:
         token = self.send(command)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while token not in self.answers:
                 await self.committer.settled()
                 await asyncio.sleep(0)
@@ -213,7 +213,7 @@ async def test_no_answer_comes_before_the_append(world: World, name: str) -> Non
     if kind not in TOLD_AT_ONCE:
         assert world.submitted > before, "it changes nothing"
         assert first not in world.answers
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await world.committer.settled()
     assert not isinstance(world.answers[first], VibeMQError), world.answers[first]
     assert second in world.answers
@@ -228,6 +228,6 @@ async def test_the_brokers_own_session_is_told_after_the_append(world: World) ->
         await world.inner.ask(lambda s, t: ask.CommitCursor(s, t, "log", "reader", epoch, 5))
         seen.append(world.appended == world.submitted)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await commit()
     assert seen == [True]
