@@ -3,7 +3,7 @@
     VibeMQError
     ├── ProtocolError          LocalProtocolError (our misuse) · RemoteProtocolError (theirs)
     ├── EngineError            QueueNotFound · QueueExists · QueueFull · InvalidOptions · GroupNotFound …
-    ├── StorageError           StorageFull · StorageDamaged · StorageFailed · StorageLocked · StoreVersionError
+    ├── StorageError           StorageFull · StorageDamaged · StorageFailed (StorageFenced) · StorageLocked …
     ├── AuthError              AuthRequired · AuthFailed · NotAuthorized
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
     └── ClientError            ConnectionLost · RequestTimeout · NotConnected · PublishRefused (only from vibemq.client)
@@ -46,6 +46,7 @@ class ErrorCode(StrEnum):
     STORAGE_FULL = "STORAGE_FULL"
     STORAGE_DAMAGED = "STORAGE_DAMAGED"
     STORAGE_FAILED = "STORAGE_FAILED"
+    STORAGE_FENCED = "STORAGE_FENCED"
     STORAGE_LOCKED = "STORAGE_LOCKED"
     STORE_VERSION = "STORE_VERSION"
     CONFIG_INVALID = "CONFIG_INVALID"
@@ -205,6 +206,15 @@ class StorageFailed(StorageError):
     """The outcome of a write or flush is unknown: the process stops with exit code 70 and recovery decides."""
 
     code = ErrorCode.STORAGE_FAILED
+
+
+class StorageFenced(StorageFailed):
+    """Another broker has taken the store over: nothing of the batch was written, and nothing ever will be by this one.
+
+    The process stops like after any failure, with exit code 71: what it has not confirmed it never confirms.
+    """
+
+    code = ErrorCode.STORAGE_FENCED
 
 
 class StorageDamaged(StorageError):

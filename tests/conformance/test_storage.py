@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from vibemq.errors import ConfigInvalid
 from vibemq.plugins import find
+from vibemq.storage.interface import StoreLocation
 from vibemq.storage.kvstore import keys
+from vibemq.storage.sqlite.connection import take_over
 from vibemq.testing.storage_conformance import CHECKS, Check, Subject
 
 
@@ -38,6 +41,14 @@ def flipped(value: bytes) -> bytes:
     return value[:-10] + bytes([value[-10] ^ 1]) + value[-9:]
 
 
+def take_over_sqlite(data_dir: Path) -> None:
+    """As a broker on another machine, whose lock on the directory nobody here sees."""
+    connection = sqlite3.connect(data_dir / "vibemq.sqlite", isolation_level=None)
+    take_over(connection)
+    connection.close()
+
+
+TAKE_OVER = {"sqlite": take_over_sqlite}
 DAMAGE = {"sqlite": damage_sqlite, "lmdb": damage_lmdb}
 PROVIDERS = [name for name in ("memory", "sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.provider")]
 
@@ -54,8 +65,27 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
         make=lambda data_dir: plugin.create(data_dir, settings),
         durable=plugin.durable,
         damage=DAMAGE.get(name),
+        take_over=TAKE_OVER.get(name),
+        connect=(lambda location: plugin.connect(location, settings)) if plugin.local else None,
         repair=None if repair is None else lambda data_dir: repair(data_dir, settings),
     )
+
+
+@pytest.mark.parametrize("name", ["lmdb", "sqlite"])
+def test_a_local_store_is_in_no_service(name: str) -> None:
+    plugin = find("storage", name)
+    with pytest.raises(ConfigInvalid, match="set data_dir") as refused:
+        plugin.connect(StoreLocation.of("postgresql://me:secret@db:5432/mq"), plugin.settings())
+    assert "postgresql://me@db:5432/mq" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_location_is_a_folder_or_an_address() -> None:
+    assert StoreLocation.of("data") == StoreLocation(Path("data"))
+    assert StoreLocation.of(Path("a://b")) == StoreLocation(Path("a://b"))
+    assert StoreLocation.of("postgresql://db/mq").url == "postgresql://db/mq"
+    with pytest.raises(ConfigInvalid):
+        StoreLocation.of(" ")
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from tests.integration.conditions import (
     small_settings,
     zero,
 )
+from vibemq.client.reconnect import ReconnectPolicy
+from vibemq.errors import VibeMQError
+from vibemq.storage.sqlite.connection import take_over
 
 pytestmark = pytest.mark.slow
 
@@ -215,3 +219,31 @@ def test_a_damaged_sqlite_log_is_refused_named_and_repaired(tmp_path: Path) -> N
     with running(broker):
         anyio.run(drain)
     assert len(book.lost) <= 80, f"{len(book.lost)} of {len(book.confirmed)} lost"
+
+
+def test_a_fenced_broker_stops_and_confirms_nothing_more(tmp_path: Path) -> None:
+    """The store was opened by another broker, on a machine whose locks this one does not see."""
+    data_dir, book = tmp_path / "data", Book()
+    broker = broker_on(data_dir, tmp_path, provider="sqlite")
+
+    async def publish_around_a_takeover() -> None:
+        async with vibemq.connect(broker.url, reconnect=ReconnectPolicy(max_attempts=0)) as mq:
+            await mq.create_queue("q")
+            await book.publish(mq, "q", 10)
+            connection = sqlite3.connect(data_dir / "vibemq.sqlite", isolation_level=None)
+            take_over(connection)
+            connection.close()
+            with pytest.raises(VibeMQError):
+                await mq.publish("q", {"n": 10})
+
+    async def drain() -> None:
+        async with vibemq.connect(broker.url) as mq:
+            await book.drain(mq, "q")
+
+    with running(broker):
+        anyio.run(publish_around_a_takeover)
+        assert broker.wait() == 71
+        assert "the store has another owner, the broker stops" in broker.log_text()
+    with running(broker):
+        anyio.run(drain)
+    assert book.received == set(range(10))

@@ -14,7 +14,7 @@ from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.model.records import DeadFacts, DeadLettered, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
 
@@ -100,6 +100,22 @@ def test_damage_is_named_and_repaired(admin: Run, data_dir: Path) -> None:
     assert repaired["repaired"] is True
     assert repaired["not_saved"]
     assert admin("check", "--data-dir", data_dir)[0] == 0
+
+
+def test_repair_of_a_sound_store_changes_nothing(admin: Run, data_dir: Path, provider: str) -> None:
+    store = opened(data_dir, provider)
+    facts = [DeadFacts(n, n, Reason.REJECTED, f"no stock of {n}", n, n, 1_000, 2_000) for n in range(1, 6)]
+    store.append([DeadLettered(1, 0, facts)])
+    store.sync()
+    before = store.dead_letters()
+    assert [letter.facts for letter in before] == facts
+    store.close()
+    code, repaired, _ = admin("repair", "--data-dir", data_dir, "--yes")
+    assert (code, repaired["not_saved"]) == (0, [])
+    store = opened(data_dir, provider)
+    assert store.dead_letters() == before
+    store.close()
+    assert stored_count(data_dir, provider) == MESSAGES
 
 
 def test_a_backup_can_be_restored(admin: Run, data_dir: Path, tmp_path: Path, provider: str) -> None:

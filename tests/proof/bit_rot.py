@@ -111,6 +111,7 @@ class Sowing:
 
     def _values(self, pairs: dict[bytes, bytes], cases: int, *, until: float) -> None:
         rotten, counts = RottenValues(pairs), Counts()
+        rotten.check_repair_of_the_sound(counts)
         losses = list(value_losses(pairs, self._random))
         losses = self._random.sample(losses, min(len(losses), cases // 2))
         bits = 8 * sum(map(len, pairs.values()))

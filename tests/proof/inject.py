@@ -51,6 +51,7 @@ WORK_TIMEOUT_S = 60
 MOMENT_S = 10.0
 SHORTAGES_OF_A_LONG_RUN = 1_000
 """Cases from which a run is long enough for every shortage; a full disk takes half a minute."""
+SHORTAGES_OF_A_SHORT_RUN = 2
 FAILURES = {
     Kind.WRITE: [(errno.EIO, Manner.BEFORE), (errno.ENOSPC, Manner.BEFORE), (0, Manner.SHORT)],
     Kind.SYNC: [(errno.EIO, Manner.AFTER), (errno.ENOSPC, Manner.BEFORE)],
@@ -137,10 +138,12 @@ def run(budget: Budget) -> Result:
 
 
 def _play_shortages(budget: Budget, result: Result, deadline: float) -> None:
-    """All of them in a long run, the first in a shorter one, and whatever is aimed at."""
+    """All of them in a long run, the first two in a shorter one, and whatever is aimed at."""
     played = []
     aimed = [shortage for shortage in SHORTAGES if re.search(budget.aim, f"{shortage[0]}, {shortage[1]}")]
-    for name, provider, play in aimed if budget.aim or budget.cases >= SHORTAGES_OF_A_LONG_RUN else SHORTAGES[:1]:
+    for name, provider, play in (
+        aimed if budget.aim or budget.cases >= SHORTAGES_OF_A_LONG_RUN else SHORTAGES[:SHORTAGES_OF_A_SHORT_RUN]
+    ):
         if missing_for(name) is not None or time.monotonic() > deadline:
             continue
         outcome = play(budget.work, provider)

@@ -28,9 +28,9 @@ from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 
 PROVIDERS = ("lmdb", "lmdb", "sqlite")
-WORK = {"load": 60, "start": 10, "compact": 10, "migrate": 10, "replay": 10}
+WORK = {"load": 55, "start": 10, "compact": 10, "migrate": 10, "replay": 10, "restore": 5}
 """What is killed, and how often."""
-LONGEST_S = {"load": 1.6, "start": 0.25, "compact": 0.4, "migrate": 0.06, "replay": 0.25}
+LONGEST_S = {"load": 1.6, "start": 0.25, "compact": 0.4, "migrate": 0.06, "replay": 0.25, "restore": 0.4}
 KILLS_PER_DIRECTORY = 20
 """Then a real broker is drained of everything, and a new directory begins."""
 LETTERS = 60
@@ -213,6 +213,39 @@ def _kill_compact(bench: Bench, kill: Kill) -> Iterator[str]:
     yield from _after_a_kill(bench, life)
 
 
+# -- restore --------------------------------------------------------------------------------------------------------
+
+
+def _kill_restore(bench: Bench, kill: Kill) -> Iterator[str]:
+    """Killed while it replaces a directory by its own backup: all is there at once, and after a second restore."""
+    folder = bench.folder("restore")
+    data_dir, backup = folder / "data", folder / "backup"
+    shutil.copytree(FIXTURES / f"store-v0-{kill.provider}", data_dir)
+    _migrate(bench, data_dir)
+    wanted = _contents_of(data_dir, kill.provider).copies
+    _admin(bench, "backup", backup, "--data-dir", data_dir)
+    words = ("restore", backup, "--data-dir", data_dir, "--yes")
+    command = bench.warm.admin(*words)
+    time.sleep(kill.after_s)
+    command.kill()
+    command.forget()
+    bench.result.confirmed += len(wanted)
+    for when in ("after the kill", "restored again"):
+        found = _contents_of(data_dir, kill.provider).copies
+        bench.result.lost += len(wanted.keys() - found.keys())
+        if found != wanted:
+            yield f"{when}: {len(wanted)} messages were there, {len(found)} are found"
+        _admin(bench, *words)
+    shutil.rmtree(folder)
+
+
+def _admin(bench: Bench, *words: object) -> None:
+    command = bench.warm.admin(*words)
+    if code := command.wait():
+        raise RuntimeError(f"{words[0]} ended with code {code}: {command.log_text()}")
+    command.forget()
+
+
 # -- migration ------------------------------------------------------------------------------------------------------
 
 
@@ -314,6 +347,7 @@ _KILLERS: dict[str, Callable[[Bench, Kill], Iterator[str]]] = {
     "load": _kill_a_broker,
     "start": _kill_a_broker,
     "compact": _kill_compact,
+    "restore": _kill_restore,
     "migrate": _kill_migrate,
     "replay": _kill_replay,
 }

@@ -75,8 +75,8 @@ FLUSHES = (
     Mutant(
         "a flush claims what came while it ran",
         JOURNAL,
-        "            self._durable_lsn = target\n",
-        "            self._durable_lsn = self._last_lsn\n",
+        "            self._durable_lsn, self._bytes_durable = target, appended\n",
+        "            self._durable_lsn, self._bytes_durable = self._last_lsn, appended\n",
         sign=LOST_OR_BROKEN,
     ),
     Mutant(
@@ -127,7 +127,7 @@ FLUSHES = (
     ),
     Mutant(
         "compacted copy without its flush",
-        "storage/lmdb/backup.py",
+        "storage/lmdb/compaction.py",
         "            env.copy(str(folder), compact=True)\n        fsync_file(folder / DATA_FILE)\n",
         "            env.copy(str(folder), compact=True)\n",
         sign=STORE_GONE,
@@ -135,7 +135,7 @@ FLUSHES = (
     ),
     Mutant(
         "compacted store swapped in without a flush of the folder",
-        "storage/lmdb/backup.py",
+        "storage/lmdb/compaction.py",
         "    os.rename(folder / DATA_FILE, layout.data_file)\n    fsync_folder(layout.store)\n",
         "    os.rename(folder / DATA_FILE, layout.data_file)\n",
         sign=LOST_OR_BROKEN,
@@ -276,8 +276,8 @@ FACTS = (
     Mutant(
         "the dedup window is not restored",
         "engine/recovery.py",
-        "    queue.dedup = young\n",
-        "    queue.dedup = {}\n",
+        "        if published_at >= oldest:\n",
+        "        if published_at < 0:\n",
         sign=r"forgot dedup ids|was published twice",
     ),
     Mutant(

@@ -140,6 +140,30 @@ def messages_alone(work: Path, provider: str) -> Outcome:
     return outcome
 
 
+def drained_and_full_again(work: Path, provider: str) -> Outcome:
+    """A disk that messages have filled takes messages again once they are drained, without and with a restart."""
+    outcome = Outcome()
+    with _memory_disk(work / "small") as disk, _broker(work, disk / "data", provider) as broker:
+        broker.start()
+        for number in range(3):
+            account = Account()
+            plan = Plan(10 + number, consume=False, publishers=2, sizes=(3000,))
+            anyio.run(_publish_until_refused, broker, account, plan)
+            outcome.judge(account, anyio.run(drained, broker.url), f"drained for the {number + 1}. time")
+            if number == 1:
+                if (code := broker.stop()) != 0:
+                    outcome.complaints.append(f"it ended with code {code}: {broker.log_text()}")
+                broker.start()
+            before = len(outcome.complaints)
+            anyio.run(_publish_again, broker, outcome)
+            if len(outcome.complaints) > before:
+                outcome.complaints[-1] = f"drained for the {number + 1}. time, it still refuses messages"
+                break
+            anyio.run(drained, broker.url)
+        broker.kill()
+    return outcome
+
+
 def file_limit(work: Path, provider: str) -> Outcome:
     """A limit of file size (what a quota looks like, too): refused while it lasts; raised, all is there."""
     outcome = Outcome()
@@ -177,6 +201,8 @@ def no_descriptors(work: Path, provider: str) -> Outcome:
 
 SHORTAGES: list[tuple[str, str, Callable[[Path, str], Outcome]]] = [
     ("a limit of file size", "sqlite", file_limit),
+    ("drained and full again", "lmdb", drained_and_full_again),
+    ("drained and full again", "sqlite", drained_and_full_again),
     ("no descriptors", "lmdb", no_descriptors),
     ("no descriptors", "sqlite", no_descriptors),
     ("no ballast", "lmdb", no_ballast),
@@ -193,7 +219,7 @@ def missing(name: str) -> str | None:
     """Why a shortage cannot be played on this machine."""
     if shutil.which("prlimit") is None:
         return "prlimit is not installed (Debian: apt-get install util-linux)"
-    if name in ("a full disk", "messages alone", "no ballast") and os.geteuid() != 0:
+    if name in ("a full disk", "messages alone", "no ballast", "drained and full again") and os.geteuid() != 0:
         return "mounting a small disk needs root"
     return None
 

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from tests.proof.sim_lmdb import DATA_FILE, Book, SimEnv, snapshot_number
 from vibemq.storage import migrate
-from vibemq.storage.lmdb import backup, migration, prepare, provider
+from vibemq.storage.lmdb import compaction, migration, prepare, provider
 from vibemq.storage.lmdb.checkpoint import checkpoint, checkpointer, schedule
 from vibemq.storage.lmdb.journal import recovery
 from vibemq.storage.lmdb.journal.segment import JournalRecord, SegmentReader
@@ -67,12 +67,10 @@ class SimPath(PurePosixPath):
     def unlink(self) -> None:
         self.disk.unlink(str(self))
 
-    def open(self, mode: str) -> "_Writer | io.BytesIO":
-        if mode == "rb":
-            return io.BytesIO(self.read_bytes())
-        if mode != "w":
+    def open(self, mode: str) -> io.BytesIO:
+        if mode != "rb":
             raise NotImplementedError(mode)
-        return _Writer(self.disk, str(self))
+        return io.BytesIO(self.read_bytes())
 
 
 def path_on(disk: SimDisk, book: Book, path: str) -> SimPath:
@@ -85,37 +83,6 @@ def migrate_if_old(data_dir: Any) -> None:
     info = store_file.read_store_info(data_dir)
     if info is not None and info.version < len(migrate.find_steps(info.provider)):
         migrate.migrate(data_dir)
-
-
-class _Writer:
-    """A text file that is written once, buffered as Python buffers it."""
-
-    def __init__(self, disk: SimDisk, path: str) -> None:
-        self._disk = disk
-        self._text = ""
-        self._file = disk.open(path, create=True)
-        if disk.size(self._file):
-            disk.truncate(self._file, 0)
-
-    def __enter__(self) -> "_Writer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.flush()
-        self._disk.close(self._file)
-
-    def write(self, text: str) -> None:
-        self._text += text
-
-    def flush(self) -> None:
-        if self._text:
-            write_all(self._disk, self._file, [self._text.encode()], 0)
-            self._text = ""
-
-    def fileno(self) -> int:
-        handle = next(_handles)
-        _open[handle] = (self._disk, self._file, "")
-        return handle
 
 
 class _Os:
@@ -146,8 +113,27 @@ class _Os:
             disk.fsync(file)
 
     @staticmethod
+    def chmod(path: SimPath, mode: int) -> None:
+        """Permissions are no part of the simulation."""
+
+    @staticmethod
+    def fchmod(handle: int, mode: int) -> None:
+        """Permissions are no part of the simulation."""
+
+    @staticmethod
     def rename(old: SimPath, new: SimPath) -> None:
         old.disk.rename(str(old), str(new))
+
+
+def _private_file(path: SimPath, content: bytes, *, flush: bool = True) -> None:
+    disk = path.disk
+    file = disk.open(str(path), create=True)
+    if disk.size(file):
+        disk.truncate(file, 0)
+    write_all(disk, file, [content], 0)
+    if flush:
+        disk.fsync(file)
+    disk.close(file)
 
 
 def _rmtree(folder: SimPath, ignore_errors: bool = False) -> None:
@@ -231,6 +217,9 @@ def seams(machine: Machine) -> Iterator[None]:
     def real_disk() -> SimDisk:
         return machine.disk
 
+    def disk_usage(folder: object) -> SimpleNamespace:
+        return SimpleNamespace(total=machine.disk.capacity, free=machine.disk.free_bytes("/"))
+
     clock = SimpleNamespace(monotonic=lambda: machine.monotonic())
     no_check: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     places: list[tuple[Any, dict[str, Any]]] = [
@@ -245,8 +234,11 @@ def seams(machine: Machine) -> Iterator[None]:
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"os": _Os, "open_reader": _open_reader, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"check_pages": no_check}),
-        (backup, {"os": _Os, "shutil": SimpleNamespace(rmtree=_rmtree)}),
-        (store_file, {"os": _Os}),
+        (provider, {"shutil": SimpleNamespace(disk_usage=disk_usage)}),
+        (checkpointer, {"shutil": SimpleNamespace(disk_usage=disk_usage), "time": clock, "_answer": no_check}),
+        (compaction, {"os": _Os, "shutil": SimpleNamespace(rmtree=_rmtree)}),
+        (compaction, {"store_size": lambda env: (0, 0), "map_used_ratio": lambda env: 0.0}),
+        (store_file, {"os": _Os, "private_file": _private_file}),
         (migrate, {"DirectoryLock": _NoLock, "find_steps": functools.lru_cache(migrate.find_steps)}),
     ]
     with ExitStack() as stack:

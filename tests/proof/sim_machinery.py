@@ -90,7 +90,7 @@ class SimLink:
         disk = self._layout.data_dir.disk  # type: ignore[attr-defined]
         book = self._layout.data_dir.book  # type: ignore[attr-defined]
         env: Any = SimEnv(disk, str(self._layout.store), book, create=False)
-        self._checkpointer = Checkpointer(env)
+        self._checkpointer = Checkpointer(self._layout, env)
         self.pid = next(self._pids)
         self._answers.append({"ready": self._checkpointer.applied_lsn})
         return True
@@ -123,6 +123,9 @@ class SimLink:
             assert isinstance(worker.result, dict)
             self._answers.append(worker.result)
             self._work()
+
+    def kill(self) -> None:
+        self.die()
 
     def die(self) -> None:
         """kill -9 of the checkpointer."""

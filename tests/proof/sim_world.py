@@ -183,7 +183,7 @@ class World:
         named = self.engine.queue_info(getattr(command, "queue", ""))
         outcome = self.engine.handle([command], self.clock.now())
         self.ledger.asked(command, None if named is None else named.queue_id, outcome)
-        self.committer.submit(outcome, [getattr(command, "token", None)] if outcome.mixed else ())
+        self.committer.submit(outcome)
 
     def pass_time(self, ms: int) -> None:
         self.loop.run_until(self.loop.now + ms / 1000)

@@ -5,8 +5,8 @@ from typing import Any
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.native.codec.frames import FrameReader
-from vibemq.server.net.connection import Connection
 from vibemq.server.net.connections import Entrance
+from vibemq.server.net.transport import Connection
 from vibemq.server.shell import Shell
 
 HEARD_MAX = 1 << 20

@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.engine.backoff import DELAY_MS_MAX, retry_delay_ms
+from vibemq.engine.queue import delayed as later_module
 from vibemq.engine.queue import unacked as held_module
 from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.ready import Ready
 from vibemq.engine.queue.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, MARK_MS, SPAN_MS_MAX, Sizes
 from vibemq.engine.queue.unacked import Held
+from vibemq.model import instants as instants_module
 from vibemq.model import runs as runs_module
+from vibemq.model.instants import Instants
 from vibemq.model.runs import RunSet, run_count
 
 small = st.integers(1, 40)
@@ -58,6 +61,7 @@ def test_held_is_a_dict_of_deadlines(actions: list[tuple[str, tuple[int, int], i
                 held.take(sequence, sequence)
                 del model[sequence]
         assert members(held.runs()) == sorted(model)
+        assert members(held.overlap(first, last)) == [s for s in sorted(model) if first <= s <= last]
         assert held.count == len(model)
         assert held.size == 10 * len(model)
         assert all(held.earliest <= deadline for deadline in model.values())
@@ -95,17 +99,33 @@ def test_ready_is_a_list_sorted_by_level_and_sequence(
             assert members(ready.oldest(count)) == expected
             model -= set(expected)
         assert members(ready.runs()) == sorted(model)
+        assert members(ready.smallest(count)) == sorted(model)[:count]
         assert members(ready.ordered()) == sorted(model, key=key)
         assert ready.count == len(model)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "pop", "remove"]), runs, st.integers(1, 30)), max_size=60))
+@pytest.fixture(params=["few", "many"], scope="module")
+def crowded(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is kept by instant and by sequence, with short stretches as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "many":
+            patch.setattr(later_module, "_TOGETHER_MAX", 2)
+            patch.setattr(instants_module, "_DENSE", 4)
+        yield
+
+
+@pytest.mark.usefixtures("crowded")
+@given(st.lists(st.tuples(st.sampled_from(["add", "fill", "pop", "remove"]), runs, st.integers(1, 30)), max_size=60))
 def test_later_is_a_dict_of_instants(actions: list[tuple[str, tuple[int, int], int]]) -> None:
     later, model = Later(), dict[int, int]()
     for action, (first, last), instant in actions:
         if action == "add":
             later.add(first, instant)
             model[first] = instant
+        elif action == "fill":
+            fresh = {s: instant + s % 3 for s in range(first, last + 1) if s not in model}
+            later.fill(Instants(fresh))
+            model.update(fresh)
         elif action == "pop":
             assert sorted(later.pop_due(instant)) == sorted(s for s, due in model.items() if due <= instant)
             model = {s: due for s, due in model.items() if due > instant}
@@ -113,6 +133,8 @@ def test_later_is_a_dict_of_instants(actions: list[tuple[str, tuple[int, int], i
             assert sorted(later.remove(first, last)) == sorted(s for s in model if first <= s <= last)
             model = {s: due for s, due in model.items() if not first <= s <= last}
         assert members(later.runs()) == sorted(model)
+        assert later.smallest(2) == sorted(model)[:2]
+        assert later.lowest() == min(model, default=None)
         assert later.next_due() == (min(model.values()) if model else None)
 
 

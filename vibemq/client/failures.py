@@ -30,6 +30,7 @@ _CLASSES: dict[str, type[VibeMQError]] = {
     ErrorCode.STORAGE_FULL: errors.StorageFull,
     ErrorCode.STORAGE_DAMAGED: errors.StorageDamaged,
     ErrorCode.STORAGE_FAILED: errors.StorageFailed,
+    ErrorCode.STORAGE_FENCED: errors.StorageFenced,
     ErrorCode.CONFIG_INVALID: errors.ConfigInvalid,
     ErrorCode.SHUTTING_DOWN: errors.ShuttingDown,
     ErrorCode.TIMEOUT: errors.RequestTimeout,

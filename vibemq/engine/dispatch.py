@@ -129,7 +129,7 @@ def _tell(state: State, turn: Turn, queue: Queue, group: Group, given: Given) ->
     else:
         group.tally.settled += count
         group.forget_history(handed_out)
-        group.spent.append((turn.now + UNACKED_SETTLE_LAG_MS, handed_out))
+        group.spend(turn.now + UNACKED_SETTLE_LAG_MS, handed_out)
         state.arm_part(queue, group, group.spent[0][0])
     turn.free(queue)
 

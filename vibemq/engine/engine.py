@@ -72,7 +72,7 @@ class Engine:
         turn = self._begin(now)
         state = self._state
         state.totals.commands += len(commands)
-        for command in commands:
+        for turn.answering, command in enumerate(commands):
             told, facts = len(turn.effects), turn.facts
             try:
                 _HANDLERS[type(command)](state, turn, command)
@@ -81,6 +81,7 @@ class Engine:
             if turn.facts > facts and len(turn.effects) > told:
                 # Whatever a handler says while it changes what has to be kept, nobody hears it before it is kept.
                 turn.confirm_after_append(told)
+        turn.answering = -1
         return self._finish(turn)
 
     def committed(self, ticket: int, now: int) -> Outcome:

@@ -10,12 +10,16 @@ from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
+from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.state import State, Transaction
 from vibemq.engine.step import Turn
+from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
+
+_FIRST = Attempts()
 
 
 def restore(state: State, turn: Turn, stored: StoredState) -> None:
@@ -35,32 +39,45 @@ def restore(state: State, turn: Turn, stored: StoredState) -> None:
         queue.next_group_id = stored_queue.next_group_id
         _resolve_passing(turn, queue)
         leap(queue)
-        state.arm(queue, turn.now)
+        if not _is_idle(queue):
+            state.arm(queue, turn.now)
     for app, kept in stored.transactions.items():
         state.transactions[app] = Transaction(
             kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.skipped_from
         )
 
 
+def _is_idle(queue: Queue) -> bool:
+    """Whether nothing of it can be due: most of many queues are empty, and are not looked at again."""
+    return not (
+        queue.expires
+        or queue.dedup
+        or queue.log
+        or queue.alarms
+        or any(group.unsettled or group.cursor is not None for group in queue.groups.values())
+    )
+
+
 def _queue(stored: StoredQueue, now: int) -> Queue:
     queue = Queue(stored.queue_id, stored.name, stored.options, stored.created_at, stored.incarnation)
     queue.next_sequence = stored.next_sequence
-    queue.sizes.restore(_not_after(stored.chunks, now))
-    queue.dead = len(stored.dead)
+    if stored.has("chunks"):
+        queue.sizes = Sizes()
+        queue.sizes.restore(_not_after(stored.chunks, now))
+    if stored.has("dead"):
+        queue.dead = len(stored.dead)
     if queue.levels is not None:
         queue.levels.update((level, RunSet(members.runs())) for level, members in stored.priorities.items())
         queue.levels.pop(NORMAL, None)
-    for sequence, expires_at in stored.expires.items():
-        queue.set_expiry(sequence, expires_at)
-    queue.delayed = dict(stored.delayed)
+    if stored.has("expires"):
+        queue.set_expiries(stored.expires)
+    if stored.has("delayed"):
+        queue.delayed = stored.delayed.copy()
     oldest = now - queue.options.dedup_window_ms
-    young = {
-        key: (sequence, min(published_at, now))
-        for key, (sequence, published_at) in stored.dedup.items()
-        if published_at >= oldest
-    }
-    queue.dedup = young
-    queue.dedup_order.extend(sorted((published_at, key) for key, (_, published_at) in young.items()))
+    dedup = stored.dedup.items() if stored.has("dedup") else ()
+    for key, (sequence, published_at) in sorted(dedup, key=_published_at):
+        if published_at >= oldest:
+            queue.remember(key, sequence, min(published_at, now))
     # Nothing of a transient queue is left, and its sequences have jumped.
     if queue.log is not None and stored.next_sequence > 1 and not queue.transient:
         queue.log.add(1, stored.next_sequence - 1)
@@ -89,6 +106,10 @@ def _due_from(history: Attempts, now: int) -> Attempts:
     return history._replace(due_at=history.due_at - ahead) if ahead > 0 and history.due_at else history
 
 
+def _published_at(known: tuple[bytes, tuple[int, int]]) -> tuple[int, bytes]:
+    return known[1][1], known[0]
+
+
 def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, stored: StoredGroup) -> None:
     queue.next_group_id = stored.group_id
     group = queue.new_group(stored.name, durable=stored.durable, start=max(stored.head, stored_queue.next_sequence))
@@ -98,19 +119,16 @@ def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, st
     group.tally.entered = len(unsettled)
     for run in unsettled.runs():
         group.ready.add(*run)
-    pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
-    for sequence in pending:
-        group.attempts[sequence] = _due_from(stored.attempts.get(sequence, Attempts()), turn.now)
-        _delay(state, turn, queue, group, sequence, group.attempts[sequence].due_at)
-    for sequence, deliver_at in queue.delayed.items():
-        if sequence in unsettled and sequence not in pending:
-            _delay(state, turn, queue, group, sequence, deliver_at)
+    if unsettled:
+        _put_later(state, turn, queue, group, unsettled, stored)
     if stored.cursor is not None:
         take_up(state, turn, queue, group, Cursor.of(stored.cursor))
 
 
 def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
     unsettled = RunSet()
+    if group.head >= queue.next_sequence and not group.has("pending"):
+        return unsettled
     if group.head < queue.next_sequence:
         unsettled.add(group.head, queue.next_sequence - 1)
     for run in group.taken.runs():
@@ -122,11 +140,36 @@ def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
     return unsettled
 
 
-def _delay(state: State, turn: Turn, queue: Queue, group: Group, sequence: int, due: int) -> None:
-    if due > turn.now:
-        group.ready.remove(sequence, sequence)
-        group.later.add(sequence, due)
-        state.arm_part(queue, group, due)
+def _put_later(state: State, turn: Turn, queue: Queue, group: Group, unsettled: RunSet, stored: StoredGroup) -> None:
+    """Take out of `ready` what waits for an instant."""
+    pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
+    due = _due_later(queue, unsettled, pending, turn.now)
+    for sequence in pending:
+        history = _due_from(stored.attempts.get(sequence, _FIRST), turn.now)
+        group.remember(sequence, history)
+        if history.due_at > turn.now:
+            due[sequence] = history.due_at
+    for run in due.runs():
+        group.ready.remove(*run)
+    group.postpone_all(due)
+    first_due = group.later.next_due()
+    if first_due is not None:
+        state.arm_part(queue, group, first_due)
+
+
+def _due_later(queue: Queue, unsettled: RunSet, pending: RunSet, now: int) -> Instants:
+    """What was published with a delay that is not over, as far as the group has never handed it out."""
+    if not queue.delayed:
+        return Instants()
+    due = queue.delayed.copy()
+    held = RunSet(due.runs())
+    for run in unsettled.runs():
+        held.remove(*run)
+    for run in pending.runs():
+        held.add(*run)
+    for sequence in [*due.until(now), *(s for first, last in held.runs() for s in due.within(first, last))]:
+        due.pop(sequence, None)
+    return due
 
 
 def _resolve_passing(turn: Turn, queue: Queue) -> None:

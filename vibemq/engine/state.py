@@ -119,16 +119,17 @@ class State:
         if at < part.armed_at:
             part.armed_at = at
             self._alarms += 1
-            heappush(queue.alarms, (at, self._alarms, part))
+            queue.set_alarm(at, self._alarms, part)
             self.arm(queue, at)
 
-    def new_dead_id(self, queue: Queue) -> int:
-        dead_id = self.next_dead_id
-        self.next_dead_id += 1
-        self.dead_origins.setdefault(queue.queue_id, RunSet()).add(dead_id, dead_id)
-        queue.dead += 1
-        self.dead_total += 1
-        return dead_id
+    def new_dead_ids(self, queue: Queue, count: int) -> int:
+        """The first of `count` ids for letters of the queue."""
+        first = self.next_dead_id
+        self.next_dead_id += count
+        self.dead_origins.setdefault(queue.queue_id, RunSet()).add(first, first + count - 1)
+        queue.dead += count
+        self.dead_total += count
+        return first
 
     @property
     def need_of_known(self) -> Durability:

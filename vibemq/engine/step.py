@@ -38,6 +38,7 @@ class Turn:
         "_settled",
         "added",
         "after_append",
+        "answering",
         "dirty",
         "durability",
         "effects",
@@ -57,6 +58,8 @@ class Turn:
         self.after_append: list[Effect] = []
         self.gated: list[Effect] = []
         self.durability = Durability.TRANSIENT
+        self.answering = -1
+        """Which command of the step is carried out."""
         self.facts = 0
         """How often something was noted that has to be kept."""
         self.added: list[Added] = []
@@ -140,7 +143,7 @@ class Turn:
         The facts may be those of earlier outcomes: what they need holds for all records up to and with this outcome's.
         """
         if command.token is not None:
-            self.tell(Reply(command.session, command.token, result), need)
+            self.tell(Reply(command.session, command.token, result, self.answering), need)
 
     def tell(self, reply: Reply, need: Durability) -> None:
         if need > Durability.ASYNC:
@@ -156,6 +159,11 @@ class Turn:
         """Nothing from the effect of that index on is told before the records are appended."""
         self.after_append += self.effects[told:]
         del self.effects[told:]
+
+    def end_deliveries(self, command: Asked) -> None:
+        """Answer a command after which its consumer is handed nothing more."""
+        if command.token is not None:
+            self.effects.append(Reply(command.session, command.token, None, self.answering, ends_deliveries=True))
 
     def refuse(self, command: Asked, error: VibeMQError) -> None:
         self.answer(command, error)

@@ -247,6 +247,10 @@ class Reply:
     session: int
     token: Any
     result: Any
+    order: int = -1
+    """Which command of its step it answers; -1: one of an earlier step."""
+    ends_deliveries: bool = False
+    """Nothing is handed out to the consumer after this, until it subscribes again."""
 
 
 @dataclass(slots=True)
@@ -297,5 +301,5 @@ class Outcome:
 
     @property
     def mixed(self) -> bool:
-        """Whether its effects are told at different moments, so that their order has to be said."""
+        """Whether its effects are told at different moments."""
         return (bool(self.effects) + bool(self.after_append) + bool(self.gated)) > 1

@@ -188,7 +188,24 @@ def options_from_dict(values: dict[str, Any], base: QueueOptions | None = None) 
     Raises:
         InvalidOptions: an unknown key, an unknown enum name or a value of the wrong type; the sentence names it.
     """
-    base = base if base is not None else QueueOptions()
+    if base is not None:
+        return _changed(values, base)
+    # Many queues have the same options: they are read once, and shared.
+    spelling = repr(values)
+    found = _READ.get(spelling)
+    if found is None:
+        found = _changed(values, QueueOptions())
+        if len(_READ) >= _READ_MAX:
+            _READ.clear()
+        _READ[spelling] = found
+    return found
+
+
+_READ: dict[str, QueueOptions] = {}
+_READ_MAX = 256
+
+
+def _changed(values: dict[str, Any], base: QueueOptions) -> QueueOptions:
     known = {f.name for f in fields(QueueOptions)}
     changes: dict[str, Any] = {}
     for name, value in spelled_out(values).items():

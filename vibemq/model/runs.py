@@ -35,6 +35,8 @@ def run_count(runs: Iterable[Run]) -> int:
 RUNS_TOGETHER_MAX = 2048
 """Runs that stand in one list; more are kept in parts, so that a change moves some kilobytes at most."""
 
+_NONE: list[int] = []
+
 
 class RunSet:
     """A mutable set of integers kept as runs. Any change costs about the logarithm of their number.
@@ -45,8 +47,9 @@ class RunSet:
     __slots__ = ("_firsts", "_lasts", "_parts", "count")
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        self._firsts: list[int] = []
-        self._lasts: list[int] = []
+        # Empty ones share a list, which nothing is ever put into: a broker has more empty sets than others.
+        self._firsts: list[int] = _NONE
+        self._lasts: list[int] = _NONE
         self._parts: list[RunSet] | None = None
         self.count = 0
         for first, last in runs:
@@ -102,7 +105,11 @@ class RunSet:
             self._add_to_parts(self._parts, first, last)
             return
         firsts, lasts = self._firsts, self._lasts
-        if not firsts or first > lasts[-1] + 1:
+        if not firsts:
+            self._firsts, self._lasts = [first], [last]
+            self.count = last - first + 1
+            return
+        if first > lasts[-1] + 1:
             firsts.append(first)
             lasts.append(last)
             self.count += last - first + 1
@@ -170,6 +177,17 @@ class RunSet:
             self._firsts[0] = first + count
             self.count -= count
         return taken
+
+    def front(self, count: int) -> list[Run]:
+        """Up to `count` of the smallest sequences, as runs, without removing them."""
+        found: list[Run] = []
+        for part in self._parts or (self,):
+            for first, last in zip(part._firsts, part._lasts, strict=True):
+                if count <= 0:
+                    return found
+                found.append((first, min(last, first + count - 1)))
+                count -= last - first + 1
+        return found
 
     def overlap(self, first: int, last: int) -> list[Run]:
         """The members within [first, last], as runs, without removing them."""
@@ -258,7 +276,7 @@ class RunSet:
         return taken + self.pop_front(count) if count > 0 else taken
 
     def _clear(self) -> None:
-        self._firsts, self._lasts, self._parts, self.count = [], [], None, 0
+        self._firsts, self._lasts, self._parts, self.count = _NONE, _NONE, None, 0
 
     def _tidy(self, parts: "list[RunSet]", low: int, high: int) -> None:
         """After the parts [low, high) have changed: none is empty or too big."""
@@ -278,7 +296,7 @@ class RunSet:
         self._firsts[low:high] = [part._firsts[0] for part in tidied]
         self._lasts[low:high] = [part._lasts[-1] for part in tidied]
         if len(parts) <= 1:
-            self._firsts, self._lasts = (parts[0]._firsts, parts[0]._lasts) if parts else ([], [])
+            self._firsts, self._lasts = (parts[0]._firsts, parts[0]._lasts) if parts else (_NONE, _NONE)
             self._parts = None
 
 

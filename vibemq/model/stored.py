@@ -9,28 +9,64 @@ Membership of a message in a group, for sequences of its queue:
 settled it, while it is in `dead`, or, with log retention, until it is dropped.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from vibemq.model.instants import Instants
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import NO_VERSION, Attempts, CursorFacts, DeadFacts
 from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
+_LATER: Any = object()
+"""Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
+
+
+class _OnFirstUse:
+    """Makes containers when they are first read."""
+
+    __slots__ = ()
+    made: ClassVar[dict[str, Callable[[], Any]]]
+
+    def __post_init__(self) -> None:
+        for name in self.made:
+            if getattr(self, name) is _LATER:
+                delattr(self, name)
+
+    def has(self, name: str) -> bool:
+        """Whether the container holds anything. Does not make it, as reading it would."""
+        try:
+            return bool(object.__getattribute__(self, name))
+        except AttributeError:
+            return False
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            make = self.made.get(name)
+            if make is None:
+                raise AttributeError(name)
+            value = make()
+            setattr(self, name, value)
+            return value
+
 
 @dataclass(slots=True)
-class StoredGroup:
+class StoredGroup(_OnFirstUse):
     group_id: int
     name: str
     durable: bool
     head: int = 1
     epoch: int = 0
-    taken: RunSet = field(default_factory=RunSet)
-    pending: RunSet = field(default_factory=RunSet)
-    attempts: dict[int, Attempts] = field(default_factory=dict)
+    taken: RunSet = _LATER
+    pending: RunSet = _LATER
+    attempts: dict[int, Attempts] = _LATER
     cursor: CursorFacts | None = None
     """Of a group that reads by ranges instead of being handed messages."""
     owner: str = ""
     """The user to whom it belongs; "" = nobody."""
+    made: ClassVar[dict[str, Callable[[], Any]]] = {"taken": RunSet, "pending": RunSet, "attempts": dict}
 
 
 @dataclass(slots=True)
@@ -59,7 +95,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class StoredQueue:
+class StoredQueue(_OnFirstUse):
     queue_id: int
     name: str
     options: QueueOptions
@@ -70,18 +106,27 @@ class StoredQueue:
     deleted: bool = False
     """Only its dead letters are left."""
     groups: dict[int, StoredGroup] = field(default_factory=dict)
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[Chunk] = _LATER
     """Ascending, not overlapping; chunks without a live message are dropped in time."""
-    dropped: RunSet = field(default_factory=RunSet)
+    dropped: RunSet = _LATER
     """Log retention only: gone although no group need have settled them (trimmed or removed)."""
-    priorities: dict[int, RunSet] = field(default_factory=dict)
+    priorities: dict[int, RunSet] = _LATER
     """Priority -> sequences, for priorities other than 1."""
-    expires: dict[int, int] = field(default_factory=dict)
-    delayed: dict[int, int] = field(default_factory=dict)
+    expires: Instants = _LATER
+    delayed: Instants = _LATER
     """Sequence -> deliver_at, for messages published with a delay and not yet handed out by every group."""
-    dead: RunSet = field(default_factory=RunSet)
-    dedup: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    dead: RunSet = _LATER
+    dedup: dict[bytes, tuple[int, int]] = _LATER
     """dedup_id -> (sequence, published_at), within the window."""
+    made: ClassVar[dict[str, Callable[[], Any]]] = {
+        "chunks": list,
+        "dropped": RunSet,
+        "priorities": dict,
+        "expires": Instants,
+        "delayed": Instants,
+        "dead": RunSet,
+        "dedup": dict,
+    }
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ The server drives it like this, once per socket read, never once per message:
 
 Verbs never overlap and never wait. tick() is how a session learns the time, and a session has no other clock: relative
 delays, keep-alive and deadlines count from the last tick. So the server calls tick(now) before it takes commands and
-before it applies effects, always; `vibemq.server.net.connection` does so in one place for each. It comes behind
+before it applies effects, always; `vibemq.server.net.peer_driver` does so in one place for each. It comes behind
 receive_data(), so that a peer whose bytes have arrived is not judged silent because the server was late to read them.
 A session may have commands of its own (a row it cannot deliver, a subscription it renews): its next_deadline() is then
 already due, and after every tick() the server calls commands(). A RemoteProtocolError may be raised by
@@ -20,7 +20,8 @@ already due, and after every tick() the server calls commands(). A RemoteProtoco
 on the next call).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -168,14 +169,62 @@ class Session(Protocol):
         """What the peer calls itself, for operators; "" when it has not said."""
 
 
+class Peer(Protocol):
+    """A peer without a socket of ours, connected by a plug-in. Use it on the event loop only."""
+
+    def receive(self, data: bytes) -> None:
+        """What the peer has sent; b"" is the end of its stream."""
+
+    def close(self) -> None:
+        """The peer is gone; what it held goes to others."""
+
+    @property
+    def ended(self) -> bool:
+        """The session has ended, whoever wanted it, and nothing more is written."""
+
+    async def until_ended(self) -> None: ...
+
+
+class Services(Protocol):
+    """What the server lends to a plug-in that does more than answer its sockets."""
+
+    def mount(self, prefix: str, app: Any) -> None:
+        """Serve an ASGI application below `prefix` ("/events") of the HTTP port; only while the plug-in starts.
+
+        Raises:
+            ConfigInvalid: the prefix is taken, or HTTP is switched off.
+        """
+
+    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Run a task until it ends or the broker does. An exception is logged and ends that task only."""
+
+    def connect(
+        self, create: "Callable[[SessionContext], Session]", *, host: str, write: Callable[[bytes], None]
+    ) -> Peer:
+        """Let a peer in that has no socket of ours; `write` gets what its session sends, once per turn of the loop.
+
+        It passes the same checks as any other: its session asks for credentials where the broker wants them.
+
+        Raises:
+            ShuttingDown: the broker stops.
+        """
+
+    @property
+    def outbound(self) -> AbstractAsyncContextManager[Any]:
+        """`async with services.outbound:` around each call to another machine; all plug-ins share the slots."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What `vibemq.protocols.<name>` exports as PLUGIN."""
+    """What `vibemq.protocols.<name>` exports as PLUGIN: sessions for sockets, services of its own, or both."""
 
     name: str
     settings: type[Any]
     """A pydantic model of the protocol's own options (`extra="forbid"`, frozen); all with defaults."""
-    create: Callable[[SessionContext, Any], Session]
-    """(context, settings) -> session."""
-    port: int
+    create: Callable[[SessionContext, Any], Session] | None = None
+    """(context, settings) -> session; None: the plug-in has no sockets, and nothing is listened to."""
+    port: int = 0
     """Default port."""
+    start: Callable[[Services, Any], Awaitable[None]] | None = None
+    """(services, settings): called once for each of its listeners, when the broker can be asked and before anybody is
+    let in. What takes longer is for `services.begin`. At the stop its peers are told first, then its tasks end."""

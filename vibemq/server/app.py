@@ -7,18 +7,22 @@ import os
 import resource
 import signal
 import sys
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
 import orjson
 
 from vibemq.config import Settings
+from vibemq.errors import StorageFenced
 from vibemq.server import logs
 from vibemq.server.broker import Broker
+from vibemq.server.collector import collector_at_rest
 
 log = logging.getLogger("vibemq.app")
 
 EXIT_STORAGE_FAILED = 70
+EXIT_STORAGE_FENCED = 71
 SWITCH_INTERVAL_S = 0.0005
 """A flush thread gets the interpreter back this soon beside a busy event loop; Python's own 5 ms make it a convoy."""
 
@@ -27,7 +31,8 @@ def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit code. SIGHUP reloads the TLS files.
 
     Prints one JSON line per listener on stdout, then `{"event": "ready"}`; logs go to stderr. A second signal ends at
-    once. Ends the process with code 70 when a write failed with an unknown outcome.
+    once. Ends the process with code 70 when a write failed with an unknown outcome, with 71 when another broker has
+    taken the store over.
 
     Raises:
         ConfigInvalid, StorageError: nothing was served.
@@ -44,7 +49,9 @@ def serve(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    async with Broker(settings=settings, on_fatal=_end_now) as broker:
+    async with AsyncExitStack() as stack:
+        with collector_at_rest():
+            broker = await stack.enter_async_context(Broker(settings=settings, on_fatal=_end_now))
         _obey_signals(broker)
         for listening in broker.listening:
             _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
@@ -76,9 +83,9 @@ def _obey_signals(broker: Broker) -> None:
 
 
 def _end_now(error: BaseException) -> None:
-    """Nobody knows what is on disk: no goodbye, no flush, no further word to storage. Recovery decides."""
+    """Nobody knows what is on disk, or it has another owner: no goodbye, no flush, no further call of storage."""
     _flush_streams()
-    os._exit(EXIT_STORAGE_FAILED)
+    os._exit(EXIT_STORAGE_FENCED if isinstance(error, StorageFenced) else EXIT_STORAGE_FAILED)
 
 
 def _flush_streams() -> None:

@@ -84,7 +84,7 @@ async def assemble(
         ConfigInvalid, StorageError
     """
     plugin, provider_settings = storage_plugin(settings)
-    if plugin.durable:
+    if plugin.local:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
     store = Store(plugin.create(settings.data_dir, provider_settings))

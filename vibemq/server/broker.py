@@ -17,14 +17,16 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
-from vibemq.errors import ConfigInvalid, StorageFailed
+from vibemq.errors import ConfigInvalid, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.status import BrokerStatus
+from vibemq.server.net.connections import Entrance
 from vibemq.server.net.listener import Listening, entrance_of, listen
+from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.shutdown import drain
 from vibemq.web.server import WebServer
 
@@ -75,6 +77,7 @@ class Broker:
         self._store: Store | None = None
         self._web: WebServer | None = None
         self._tasks: TaskGroup | None = None
+        self._services: list[PluginServices] = []
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._stop = asyncio.Event()
@@ -187,11 +190,22 @@ class Broker:
             self._fatal,
             self._opened,
         )
+        await self._start_plugins([entrance for _, entrance in entrances], self._parts, tasks)
         for listener, entrance in entrances:
-            self.listening.append(await listen(listener, entrance, self._parts.shell))
+            if entrance.plugin.create is not None:
+                self.listening.append(await listen(listener, entrance, self._parts.shell))
         tasks.start_soon(self._parts.housekeeping.run)
         self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
+
+    async def _start_plugins(self, entrances: list[Entrance], parts: Assembly, tasks: TaskGroup) -> None:
+        mount = self._web.mount if self._web is not None else None
+        outbound = anyio.CapacityLimiter(OUTBOUND_MAX)
+        for entrance in entrances:
+            if entrance.plugin.start is not None:
+                services = PluginServices(entrance.protocol, parts.shell, mount, outbound, tasks, self._fatal)
+                self._services.append(services)
+                await entrance.plugin.start(services, entrance.settings)
 
     def _opened(self, store: Store) -> None:
         """Storage is open: from here on it has to be closed."""
@@ -200,7 +214,7 @@ class Broker:
     async def _finish(self) -> None:
         assert self._parts is not None
         try:
-            await drain(self._parts, self.status, self.listening, self.settings.drain_timeout_ms)
+            await drain(self._parts, self.status, self.listening, self._services, self.settings.drain_timeout_ms)
             if self._store is not None and self._failure is None:
                 await self._store.close()
         except StorageFailed as error:
@@ -213,6 +227,8 @@ class Broker:
         """Let go of everything without another word to storage. Harmless after a proper end."""
         for listening in self.listening:
             listening.server.close()
+        for services in self._services:
+            services.cut()
         if self._parts is not None:
             self._parts.shell.ticker.stop()
             for connection in self._parts.shell.roster:
@@ -230,7 +246,12 @@ class Broker:
             return
         self._failure = error
         self.status.failed = True
-        log.critical("storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"})
+        if isinstance(error, StorageFenced):
+            log.critical("the store has another owner, the broker stops: %s", error, extra={"event": "broker.fenced"})
+        else:
+            log.critical(
+                "storage failed, the broker stops: %s", error, exc_info=error, extra={"event": "broker.failed"}
+            )
         if self._on_fatal is not None:
             self._on_fatal(error)
         self._failed.set()

@@ -28,7 +28,8 @@ from vibemq.server.net.limits import FailureBackoff
 from vibemq.server.net.timers import Ticker
 
 if TYPE_CHECKING:
-    from vibemq.server.net.connection import Connection
+    from vibemq.server.net.peer_driver import PeerDriver
+    from vibemq.server.net.transport import Connection
 
 log = logging.getLogger("vibemq.shell")
 
@@ -80,8 +81,7 @@ class Shell:
     def decide(self, commands: Sequence[Command]) -> None:
         """One engine step. Raises what the engine raises, which is a bug of ours."""
         outcome = self.engine.handle(commands, self.clock.now())
-        order = [getattr(command, "token", None) for command in commands] if outcome.mixed else ()
-        self.committer.submit(outcome, order)
+        self.committer.submit(outcome)
 
     def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None:
         """`last`: commands that come before the end, in the same step: nothing is handed out in between."""
@@ -102,7 +102,7 @@ class Shell:
 
     # -- people -----------------------------------------------------------------------------------------------------
 
-    def authenticate(self, connection: "Connection", request: Authenticate) -> None:
+    def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None:
         if not self.accounts.enabled:
             connection.session.authenticated(request.token, ANONYMOUS)
             return
@@ -113,7 +113,7 @@ class Shell:
         connection.pending += 1
         self.errands.begin(self._authenticate, connection, request, failed=connection.failed)
 
-    async def _authenticate(self, connection: "Connection", request: Authenticate) -> None:
+    async def _authenticate(self, connection: "PeerDriver", request: Authenticate) -> None:
         credentials = request.username, request.password, request.auth_token
         try:
             principal = await to_thread.run_sync(self.accounts.authenticate, *credentials, limiter=self._hashing)
@@ -135,7 +135,7 @@ class Shell:
             connection.process()
         connection.wake()
 
-    def end_revoked(self, connection: "Connection") -> None:
+    def end_revoked(self, connection: "PeerDriver") -> None:
         """End the subscriptions that the connection's user, as the rules are now, may not have. A user who is gone is
         told so and hung up on."""
         principal, policy = connection.principal, self.accounts.policy
@@ -161,9 +161,9 @@ class Shell:
         """
         self.accounts.replace(accounts, token=token)
         for connection in list(self.roster):
-            self.end_revoked(connection)
+            self.end_revoked(connection.peer)
 
-    def _refuse(self, connection: "Connection", request: Authenticate, error: VibeMQError) -> None:
+    def _refuse(self, connection: "PeerDriver", request: Authenticate, error: VibeMQError) -> None:
         self.metrics.auth_failures += 1
         fields = {"event": "auth.failed", "conn_id": connection.connection_id, "remote": connection.host}
         log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
@@ -171,18 +171,18 @@ class Shell:
 
     # -- readers by range, transactions -----------------------------------------------------------------------------
 
-    def ask(self, connection: "Connection", request: Ask) -> None:
+    def ask(self, connection: "PeerDriver", request: Ask) -> None:
         if connection.pending >= PENDING_MAX:
             self._turn_away(connection, request)
             return
         connection.pending += 1
         self.errands.begin(self._ask, connection, request, failed=connection.failed)
 
-    async def _ask(self, connection: "Connection", request: Ask) -> None:
+    async def _ask(self, connection: "PeerDriver", request: Ask) -> None:
         await self._serve(connection, request, self.asks.answer(connection.principal, request), {})
 
     async def _serve(
-        self, connection: "Connection", request: Ask | Admin, answer: Awaitable[object], fields: dict[str, str]
+        self, connection: "PeerDriver", request: Ask | Admin, answer: Awaitable[object], fields: dict[str, str]
     ) -> object:
         """Wait for the answer, whatever it is, and tell it; the answer, or the error that was told."""
         result: object
@@ -205,14 +205,14 @@ class Shell:
         connection.wake()
         return result
 
-    def _turn_away(self, connection: "Connection", request: Ask | Admin) -> None:
+    def _turn_away(self, connection: "PeerDriver", request: Ask | Admin) -> None:
         self.metrics.rate_limited += 1
         busy = f"{PENDING_MAX} requests of this connection are under way; wait for an answer"
         connection.session.refused(request.token, RateLimited(busy))
 
     # -- operators --------------------------------------------------------------------------------------------------
 
-    def administer(self, connection: "Connection", request: Admin) -> None:
+    def administer(self, connection: "PeerDriver", request: Admin) -> None:
         try:
             row = permissions_of(request.verb) if request.verb in self.admin.verbs else (ADMIN,)
             self.accounts.policy.admit(connection.principal, row, request.arguments.get)
@@ -226,7 +226,7 @@ class Shell:
         connection.pending += 1
         self.errands.begin(self._administer, connection, request, failed=connection.failed)
 
-    async def _administer(self, connection: "Connection", request: Admin) -> None:
+    async def _administer(self, connection: "PeerDriver", request: Admin) -> None:
         principal = connection.principal
         verb = _shown(request.verb)
         fields = {"event": "admin", "verb": verb, "user": principal.name if principal else ""}

@@ -8,13 +8,20 @@ import anyio
 from vibemq.server.assembly import Assembly
 from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.net.listener import Listening
+from vibemq.server.net.plugin_services import PluginServices
 
 log = logging.getLogger("vibemq.stopping")
 
 REASON = "server_shutdown"
 
 
-async def drain(parts: Assembly, status: BrokerStatus, listening: Sequence[Listening], timeout_ms: int) -> None:
+async def drain(
+    parts: Assembly,
+    status: BrokerStatus,
+    listening: Sequence[Listening],
+    services: Sequence[PluginServices],
+    timeout_ms: int,
+) -> None:
     """Return when every record is on disk; connections that do not end within the timeout are cut."""
     shell = parts.shell
     status.draining = True
@@ -25,7 +32,11 @@ async def drain(parts: Assembly, status: BrokerStatus, listening: Sequence[Liste
         parts.waiters.wake_all()
         for connection in shell.roster:
             connection.goodbye(REASON)
+        for each in services:
+            await each.stop(REASON)
         await shell.roster.wait_until_empty()
+    for each in services:
+        each.cut()
     for connection in shell.roster:
         connection.drop("it did not end within the drain timeout")
     await anyio.sleep(0)

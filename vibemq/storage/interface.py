@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 
@@ -64,19 +65,65 @@ class StorageStats:
         return self.disk_free_bytes + self.reusable_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """Where a store is: a folder of this machine, or the address of a service on another one."""
+
+    folder: Path | None = None
+    url: str = ""
+
+    @classmethod
+    def of(cls, text: str | Path) -> "StoreLocation":
+        """A path, or an address with a scheme (`postgresql://…`). Raises ConfigInvalid when it is empty."""
+        if isinstance(text, Path):
+            return cls(text)
+        if not text.strip():
+            raise ConfigInvalid("a store has no place; name a folder, or the address of a service")
+        scheme, separator, _ = text.partition("://")
+        return cls(url=text) if separator and scheme.isalnum() else cls(Path(text))
+
+    def local(self, provider: str) -> Path:
+        """The folder. Raises ConfigInvalid for a service: this provider keeps its files itself."""
+        if self.folder is None:
+            raise ConfigInvalid(f"the {provider} provider keeps its store in a folder; {self} is none, set data_dir")
+        return self.folder
+
+    def __str__(self) -> str:
+        return str(self.folder) if self.folder is not None else _without_password(self.url)
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    people, at, host = authority.rpartition("@")
+    return f"{scheme}://{people.partition(':')[0]}{at}{host}{slash}{path}".partition("?")[0]
+
+
 class IStorageProvider(Protocol):
     """Keeps records and rows. Blocking calls; not for use from two threads at once, except as said below.
 
-    A provider instance opens one data directory and owns it until `close()`.
+    A provider instance opens one store and owns it until `close()`. What only a store in a folder has is the provider's
+    own affair: the lock on the folder, the ballast, the disk's size (0 in `stats` where there is no disk to watch).
     """
 
     name: str
     blocking_append: bool
     """True: `append` may wait for the disk, so the server calls it (and `read`) from its storage thread.
     False: `append` is quick enough for the event loop."""
+    in_flight_max: int
+    """How many calls of `sync` may be under way at the same time, each in a thread of its own. 1: a flush is quick, and
+    the next one covers whatever gathers meanwhile. More: a flush is a round trip to another machine."""
+    concurrent_reads: bool
+    """True: `read`, `dead_letters` and `dead_letter` may run in a thread of their own, beside all other verbs."""
+    epoch: int
+    """Which ownership of the store this is, from `open` on: greater than that of every owner before. Every commit
+    carries it, and is refused with StorageFenced once the store has a greater one. 0: the store has no epochs, its lock
+    cannot be lost."""
 
     def open(self) -> StoredState:
-        """Lock, recover, and return the state without the backlog. The caller owns it (a copy, not a view).
+        """Take the store over, recover, and return the state without the backlog.
+
+        The state is a view until the next `append`: the caller reads it, and neither changes nor keeps it.
 
         Raises:
             StorageLocked: another process owns the directory; names its pid and host.
@@ -89,13 +136,15 @@ class IStorageProvider(Protocol):
 
         Raises:
             StorageFull: nothing was written; the caller may go on.
+            StorageFenced: the store has another owner; nothing was written. Every later call raises the same.
             StorageFailed: outcome unknown; the process must stop. Every later call raises the same.
         """
 
     def sync(self) -> int:
         """Make everything appended before the call survive a power cut; return the lsn up to which it does.
 
-        One flush, however many batches. May run in a worker thread while `append` and `read` go on in another.
+        One flush, however many batches. May run in a worker thread while `append` and `read` go on in another. Of
+        several calls under way each covers what was appended before it; none says anything about a later one.
         Raises StorageFailed; a failed flush is never tried again.
         """
 
@@ -138,9 +187,21 @@ class Plugin:
     name: str
     settings: type[Any]
     """A pydantic model of the provider's own options (`extra="forbid"`, frozen); all with defaults."""
-    create: Callable[[Path, Any], IStorageProvider]
-    """(data_dir, settings) -> provider, not yet opened. Imports of optional dependencies happen in here."""
+    connect: Callable[[StoreLocation, Any], IStorageProvider]
+    """(location, settings) -> provider, not yet opened. Imports of optional dependencies happen in here."""
     durable: bool = True
     """False: keeps nothing over a restart; only transient queues are allowed unless configured otherwise."""
-    repair: Callable[[Path, Any], list[Problem]] | None = None
+    local: bool = True
+    """False: the store is a service's, and needs no data directory."""
+    salvage: Callable[[StoreLocation, Any], list[Problem]] | None = None
     """Offline: save what is valid, return what could not be saved."""
+
+    def create(self, data_dir: Path, settings: Any) -> IStorageProvider:
+        """A provider of the store in a folder."""
+        return self.connect(StoreLocation(data_dir), settings)
+
+    @property
+    def repair(self) -> Callable[[Path, Any], list[Problem]] | None:
+        """`salvage` of the store in a folder; None when the provider cannot repair."""
+        salvage = self.salvage
+        return None if salvage is None else lambda data_dir, settings: salvage(StoreLocation(data_dir), settings)

@@ -14,13 +14,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from vibemq.errors import StorageDamaged, StorageError, StorageLocked, StoreVersionError
+from vibemq.errors import StorageDamaged, StorageError, StorageFenced, StorageLocked, StoreVersionError
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -46,7 +47,7 @@ from vibemq.model.records import (
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice, StoredState
-from vibemq.storage.interface import IStorageProvider, Problem
+from vibemq.storage.interface import IStorageProvider, Problem, StoreLocation
 from vibemq.storage.local.store_file import StoreInfo, read_store_info, write_store_info
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, DurableModel, rows
 
@@ -63,6 +64,8 @@ class Subject:
         make: a provider for a directory, not yet opened.
         damage: flip one byte in the stored body of every message; the store is closed.
         repair: the plug-in's repair over a directory.
+        connect: the plug-in's own; None for a store that is in no place.
+        take_over: become the owner of a store that is open, as another machine could; None where a lock rules it out.
     """
 
     name: str
@@ -71,6 +74,8 @@ class Subject:
     durable: bool = True
     damage: Callable[[Path], None] | None = None
     repair: Callable[[Path], list[Problem]] | None = None
+    take_over: Callable[[Path], None] | None = None
+    connect: Callable[[StoreLocation], IStorageProvider] | None = None
 
     @contextmanager
     def opened(self, data_dir: Path | None = None) -> Iterator[tuple[IStorageProvider, StoredState]]:
@@ -440,6 +445,32 @@ def check_dead_letters_come_back(subject: Subject) -> None:
 
 
 @durable
+def check_a_letter_that_is_removed_again_changes_nothing(subject: Subject) -> None:
+    """In one batch, in the next, after upkeep, after a restart: the count says what is there."""
+    again = DeadRemoved([1])
+    with subject.opened() as (storage, _):
+        storage.append([*queue(), GroupCreated(1, 1, "other", True, 1), added(1, 3), HandedOut(1, 0, [(1, 3)])])
+        storage.append([DeadLettered(1, 0, [letter(1, 1), letter(2, 2)]), again, again])
+        storage.append([again, DeadRemoved([1, 1, 2])])
+        storage.append([DeadLettered(1, 0, [letter(3, 3)])])
+        storage.maintain()
+        storage.append([again, DeadRemoved([2])])
+        assert [dead.facts.dead_id for dead in storage.dead_letters()] == [3]
+    for count in (1, 1, 0, 0):
+        with subject.opened() as (storage, state):
+            assert state.dead_count == count
+            assert state.queues[1].dead.count == count
+            assert len(storage.dead_letters()) == count
+            assert list(storage.check()) == []
+            storage.append([again, DeadRemoved([1, 2])])
+            if count and state.queues[1].next_sequence == 5:
+                storage.append([DeadRemoved([3]), DeadRemoved([3])])
+            elif count:
+                storage.append([added(4, 1)])
+            storage.maintain()
+
+
+@durable
 def check_a_deleted_queue_keeps_its_dead_letters(subject: Subject) -> None:
     batches: list[list[Record]] = [
         [*queue(1, name="orders"), added(1, 10), DeadLettered(1, ALL_GROUPS, [letter(1, 4)])],
@@ -490,6 +521,108 @@ def check_sync_runs_beside_append(subject: Subject) -> None:
         assert sequences(storage.read(1, 1, ALL, NO_LIMIT)) == list(range(1, 301))
 
 
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+@durable
+def check_a_store_is_where_its_location_says(subject: Subject) -> None:
+    if subject.connect is None:
+        pytest.skip("the store is in no place")
+    first = subject.connect(StoreLocation(subject.data_dir))
+    first.open()
+    first.append([*queue(), added(1, 3)])
+    first.close()
+    with subject.opened() as (storage, _):
+        assert_rows(storage.read(1, 1, ALL, NO_LIMIT), [1, 2, 3])
+
+
+# -- owners -----------------------------------------------------------------------------------------------------------
+
+
+@durable
+def check_epochs_rise(subject: Subject) -> None:
+    epochs = []
+    for _ in range(3):
+        with subject.opened() as (storage, _state):
+            epochs.append(storage.epoch)
+    assert epochs == [0, 0, 0] or epochs[0] < epochs[1] < epochs[2]
+
+
+@durable
+def check_a_former_owner_is_fenced(subject: Subject) -> None:
+    if subject.take_over is None:
+        pytest.skip("no other owner can open this store")
+    with subject.opened() as (storage, _):
+        assert storage.epoch > 0
+        storage.append([*queue(), added(1, 3)])
+        subject.take_over(subject.data_dir)
+        for _ in range(2):
+            with pytest.raises(StorageFenced, match="taken"):
+                storage.append([added(4, 2)])
+        with pytest.raises(StorageFenced):
+            storage.sync()
+        with pytest.raises(StorageFenced):
+            storage.maintain()
+    with subject.opened() as (storage, _):
+        assert_rows(storage.read(1, 1, ALL, NO_LIMIT), [1, 2, 3])
+        assert list(storage.check()) == []
+
+
+# -- several commits under way ----------------------------------------------------------------------------------------
+
+
+def check_flushes_cover_what_was_appended_before_them(subject: Subject) -> None:
+    """As many at a time as the provider says; none covers less than was there when it began."""
+    with subject.opened() as (storage, _):
+        assert storage.in_flight_max >= 1
+        storage.append(queue())
+        wrong: list[tuple[int, int]] = []
+        errors: list[BaseException] = []
+        with ThreadPoolExecutor(storage.in_flight_max) as threads:
+
+            def flush(appended: int) -> None:
+                try:
+                    covered = storage.sync()
+                    if covered < appended:
+                        wrong.append((appended, covered))
+                except BaseException as exc:
+                    errors.append(exc)
+
+            for index in range(100):
+                threads.submit(flush, storage.append([added(1 + index, 1)]))
+        assert (wrong, errors) == ([], [])
+        assert storage.sync() == storage.stats().durable_lsn == storage.stats().last_lsn
+
+
+def check_reads_run_beside_commits(subject: Subject) -> None:
+    with subject.opened() as (storage, _):
+        if not storage.concurrent_reads:
+            pytest.skip("reads where it appends")
+        storage.append([*queue(), added(1, 50)])
+        errors: list[BaseException] = []
+        done = threading.Event()
+
+        def keep_reading() -> None:
+            try:
+                while not done.is_set():
+                    assert_rows(storage.read(1, 1, 50, NO_LIMIT), range(1, 51))
+                    storage.dead_letters()
+            except BaseException as exc:
+                errors.append(exc)
+
+        thread = threading.Thread(target=keep_reading)
+        thread.start()
+        try:
+            for index in range(100):
+                storage.append([added(51 + index, 1)])
+                if index % 10 == 0:
+                    storage.maintain()
+        finally:
+            done.set()
+            thread.join()
+        assert errors == []
+
+
 # -- the directory ----------------------------------------------------------------------------------------------------
 
 
@@ -504,6 +637,24 @@ def check_a_second_owner_is_refused(subject: Subject) -> None:
         assert socket.gethostname() in str(refused.value)
     with subject.opened() as (_, state):
         assert state == StoredState()
+
+
+@durable
+def check_everything_is_for_its_owner_alone(subject: Subject) -> None:
+    before = os.umask(0o022)
+    try:
+        with subject.opened() as (storage, _):
+            storage.append([*queue(), added(1, 3)])
+            storage.sync()
+            storage.maintain()
+            open_to_others = [
+                str(path.relative_to(subject.data_dir))
+                for path in subject.data_dir.rglob("*")
+                if path.stat().st_mode & 0o077
+            ]
+    finally:
+        os.umask(before)
+    assert open_to_others == []
 
 
 @durable

@@ -10,10 +10,13 @@ import uvicorn
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
 from vibemq.server.monitoring.health import Report
-from vibemq.server.net.http_limits import HttpPool, connections_of, with_slots
+from vibemq.server.net.http_limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
 from vibemq.web.app import make_app
 
 HEAD_BYTES_MAX = 16_384
+MOUNT_REQUESTS_MAX = 64
+"""Under way at a time in one application of a plug-in: fewer than connections, so that some are always idle."""
+OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics")
 
 
 class _Server(uvicorn.Server):
@@ -21,6 +24,28 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         # Signals belong to whoever owns the process: `vibemq serve`, or the program that embeds the broker.
         yield
+
+
+class Mounts:
+    """The broker's own pages, and the applications of plug-ins, each with slots of its own."""
+
+    def __init__(self, pages: App) -> None:
+        self._pages = pages
+        self._apps: dict[str, App] = {}
+
+    def mount(self, prefix: str, app: App) -> None:
+        if not prefix.startswith("/") or prefix.endswith("/") or prefix in self._apps or prefix in OWN_PREFIXES:
+            raise ConfigInvalid(f"the HTTP path {prefix!r} is taken, or is no path like /events; choose another one")
+        self._apps[prefix] = RouteSlots(app, {}, {"mount": MOUNT_REQUESTS_MAX}, "mount")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        for prefix, app in self._apps.items():
+            if path == prefix or path.startswith(prefix + "/"):
+                root = scope.get("root_path", "") + prefix
+                await app({**scope, "root_path": root}, receive, send)
+                return
+        await self._pages(scope, receive, send)
 
 
 class WebServer:
@@ -36,7 +61,8 @@ class WebServer:
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         token = http.token.get_secret_value() if http.token is not None else None
-        app: Any = with_slots(make_app(report, token))
+        self._app = Mounts(with_slots(make_app(report, token)))
+        app: Any = self._app
         self.pool = HttpPool()
         self._server = _Server(
             uvicorn.Config(
@@ -53,6 +79,10 @@ class WebServer:
                 timeout_graceful_shutdown=2,
             )
         )
+
+    def mount(self, prefix: str, app: App) -> None:
+        """Serve `app` below the prefix. Raises ConfigInvalid when the prefix cannot be had."""
+        self._app.mount(prefix, app)
 
     async def run(self) -> None:
         await self._server.serve(sockets=[self._socket])

@@ -1,8 +1,8 @@
 """Who gets what, and when."""
 
 from tests.simulation.engine_driver import Driver, rows_of, sequences
-from vibemq.model.commands import Publish, SetCapacity, SetFlow, Settlement, StartAt, Subscribe
-from vibemq.model.effects import Deliver, Subscribed
+from vibemq.model.commands import Publish, SetCapacity, SetFlow, Settlement, StartAt, Subscribe, Unsubscribe
+from vibemq.model.effects import Deliver, Reply, Subscribed
 from vibemq.model.options import DeliveryMode, Durability
 from vibemq.model.records import HandedOut, Settled
 
@@ -221,3 +221,12 @@ def test_who_publishes_and_consumes_in_one_batch_gets_its_messages() -> None:
     driver = Driver()
     driver.handle(Subscribe(1, None, 1, "q"), Publish(1, None, "q", rows_of(2)))
     assert driver.take() == {1: [1, 2]}
+
+
+def test_the_answer_that_ends_deliveries_says_so() -> None:
+    driver = Driver()
+    driver.create()
+    driver.subscribe(2)
+    driver.handle(Unsubscribe(2, "end", 1), Unsubscribe(2, "again", 1))
+    marks = [(e.token, e.order, e.ends_deliveries) for e in driver.effects if isinstance(e, Reply) and e.session == 2]
+    assert marks[-2:] == [("end", 0, True), ("again", 1, True)]

@@ -5,23 +5,27 @@ A command that is not in `ASKED` fails the test, so a new handler cannot escape.
 `LINEAR` says why it may grow with n; it must never grow faster.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import rows_of
 from vibemq.engine import Engine, EngineSettings
+from vibemq.engine.engine import _HANDLERS
+from vibemq.errors import StorageFull
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Outcome, Reply
-from vibemq.model.options import DeliveryMode, QueueOptions
+from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
 from vibemq.model.records import MessageExtra
 
-N = 64
+SUBSCRIBER, OPERATOR = 902, 9
+N = 32
 NEAR_LINEAR = 4.8
 """Four times as much may cost so much more, logarithms and doubled tables included."""
 CONSTANT = 1.6
@@ -42,10 +46,10 @@ class World:
     def do(self, *commands: ask.Command) -> None:
         self.follow(self.engine.handle(commands, self.now))
 
-    def follow(self, outcome: Outcome) -> None:
+    def follow(self, outcome: Outcome, *, strict: bool = True) -> None:
         self.delivers += [effect for effect in outcome.effects if isinstance(effect, Deliver)]
         for effect in outcome.effects + outcome.gated:
-            if isinstance(effect, Reply) and isinstance(effect.result, Exception):
+            if strict and isinstance(effect, Reply) and isinstance(effect.result, Exception):
                 raise effect.result
         if outcome.ticket:
             self.follow(self.engine.committed(outcome.ticket, self.now))
@@ -65,6 +69,15 @@ class World:
         delivers, self.delivers = self.delivers, []
         for deliver in delivers:
             self.do(ask.Settle(deliver.session, "t", deliver.consumer, verb, deliver.runs))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_to_collect() -> Iterator[None]:
+    """Counting collects garbage first: what the other tests have left need not be looked through each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def cost(work: Callable[[], object]) -> int:
@@ -172,7 +185,57 @@ def sharers_that_leave(n: int) -> Iterator[None]:
         world.do(ask.CloseSession(session, clean=False))
 
 
+def publishes_into_a_full_queue_with_holes(n: int) -> Iterator[None]:
+    world = World()
+    world.create(overflow=Overflow.DROP_OLDEST, max_messages=n)
+    world.publish(2 * n)
+    world.do(ask.RemoveMessages(9, "t", "q", [(s, s) for s in range(n + 1, 2 * n, 2)]))
+    world.publish(n // 2)
+    yield
+    for _ in range(n):
+        world.publish()
+
+
+def publishes_into_a_full_queue_held_in_pieces(n: int) -> Iterator[None]:
+    world = World()
+    world.create(overflow=Overflow.DROP_OLDEST, max_messages=n)
+    world.publish(2 * n)
+    world.subscribe(1, capacity=2 * n)
+    world.do(ask.Settle(1, "t", 1, Settlement.ACK, [(s, s) for s in range(1, 2 * n, 2)]))
+    world.do(ask.SetCapacity(1, "t", 1, 0))
+    world.publish(n)
+    yield
+    for _ in range(n):
+        world.publish()
+
+
+def publishes_into_a_full_log_with_holes(n: int) -> Iterator[None]:
+    world = World()
+    world.create(retention=Retention.LOG, retain_messages=n)
+    world.publish(n)
+    world.do(ask.RemoveMessages(9, "t", "q", [(s, s) for s in range(1, n, 2)]))
+    world.publish(n // 2)
+    yield
+    for _ in range(n):
+        world.publish()
+
+
+def settlements_here_and_there(n: int) -> Iterator[None]:
+    world = World()
+    world.create()
+    world.publish(2 * n)
+    world.subscribe(1, capacity=2 * n)
+    yield
+    for first in (1, 2):
+        for sequence in range(first, 2 * n + 1, 2):
+            world.do(ask.Settle(1, "t", 1, Settlement.ACK, [(sequence, sequence)]))
+
+
 REPEATED = [
+    publishes_into_a_full_queue_with_holes,
+    publishes_into_a_full_queue_held_in_pieces,
+    publishes_into_a_full_log_with_holes,
+    settlements_here_and_there,
     fan_out_subscribers,
     fan_out_deliveries,
     fan_out_timeouts,
@@ -194,3 +257,250 @@ def test_many_steps_cost_in_proportion_to_their_number(steps: Callable[[int], It
 def _cost_of(steps: Iterator[None]) -> int:
     next(steps)
     return cost(lambda: next(steps, None))
+
+
+# -- one step in a world that is big in one way ---------------------------------------------------------------------
+
+
+def a_world() -> World:
+    """One queue with a subscriber, a cursor, something ready, something held, and a dead letter; and a stage."""
+    world = World()
+    world.create()
+    world.do(ask.JoinCursor(OPERATOR, "t", "q", "c"))
+    world.publish(20)
+    world.subscribe(SUBSCRIBER, capacity=4)
+    world.do(ask.Settle(SUBSCRIBER, "t", 1, Settlement.REJECT, [(1, 1)]))
+    world.create("other")
+    stage(world, "app", 1)
+    return world
+
+
+def stage(world: World, app: str, version: int) -> None:
+    world.do(ask.Stage(OPERATOR, "t", "q", app, version, "s", 0, rows_of(1)))
+
+
+def many_queues(world: World, n: int) -> None:
+    for index in range(n):
+        world.create(f"q{index}")
+        world.publish(2, f"q{index}")
+
+
+def many_groups(world: World, n: int) -> None:
+    for index in range(n):
+        world.do(ask.SeekGroup(OPERATOR, "t", "q", f"g{index}", ask.StartAt.BEGINNING))
+
+
+def many_cursors(world: World, n: int) -> None:
+    for index in range(n):
+        world.do(ask.JoinCursor(OPERATOR, "t", "q", f"c{index}"))
+    world.follow(world.engine.tick(world.now))
+
+
+def many_consumers(world: World, n: int) -> None:
+    world.publish(2 * n)
+    for index in range(n):
+        world.subscribe(1_000 + index)
+
+
+def many_unacked(world: World, n: int) -> None:
+    first = next(reversed(world.delivers)).runs[-1][1] + 1
+    world.publish(2 * n)
+    world.do(ask.SetCapacity(SUBSCRIBER, "t", 1, 100 + 2 * n))
+    world.do(ask.Settle(SUBSCRIBER, "t", 1, Settlement.ACK, [(s, s) for s in range(first + 20, first + 2 * n, 2)]))
+    world.do(ask.SetCapacity(SUBSCRIBER, "t", 1, 4))
+    world.publish(20)
+
+
+def many_holes(world: World, n: int) -> None:
+    world.publish(2 * n + 30)
+    world.do(ask.RemoveMessages(OPERATOR, "t", "q", [(s, s) for s in range(30, 2 * n + 30, 2)]))
+
+
+def many_delayed(world: World, n: int) -> None:
+    world.publish(n, deliver_at=world.now + 3_600_000)
+
+
+def many_expiring(world: World, n: int) -> None:
+    world.publish(n, expires_at=world.now + 3_600_000)
+
+
+def many_dead(world: World, n: int) -> None:
+    world.do(ask.SetCapacity(SUBSCRIBER, "t", 1, 100 + n))
+    world.publish(n)
+    world.do(ask.Settle(SUBSCRIBER, "t", 1, Settlement.REJECT, [(25, 24 + n)]))
+    world.do(ask.SetCapacity(SUBSCRIBER, "t", 1, 4))
+    world.do(ask.PurgeDead(OPERATOR, "t", list(range(3, n, 2))))
+    world.publish(20)
+
+
+def many_retries(world: World, n: int) -> None:
+    world.do(ask.SetCapacity(SUBSCRIBER, "t", 1, 100 + n))
+    world.publish(n)
+    world.do(ask.Settle(SUBSCRIBER, "t", 1, Settlement.RETRY, [(25, 24 + n)], delay_ms=3_600_000))
+    world.do(ask.SetCapacity(SUBSCRIBER, "t", 1, 4))
+    world.publish(20)
+
+
+def many_dedup_ids(world: World, n: int) -> None:
+    for index in range(n):
+        world.publish(1, dedup_id=str(index).encode())
+
+
+def many_stages(world: World, n: int) -> None:
+    for index in range(n):
+        stage(world, f"app{index}", 1)
+
+
+def many_priorities(world: World, n: int) -> None:
+    world.create("levels", mode=DeliveryMode.PRIORITY_BASED)
+    for index in range(n):
+        world.publish(1, "levels", priority=index % 3)
+
+
+GROWN = [
+    many_queues,
+    many_groups,
+    many_cursors,
+    many_consumers,
+    many_unacked,
+    many_holes,
+    many_delayed,
+    many_expiring,
+    many_dead,
+    many_retries,
+    many_dedup_ids,
+    many_stages,
+    many_priorities,
+]
+HELD = (2, 2)
+
+ASKED: dict[type, list[Any]] = {
+    ask.Publish: [
+        ask.Publish(OPERATOR, "t", "q", rows_of(3)),
+        ask.Publish(OPERATOR, "t", "q", rows_of(1), {0: MessageExtra(dedup_id=b"new", deliver_at=1 << 40)}),
+        ask.Publish(OPERATOR, "t", "levels", rows_of(1), {0: MessageExtra(priority=2)}),
+    ],
+    ask.Subscribe: [
+        ask.Subscribe(901, "t", 1, "q", capacity_messages=1),
+        ask.Subscribe(901, "t", 1, "q", group="new", start=ask.StartAt.NOW, capacity_messages=1),
+        ask.Subscribe(901, "t", 1, "levels", capacity_messages=1),
+    ],
+    ask.Unsubscribe: [ask.Unsubscribe(SUBSCRIBER, "t", 1)],
+    ask.SetCapacity: [ask.SetCapacity(SUBSCRIBER, "t", 1, 5)],
+    ask.SetFlow: [ask.SetFlow(SUBSCRIBER, open=False)],
+    ask.CloseSession: [ask.CloseSession(SUBSCRIBER, clean=False), ask.CloseSession(SUBSCRIBER, clean=True)],
+    ask.Settle: [ask.Settle(SUBSCRIBER, "t", 1, verb, [HELD]) for verb in Settlement],
+    ask.Extend: [ask.Extend(SUBSCRIBER, "t", 1, [HELD])],
+    ask.CreateQueue: [ask.CreateQueue(OPERATOR, "t", "new")],
+    ask.ChangeQueue: [ask.ChangeQueue(OPERATOR, "t", "q", {"max_attempts": 7})],
+    ask.DeleteQueue: [ask.DeleteQueue(OPERATOR, "t", "other"), ask.DeleteQueue(OPERATOR, "t", "q")],
+    ask.PurgeQueue: [ask.PurgeQueue(OPERATOR, "t", "other"), ask.PurgeQueue(OPERATOR, "t", "q")],
+    ask.RemoveMessages: [ask.RemoveMessages(OPERATOR, "t", "q", [(16, 17)])],
+    ask.DescribeQueue: [ask.DescribeQueue(OPERATOR, "t", "q")],
+    ask.ListQueues: [ask.ListQueues(OPERATOR, "t")],
+    ask.DeleteGroup: [ask.DeleteGroup(OPERATOR, "t", "q", "c")],
+    ask.SeekGroup: [ask.SeekGroup(OPERATOR, "t", "q", "new", ask.StartAt.NOW)],
+    ask.JoinCursor: [ask.JoinCursor(OPERATOR, "t", "q", "c"), ask.JoinCursor(OPERATOR, "t", "q", "new")],
+    ask.CommitCursor: [ask.CommitCursor(OPERATOR, "t", "q", "c", 1, 5)],
+    ask.RejectAt: [ask.RejectAt(OPERATOR, "t", "q", "c", [(15, "bad")])],
+    ask.Quarantine: [ask.Quarantine(OPERATOR, "t", "q", "c", [(15, 16)])],
+    ask.Stage: [ask.Stage(OPERATOR, "t", "q", "app", 1, "s", 1, rows_of(1))],
+    ask.DecideTransaction: [ask.DecideTransaction(OPERATOR, "t", "app", 1, ["s"])],
+    ask.MoveStaged: [ask.MoveStaged(OPERATOR, "t", "~stage/1/s/app", 1, "q", rows_of(2))],
+    ask.DropStages: [ask.DropStages(OPERATOR, "t", ["~stage/1/s/app"])],
+    ask.ReplayDead: [ask.ReplayDead(OPERATOR, "t", "q", [1], rows_of(1))],
+    ask.PurgeDead: [ask.PurgeDead(OPERATOR, "t", [1])],
+    ask.SetPressure: [ask.SetPressure(ask.Pressure.BLOCKING)],
+}
+
+
+def _tick(world: World) -> None:
+    world.follow(world.engine.tick(world.now))
+
+
+def _first_timeout(world: World) -> None:
+    at = world.engine.next_deadline()
+    assert at is not None
+    world.now = at
+    _tick(world)
+
+
+def _refused_publish(world: World) -> None:
+    outcome = world.engine.handle([ask.Publish(OPERATOR, "t", "q", rows_of(3))], world.now)
+    world.engine.failed(outcome.ticket, world.now, StorageFull("full"))
+    _tick(world)
+
+
+def _asking(command: Any) -> Callable[[World], None]:
+    return lambda world: world.follow(world.engine.handle([command], world.now), strict=False)
+
+
+STEPS: dict[str, Callable[[World], None]] = {
+    "tick": _tick,
+    "first timeout": _first_timeout,
+    "refused publish": _refused_publish,
+    **{
+        f"{kind.__name__} {index}": _asking(command)
+        for kind, commands in ASKED.items()
+        for index, command in enumerate(commands)
+    },
+}
+
+_EACH_GROUP = "every group gets, loses or shows something"
+_EACH_RUN = "every run is dropped, given back or given to a new group"
+_SHOWN = "an answer shows all of it"
+_ENDED = "every subscription ends"
+
+LINEAR: dict[tuple[str, str], str] = {
+    **{
+        (step, world): _EACH_GROUP
+        for step in ("Publish 0", "Publish 1", "MoveStaged 0", "ReplayDead 0", "PurgeQueue 1", "RemoveMessages 0")
+        for world in ("many_groups", "many_cursors")
+    },
+    ("refused publish", "many_groups"): _EACH_GROUP,
+    ("refused publish", "many_cursors"): _EACH_GROUP,
+    ("DeleteQueue 1", "many_groups"): _EACH_GROUP,
+    ("DeleteQueue 1", "many_cursors"): _EACH_GROUP,
+    ("DescribeQueue 0", "many_groups"): _SHOWN,
+    ("DescribeQueue 0", "many_cursors"): _SHOWN,
+    ("DescribeQueue 0", "many_consumers"): _SHOWN,
+    ("DescribeQueue 0", "many_unacked"): _SHOWN,
+    **{
+        ("ListQueues 0", f"many_{world}"): _SHOWN
+        for world in ("queues", "groups", "cursors", "consumers", "unacked", "priorities")
+    },
+    ("DeleteQueue 1", "many_consumers"): _ENDED,
+    ("RemoveMessages 0", "many_consumers"): "whoever holds some of it keeps it",
+    ("PurgeQueue 1", "many_consumers"): "whoever holds some of it keeps it",
+    **{
+        ("PurgeQueue 1", f"many_{world}"): _EACH_RUN
+        for world in ("unacked", "holes", "delayed", "retries", "expiring", "dead")
+    },
+    ("CloseSession 0", "many_unacked"): _EACH_RUN,
+    ("CloseSession 1", "many_unacked"): _EACH_RUN,
+    ("JoinCursor 1", "many_holes"): _EACH_RUN,
+    ("JoinCursor 1", "many_delayed"): _EACH_RUN,
+    ("DecideTransaction 0", "many_stages"): "stages of older versions are looked for among all",
+}
+"""(step, world) -> why the step may cost in proportion to the world. Nothing else may, and nothing may cost more."""
+
+
+def test_every_command_is_tried() -> None:
+    assert set(ASKED) == set(get_args(ask.Command)) == set(_HANDLERS)
+
+
+@pytest.mark.parametrize("grow", GROWN)
+def test_a_step_costs_the_same_in_a_bigger_world(grow: Callable[[World, int], None]) -> None:
+    wrong: list[str] = []
+    for name, step in STEPS.items():
+        small, big = (_cost_in(grow, n, step) for n in (N, 4 * N))
+        limit = NEAR_LINEAR if (name, grow.__name__) in LINEAR else CONSTANT
+        if big > limit * small + 60:
+            wrong.append(f"{name}: {small} instructions with {N}, {big} with {4 * N}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _cost_in(grow: Callable[[World, int], None], n: int, step: Callable[[World], None]) -> int:
+    world = a_world()
+    grow(world, n)
+    return cost(lambda: step(world))

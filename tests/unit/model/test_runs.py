@@ -59,7 +59,9 @@ def test_runs_are_sorted_disjoint_and_never_adjacent(plain: set[int]) -> None:
 @given(st.sets(small), st.integers(0, 70))
 def test_pop_front_takes_the_smallest(plain: set[int], count: int) -> None:
     runs = RunSet(runs_of(plain))
+    front = runs.front(count)
     taken = runs.pop_front(count)
+    assert front == taken
     assert members(taken) == set(sorted(plain)[:count])
     assert set(runs) == plain - members(taken)
     assert run_count(taken) == min(count, len(plain))

@@ -60,6 +60,9 @@ class FakeStorage:
     """Rows in a dict by sequence (one queue). Flushes wait for `gate` when it is closed."""
 
     name = "fake"
+    in_flight_max = 1
+    concurrent_reads = False
+    epoch = 0
 
     def __init__(self, *, blocking_append: bool = False) -> None:
         self.blocking_append = blocking_append

@@ -452,3 +452,34 @@ def test_on_a_short_disk_one_free_segment_is_enough() -> None:
     journal.give_back(short=True)
     assert journal.stats().spares == 1
     assert journal.stats().bytes_reusable < 2 << 16
+
+
+def test_released_segments_are_not_read_at_the_start() -> None:
+    disk = SimDisk()
+    disk.mkdir("/j")
+    journal, _ = Journal.open(disk, "/j", segment_bytes=1 << 20)
+    for _ in range(20_000):
+        journal.append([bytes(1_000)])
+    journal.sync()
+    applied = journal.last_lsn - 5
+    journal.release(applied)
+    journal.abandon()
+    disk.log.clear()
+    journal, report = Journal.open(disk, "/j", segment_bytes=1 << 20, applied_lsn=applied)
+    assert [record.lsn for record in report] == list(range(applied + 1, applied + 6))
+    assert journal.stats().segments == 1
+    reads = [line for line in disk.log if line.startswith("pread")]
+    assert len(reads) < 40, "a window of each segment, and the last one whole"
+
+
+@pytest.mark.parametrize("applied", [0, 1, 30, 58, 59, 60, 61, 100])
+def test_whatever_is_applied_the_records_above_it_are_found(applied: int) -> None:
+    disk = SimDisk()
+    disk.mkdir("/j")
+    journal, _ = Journal.open(disk, "/j", segment_bytes=1 << 16)
+    for _ in range(100):
+        journal.append([bytes(2_000)])
+    journal.sync()
+    journal.abandon()
+    _, report = Journal.open(disk, "/j", segment_bytes=1 << 16, applied_lsn=applied)
+    assert [record.lsn for record in report] == list(range(applied + 1, 101))

@@ -8,9 +8,13 @@ import typer
 from vibemq.cli.admin.offline import as_plain, opened, plugin_of, provider_name
 from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage, Yes
-from vibemq.cli.output import Output
+from vibemq.cli.output import Output, bytes_text
 from vibemq.errors import StorageDamaged
-from vibemq.storage.interface import Problem
+from vibemq.storage.interface import Problem, StorageStats
+
+SHORT_PART = 10
+"""A disk is nearly full when less than one byte in so many is free."""
+WORTH_BYTES = 1 << 20
 
 
 def check(
@@ -22,7 +26,7 @@ def check(
 ) -> None:
     """Walk the whole store of a stopped broker and name what is wrong. Exit code 1 if anything is."""
     out = Output(json=json)
-    problems = find_problems(data_dir, storage)
+    problems = find_problems(data_dir, storage, out)
     if problems and repair_wanted:
         _tell(out, problems)
         repair(data_dir, storage, yes=yes, json=json)
@@ -56,13 +60,32 @@ def repair(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def find_problems(data_dir: Path, storage: str | None) -> list[Problem]:
-    """All findings; damage that keeps the store from opening is one of them."""
+def find_problems(data_dir: Path, storage: str | None, out: Output | None = None) -> list[Problem]:
+    """All findings; damage that keeps the store from opening is one of them.
+
+    Args:
+        out: gets a note when the store is short of room.
+    """
     try:
         with opened(data_dir, storage) as provider:
+            note = _note_of_room(provider.stats())
+            if out is not None and note:
+                out.note(note, style="yellow")
             return list(provider.check())
     except StorageDamaged as damage:
         return [Problem(str(damage), damage.path, damage.offset, repairable=_can_repair(data_dir, storage))]
+
+
+def _note_of_room(stats: StorageStats) -> str:
+    """Why a broker on this store would refuse messages although nothing is damaged; empty when it would not."""
+    free, total, unused = stats.disk_free_bytes, stats.disk_total_bytes, stats.reclaimable_bytes
+    wasteful = unused > max(stats.store_bytes // 2, WORTH_BYTES)
+    if not stats.full and not (wasteful and free < total // SHORT_PART):
+        return ""
+    text = f"! the disk is nearly full: {bytes_text(free)} of {bytes_text(total)} are free"
+    if wasteful:
+        return f"{text}, and {bytes_text(unused)} of the store are unused: run `vibemq-admin compact`"
+    return f"{text}, and the store needs what it has: free space on the disk, or drain queues"
 
 
 def sentence(problem: Problem) -> str:

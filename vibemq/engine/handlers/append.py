@@ -10,7 +10,6 @@ from vibemq.engine.handlers.fan_out import enter
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.queue.queue import Added, Queue
-from vibemq.engine.queue.sizes import span_for
 from vibemq.engine.state import State
 from vibemq.engine.step import Extras, Turn
 from vibemq.model.options import Durability, Overflow
@@ -32,7 +31,7 @@ def add(
     last = first + rows.count - 1
     queue.next_sequence = last + 1
     queue.published += rows.count
-    queue.sizes.add(first, last, rows.size, turn.now, span_for(queue.options.message_ttl_ms))
+    queue.measure(first, last, rows.size, turn.now)
     durability = queue.options.durability
     turn.note_added(queue, first, rows, extras)
     if queue.holes:
@@ -44,8 +43,7 @@ def add(
     added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes)
     queue.holes = []
     turn.added.append(added)
-    queue.unseen.append(added)
-    queue.unseen_count += rows.count
+    queue.hide(added)
     if durability <= Durability.ASYNC:
         added.visible = True
         show(state, turn, queue)
@@ -62,8 +60,7 @@ def _remember_extras(queue: Queue, first: int, extras: Extras, now: int) -> None
                 members = levels[extra.priority] = RunSet()
             members.add(sequence, sequence)
         if extra.dedup_id and window:
-            queue.dedup[extra.dedup_id] = (sequence, now)
-            queue.dedup_order.append((now, extra.dedup_id))
+            queue.remember(extra.dedup_id, sequence, now)
 
 
 def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:
@@ -115,7 +112,7 @@ def _show_special(state: State, turn: Turn, queue: Queue, added: Added) -> None:
             if extra.expires_at:
                 queue.set_expiry(first + index, extra.expires_at)
             if extra.deliver_at > turn.now:
-                queue.delayed[first + index] = extra.deliver_at
+                queue.delay(first + index, extra.deliver_at)
     runs = [(first, last)]
     if added.hidden is not None:
         shown = RunSet(runs)

@@ -58,10 +58,11 @@ def bury(
 ) -> None:
     """Move messages into the DLQ. `acquired`: hand-outs of those without a history."""
     plain = Attempts(acquired=acquired)
+    doomed = list(sequences)
     letters = []
-    for sequence in sequences:
+    for dead_id, sequence in enumerate(doomed, state.new_dead_ids(queue, len(doomed))):
         history = group.attempts.pop(sequence, plain)
-        letters.append(_letter(state, queue, sequence, reason, error or history.error, history, turn.now))
+        letters.append(_letter(dead_id, sequence, reason, error or history.error, history, turn.now))
     group.tally.dead += len(letters)
     turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
     turn.free(queue)
@@ -69,16 +70,15 @@ def bury(
 
 def bury_unseen(state: State, turn: Turn, queue: Queue, runs: list[Run]) -> None:
     """Overflow that goes into the DLQ instead of every group."""
-    letters = [_letter(state, queue, s, Reason.OVERFLOW, "", _NEVER_OUT, turn.now) for s in _each(runs)]
+    first = state.new_dead_ids(queue, run_count(runs))
+    letters = [_letter(i, s, Reason.OVERFLOW, "", _NEVER_OUT, turn.now) for i, s in enumerate(_each(runs), first)]
     queue.redirected += len(letters)
     turn.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
 
 
-def _letter(
-    state: State, queue: Queue, sequence: int, reason: Reason, error: str, history: Attempts, now: int
-) -> DeadFacts:
+def _letter(dead_id: int, sequence: int, reason: Reason, error: str, history: Attempts, now: int) -> DeadFacts:
     return DeadFacts(
-        dead_id=state.new_dead_id(queue),
+        dead_id=dead_id,
         sequence=sequence,
         reason=reason,
         error=error,
@@ -110,7 +110,7 @@ def drop_waiting(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> i
     What is in flight somewhere stays with its holder, and in the store until it is settled.
     """
     gone = [(group, taken) for group in queue.groups.values() if (taken := _take(group, runs))]
-    held = RunSet(run for group in queue.groups.values() for run in group.held_runs())
+    held = RunSet(run for group in queue.groups.values() for run in group.held_within(runs))
     touched = _merged([run for _, taken in gone for run in taken] + _unlog(queue, runs, held))
     if not touched:
         return 0

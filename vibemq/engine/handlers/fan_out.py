@@ -177,12 +177,11 @@ def enter(state: State, turn: Turn, queue: Queue, group: Group, first: int, last
 
 def _delay(state: State, turn: Turn, queue: Queue, group: Group, first: int, last: int) -> None:
     delayed = queue.delayed
-    within = range(first, last + 1) if last - first < len(delayed) else list(delayed)
-    for sequence in within:
-        due = delayed.get(sequence, 0)
-        if due > turn.now and first <= sequence <= last:
+    for sequence in delayed.within(first, last):
+        due = delayed[sequence]
+        if due > turn.now:
             group.ready.remove(sequence, sequence)
-            group.later.add(sequence, due)
+            group.postpone(sequence, due)
             state.arm_part(queue, group, due)
 
 
@@ -219,6 +218,6 @@ def delete_group(turn: Turn, queue: Queue, group: Group, need: Durability) -> No
     del queue.groups[group.name]
     turn.dirty.pop(group, None)
     group.tally.dropped += group.unsettled
-    queue.retired.add(group.tally)
+    queue.retire(group.tally)
     turn.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
     turn.free(queue)

@@ -52,7 +52,7 @@ def trim_oldest(turn: Turn, queue: Queue) -> None:
         if options.max_bytes:
             excess = max(excess, _excess_by_bytes(queue, group.waiting, queue.group_size(group)))
         if excess > 0:
-            drop_waiting(turn, queue, group.waiting_set().pop_front(excess), Reason.OVERFLOW)
+            drop_waiting(turn, queue, group.oldest_waiting(excess), Reason.OVERFLOW)
 
 
 def _excess_by_bytes(queue: Queue, waiting: int, size: int) -> int:

@@ -112,11 +112,11 @@ def _answer(
         turn.waits.append(wait)
     elif gated or tickets:
         turn.durability = max(turn.durability, durability)
-        turn.gated.append(Reply(session, token, result))
+        turn.gated.append(Reply(session, token, result, turn.answering))
     else:
         # A known duplicate of an async queue may still be on its way, like a message that is new.
         kept = durability is Durability.ASYNC and (added or result.duplicates)
-        turn.tell(Reply(session, token, result), Durability.ASYNC if kept else Durability.TRANSIENT)
+        turn.tell(Reply(session, token, result, turn.answering), Durability.ASYNC if kept else Durability.TRANSIENT)
 
 
 def _open_originals(state: State, turn: Turn, queue: Queue, duplicates: dict[int, int]) -> set[int]:
@@ -147,7 +147,7 @@ def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bo
 
 def _park(state: State, turn: Turn, queue: Queue, command: Publish) -> None:
     deadline = turn.now + state.settings.block_timeout_ms
-    queue.parked.append(Parked(command.session, command.token, command.rows, command.extras, deadline))
+    queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline))
     state.parking[queue] = None
     state.arm(queue, deadline)
 

@@ -24,7 +24,7 @@ def fail(
     for first, last in runs:
         for sequence in range(first, last + 1):
             history = _failed(group.attempts.get(sequence, _FIRST), turn.now, error)
-            group.attempts[sequence] = history
+            group.remember(sequence, history)
             if history.failed >= queue.options.max_attempts:
                 doomed.append(sequence)
             else:
@@ -71,7 +71,8 @@ def _give_back(state: State, turn: Turn, queue: Queue, group: Group, returned: d
     if not returned:
         return
     expired = [s for s in returned if queue.is_expired(s, turn.now)]
-    group.attempts.update(returned)
+    for sequence, history in returned.items():
+        group.remember(sequence, history)
     turn.note(Returned(queue.queue_id, group.group_id, returned), light(queue))
     if expired:
         gone = set(expired)
@@ -79,7 +80,7 @@ def _give_back(state: State, turn: Turn, queue: Queue, group: Group, returned: d
     at_once: list[int] = []
     for sequence, history in returned.items():
         if history.due_at > turn.now:
-            group.later.add(sequence, history.due_at)
+            group.postpone(sequence, history.due_at)
             state.arm_part(queue, group, history.due_at)
         else:
             at_once.append(sequence)

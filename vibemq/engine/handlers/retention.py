@@ -36,11 +36,7 @@ def _too_many(queue: Queue, log: RunSet) -> int:
     excess = len(log) - limit
     if not limit or excess <= 0:
         return 0
-    for first, last in log.runs():
-        if last - first + 1 >= excess:
-            return first + excess - 1
-        excess -= last - first + 1
-    return 0
+    return log.front(excess)[-1][1]
 
 
 def _too_big(queue: Queue, log: RunSet) -> int:

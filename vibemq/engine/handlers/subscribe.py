@@ -86,7 +86,7 @@ def unsubscribe(state: State, turn: Turn, command: Unsubscribe) -> None:
         turn.touch(consumer.queue, consumer.group)
         if not consumer.held.count:
             remove_consumer(turn, consumer)
-    turn.answer(command, None)
+    turn.end_deliveries(command)
 
 
 def set_capacity(state: State, turn: Turn, command: SetCapacity) -> None:

@@ -11,8 +11,9 @@ from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.ready import Levels, Ready
+from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import Run, RunSet, run_count, runs_of
 
 END = 1 << 62
 """Above every sequence."""
@@ -50,6 +51,14 @@ class Tally:
         return self.entered - self.settled - self.dead - self.expired - self.dropped - self.moved
 
 
+_LOOKUPS_MAX = 16
+_NO_LATER = Later()
+_NO_ATTEMPTS: dict[int, Attempts] = {}
+_NO_CONSUMERS: dict[Consumer, None] = {}
+_NO_LEVELS: dict[int, Rotation] = {}
+_NO_SPENT: deque[tuple[int, list[Run]]] = deque()
+
+
 class Group:
     __slots__ = (
         "_levels",
@@ -82,16 +91,17 @@ class Group:
         self.epoch = 0
         self.start = start
         """New messages below it are none of this group's."""
+        # What most groups never need is shared by all of them, never put into, and replaced where it is.
         self.ready = Ready(levels)
-        self.later = Later()
-        self.attempts: dict[int, Attempts] = {}
+        self.later = _NO_LATER
+        self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
         self.cursor: Cursor | None = None
         """Reads by ranges instead of being handed messages; such a group has no consumers."""
-        self.consumers: dict[Consumer, None] = {}
+        self.consumers: dict[Consumer, None] = _NO_CONSUMERS
         """Those that receive and those that only hold, in the order of joining."""
-        self._levels: dict[int, Rotation] = {}
+        self._levels: dict[int, Rotation] = _NO_LEVELS
         """The active ones by priority."""
         self._places = 0
         self.top: Rotation | None = None
@@ -100,7 +110,7 @@ class Group:
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
         """When it wants to be seen to: see `State.arm_part`."""
-        self.spent: deque[tuple[int, list[Run]]] = deque()
+        self.spent: deque[tuple[int, list[Run]]] = _NO_SPENT
         """Hand-outs that were their own settlement and are not recorded as settled yet."""
         self.tally = Tally()
 
@@ -118,6 +128,8 @@ class Group:
         if consumer.place < 0:
             consumer.place = self._places
             self._places += 1
+            if self.consumers is _NO_CONSUMERS:
+                self.consumers, self._levels = {}, {}
             self.consumers[consumer] = None
         consumer.active = True
         level = self._levels.get(consumer.priority)
@@ -196,6 +208,24 @@ class Group:
             waiting.add(*run)
         return waiting
 
+    def oldest_waiting(self, count: int) -> list[Run]:
+        """Up to `count` of the smallest sequences that wait; they stay."""
+        found = RunSet(self.ready.smallest(count))
+        for run in runs_of(self.later.smallest(count)):
+            found.add(*run)
+        return found.front(count)
+
+    def held_within(self, runs: list[Run]) -> list[Run]:
+        """What of the runs is held, whoever holds it; of many runs, everything that is held."""
+        if not self.in_flight:
+            return []
+        if len(runs) > _LOOKUPS_MAX:
+            return self.held_runs()
+        held = [part for consumer in self.consumers for run in runs for part in consumer.held.overlap(*run)]
+        if self.cursor is not None:
+            held += [part for run in runs for part in self.cursor.held.overlap(*run)]
+        return held
+
     def unsettled_set(self) -> RunSet:
         unsettled = RunSet()
         self.gather(unsettled)
@@ -228,6 +258,30 @@ class Group:
         for run in taken:
             merged.add(*run)
         return merged.runs()
+
+    def remember(self, sequence: int, history: Attempts) -> None:
+        """What is known about the message's attempts now."""
+        if self.attempts is _NO_ATTEMPTS:
+            self.attempts = {}
+        self.attempts[sequence] = history
+
+    def postpone(self, sequence: int, due: int) -> None:
+        """The message waits for that instant."""
+        if self.later is _NO_LATER:
+            self.later = Later()
+        self.later.add(sequence, due)
+
+    def postpone_all(self, due: Instants) -> None:
+        if due:
+            if self.later is _NO_LATER:
+                self.later = Later()
+            self.later.fill(due)
+
+    def spend(self, at: int, runs: list[Run]) -> None:
+        """A hand-out that is its own settlement, to be recorded as settled at that instant."""
+        if self.spent is _NO_SPENT:
+            self.spent = deque()
+        self.spent.append((at, runs))
 
     def forget_history(self, runs: list[Run]) -> None:
         """The runs are settled: drop what was known about their attempts."""

@@ -2,13 +2,15 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.delayed import Later
 from vibemq.engine.queue.group import END, Group, Tally
 from vibemq.engine.queue.ready import Levels
-from vibemq.engine.queue.sizes import Sizes
+from vibemq.engine.queue.sizes import Sizes, span_for
+from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, MessageExtra
 from vibemq.model.rows import Rows
@@ -55,11 +57,24 @@ class Parked:
     deadline: int
 
 
+_NO_UNSEEN: deque[Added] = deque()
+_NO_PARKED: deque[Parked] = deque()
+_NO_HOLES: list[Run] = []
+_NO_INSTANTS = Instants()
+_NO_LATER = Later()
+_NO_SEQUENCES: list[int] = []
+_NO_DEDUP: dict[bytes, tuple[int, int]] = {}
+_NO_ORDER: deque[tuple[int, bytes]] = deque()
+_NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
+_NO_TALLY = Tally()
+_NO_SIZES = Sizes()
+
+
 class Queue:
     __slots__ = (
         "_collect_at",
         "_expired",
-        "_expiry",
+        "_upcoming",
         "alarms",
         "armed_at",
         "created_at",
@@ -107,37 +122,39 @@ class Queue:
         """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
         self.starts_max = 0
         """No group starts above it."""
-        self.sizes = Sizes()
+        # What most queues never need is shared by all of them, never put into, and replaced where it is.
+        self.sizes = _NO_SIZES
         self.levels: Levels | None = {} if options.mode is DeliveryMode.PRIORITY_BASED else None
         """Sequences of each priority but NORMAL; None when the order does not depend on it."""
         self.log: RunSet | None = RunSet() if options.retention is Retention.LOG else None
         """What log retention keeps."""
-        self.unseen: deque[Added] = deque()
+        self.unseen: deque[Added] = _NO_UNSEEN
         """Allotted, not visible yet, in order: none is shown before those in front of it."""
         self.unseen_count = 0
-        self.holes: list[Run] = []
+        self.holes: list[Run] = _NO_HOLES
         """Sequences whose messages could not be stored, to be recorded with the next ones that can."""
-        self.expires: dict[int, int] = {}
-        self._expiry: list[tuple[int, int]] = []
-        self._expired: list[int] = []
-        """Those of `expires` whose time has come."""
+        self.expires: Instants = _NO_INSTANTS
+        self._upcoming: Later = _NO_LATER
+        """Those of `expires` whose time has not come, by their instants."""
+        self._expired: list[int] = _NO_SEQUENCES
+        """The others."""
         self.swept = 0
         """The queue's TTL has passed for everything up to here."""
-        self.delayed: dict[int, int] = {}
+        self.delayed: Instants = _NO_INSTANTS
         """deliver_at of visible messages, until it comes."""
-        self.dedup: dict[bytes, tuple[int, int]] = {}
+        self.dedup: dict[bytes, tuple[int, int]] = _NO_DEDUP
         """dedup_id -> (sequence, published_at)."""
-        self.dedup_order: deque[tuple[int, bytes]] = deque()
-        self.parked: deque[Parked] = deque()
+        self.dedup_order: deque[tuple[int, bytes]] = _NO_ORDER
+        self.parked: deque[Parked] = _NO_PARKED
         self.dead = 0
         self.armed_at = END
-        self.alarms: list[tuple[int, int, Group | Consumer]] = []
+        self.alarms: list[tuple[int, int, Group | Consumer]] = _NO_ALARMS
         """(instant, order, who wants to be seen to then); those that are not its `armed_at` are stale."""
         self.published = 0
         self.refused = 0
         self.redirected = 0
         """Published straight into the DLQ."""
-        self.retired = Tally()
+        self.retired = _NO_TALLY
         """Of groups that are gone."""
         self._collect_at = _COLLECT_AT_LEAST
 
@@ -158,6 +175,46 @@ class Queue:
     def only_group(self) -> bool:
         """Whether what leaves its group leaves the store: nobody else and no log keeps it."""
         return len(self.groups) == 1 and self.log is None
+
+    def retire(self, tally: Tally) -> None:
+        """Keep the counters of a group that is gone."""
+        if self.retired is _NO_TALLY:
+            self.retired = Tally()
+        self.retired.add(tally)
+
+    # -- notes about messages -------------------------------------------------------------------------------------
+
+    def hide(self, added: Added) -> None:
+        """New messages are on their way."""
+        if self.unseen is _NO_UNSEEN:
+            self.unseen = deque()
+        self.unseen.append(added)
+        self.unseen_count += added.last - added.first + 1
+
+    def measure(self, first: int, last: int, size: int, published_at: int) -> None:
+        """Note the bytes and the age of new messages."""
+        if self.sizes is _NO_SIZES:
+            self.sizes = Sizes()
+        self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms))
+
+    def park(self, parked: Parked) -> None:
+        if self.parked is _NO_PARKED:
+            self.parked = deque()
+        self.parked.append(parked)
+
+    def delay(self, sequence: int, deliver_at: int) -> None:
+        if self.delayed is _NO_INSTANTS:
+            self.delayed = Instants()
+        self.delayed[sequence] = deliver_at
+
+    def remember(self, dedup_id: bytes, sequence: int, published_at: int) -> None:
+        """The id is known for the window from then on."""
+        if self.dedup_order is _NO_ORDER:
+            self.dedup_order = deque()
+        if self.dedup is _NO_DEDUP:
+            self.dedup = {}
+        self.dedup[dedup_id] = (sequence, published_at)
+        self.dedup_order.append((published_at, dedup_id))
 
     # -- what waits -----------------------------------------------------------------------------------------------
 
@@ -201,6 +258,11 @@ class Queue:
 
     # -- alarms of groups and consumers ---------------------------------------------------------------------------
 
+    def set_alarm(self, at: int, order: int, part: Group | Consumer) -> None:
+        if not self.alarms:
+            self.alarms = []
+        heappush(self.alarms, (at, order, part))
+
     def pop_alarms(self, now: int) -> list[Group | Consumer]:
         """Who wants to be seen to at or before now."""
         due: list[Group | Consumer] = []
@@ -221,23 +283,28 @@ class Queue:
     # -- expiry ---------------------------------------------------------------------------------------------------
 
     def set_expiry(self, sequence: int, expires_at: int) -> None:
+        if self.expires is _NO_INSTANTS:
+            self.expires, self._upcoming = Instants(), Later()
         self.expires[sequence] = expires_at
-        heappush(self._expiry, (expires_at, sequence))
+        self._upcoming.add(sequence, expires_at)
+
+    def set_expiries(self, expires: Instants) -> None:
+        """Those of all messages, after a start."""
+        if expires:
+            self.expires, self._upcoming = expires.copy(), Later()
+            self._upcoming.fill(expires.copy())
 
     def pop_expired(self, now: int) -> list[int]:
         """Sequences whose own expiry has come; they stay in `expires`, for those that are in flight."""
-        found: list[int] = []
-        heap = self._expiry
-        while heap and heap[0][0] <= now:
-            at, sequence = heappop(heap)
-            if self.expires.get(sequence) == at:
-                found.append(sequence)
-        self._expired += found
+        found = self._upcoming.pop_due(now)
+        if found:
+            self._expired = self._expired + found
         return found
 
     def next_expiry(self) -> int:
         """No waiting message expires before it."""
-        at = self._expiry[0][0] if self._expiry else END
+        upcoming = self._upcoming.next_due()
+        at = END if upcoming is None else upcoming
         ttl = self.options.message_ttl_ms
         if ttl:
             published_at = self.sizes.next_at(self.swept)
@@ -246,18 +313,11 @@ class Queue:
         return at
 
     def is_expired(self, sequence: int, now: int) -> bool:
-        return sequence <= self.swept or self.expires.get(sequence, END) <= now
+        return sequence <= self.swept or 0 < self.expires.get(sequence) <= now
 
     def _overdue(self, now: int) -> list[int]:
         """Sequences whose own expiry has come, those that are in flight included."""
-        found = [sequence for sequence in self._expired if self.is_expired(sequence, now)]
-        places, heap = [0], self._expiry
-        while places:
-            place = places.pop()
-            if place < len(heap) and heap[place][0] <= now:
-                found.append(heap[place][1])
-                places += (2 * place + 1, 2 * place + 2)
-        return found
+        return self._expired + self._upcoming.due_by(now)
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
@@ -288,11 +348,12 @@ class Queue:
         return unsettled
 
     def _keep_values(self, wanted: RunSet) -> None:
-        self.expires = {s: at for s, at in self.expires.items() if s in wanted}
-        self.delayed = {s: at for s, at in self.delayed.items() if s in wanted}
-        self._expired = [s for s in self._expired if s in self.expires]
-        self._expiry = [(at, s) for at, s in self._expiry if self.expires.get(s) == at]
-        heapify(self._expiry)
+        for sequence in [sequence for sequence in self.expires if sequence not in wanted]:
+            del self.expires[sequence]
+            self._upcoming.remove(sequence, sequence)
+        self._expired = [sequence for sequence in self._expired if sequence in self.expires]
+        for sequence in [sequence for sequence in self.delayed if sequence not in wanted]:
+            del self.delayed[sequence]
 
     def _keep_levels(self, wanted: RunSet) -> None:
         if not self.levels:

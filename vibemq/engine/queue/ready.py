@@ -6,6 +6,9 @@ Levels = dict[int, RunSet]
 """Priority -> sequences, for priorities other than NORMAL."""
 
 NORMAL = 1
+_NO_LEVELS: Levels = {}
+_NO_RUNS = RunSet()
+"""Shared by those with nothing ready, and never put into."""
 
 
 class Ready:
@@ -15,9 +18,9 @@ class Ready:
     __slots__ = ("_levels", "_plain", "_queue_levels", "count")
 
     def __init__(self, levels: Levels | None = None) -> None:
-        self._plain = RunSet()
+        self._plain = _NO_RUNS
         self._queue_levels = levels
-        self._levels: Levels = {}
+        self._levels: Levels = _NO_LEVELS
         self.count = 0
 
     def __len__(self) -> int:
@@ -26,6 +29,8 @@ class Ready:
     def add(self, first: int, last: int) -> None:
         """Add a run of which nothing is ready yet."""
         self.count += last - first + 1
+        if self._plain is _NO_RUNS:
+            self._plain = RunSet()
         if not self._queue_levels:
             self._plain.add(first, last)
             return
@@ -33,6 +38,8 @@ class Ready:
         for level, members in self._queue_levels.items():
             for run in members.overlap(first, last):
                 normal.remove(*run)
+                if self._levels is _NO_LEVELS:
+                    self._levels = {}
                 self._levels.setdefault(level, RunSet()).add(*run)
         for run in normal.runs():
             self._plain.add(*run)
@@ -109,6 +116,16 @@ class Ready:
     def run_count(self) -> int:
         """How many runs the whole is made of: its cost in memory."""
         return self._plain.run_count + sum(members.run_count for members in self._levels.values())
+
+    def smallest(self, count: int) -> list[Run]:
+        """Up to `count` of the smallest sequences, whatever their level; they stay."""
+        if not self._levels:
+            return self._plain.front(count)
+        union = RunSet(self._plain.front(count))
+        for members in self._levels.values():
+            for run in members.front(count):
+                union.add(*run)
+        return union.front(count)
 
     def oldest(self, count: int) -> list[Run]:
         """Remove and return up to `count` of the smallest sequences, whatever their level."""

@@ -135,6 +135,14 @@ class Held:
             self._divide()
         return taken
 
+    def overlap(self, first: int, last: int) -> list[Run]:
+        """What is held within [first, last]; it stays."""
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        if self._parts is not None:
+            return [run for part in self._parts[low:high] for run in part.overlap(first, last)]
+        return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
+
     def take_all(self) -> list[Run]:
         runs = self.runs()
         self.__init__()  # type: ignore[misc]  # an empty one again

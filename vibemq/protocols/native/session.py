@@ -155,10 +155,13 @@ class NativeSession:
 
     def tick(self, now: int) -> None:
         state = self._state
-        state.now = max(state.now, now)
+        if now > state.now:
+            state.now = now
         if self._heard:
             self._heard = False
             self._heard_at = state.now
+            if state.principal is not None and self._fatal is None and not state.wanted:
+                return  # As with nearly every read: it is not silent, and nothing else can be due.
         if self._fatal is not None:
             self._hang_up(self._fatal)
             return
@@ -191,8 +194,10 @@ class NativeSession:
             return None
         if self._fatal is not None or state.requests:
             return state.now
-        deadlines = (self._silence_deadline(), state.wanted.next_due())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        silence, wanted = self._silence_deadline(), state.wanted.next_due()
+        if silence is None or wanted is None:
+            return wanted if silence is None else silence
+        return min(silence, wanted)
 
     # -- end --------------------------------------------------------------------------------------------------------
 

@@ -7,17 +7,19 @@ Everything that all connections decide in one turn of the event loop becomes one
     gated           of a WEAK outcome: told when the append has returned
                     of a STRONG one: told when a flush that started after the append has returned
 
-One flush runs at a time, in the sync thread; while it runs the next group gathers, so a flush is shared by everyone
-who came meanwhile and nothing needs tuning. Weak data is flushed by a timer that is armed only while some is unsynced.
+As many flushes are under way as the provider says (`in_flight_max`), each in a thread of its own; a local one says 1.
+While they run the next group gathers, so a flush is shared by everyone who came meanwhile and nothing needs tuning.
+Each covers all appends before it, so what it covers is told in order, whichever of several ends first. Weak data is
+flushed by a timer that is armed only while some is unsynced.
 
 An outcome without records may wait, too: for those of the outcomes before it, of which its answers speak.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vibemq.errors import StorageFull
 from vibemq.model.effects import Deliver, Outcome, Reply
@@ -49,6 +51,16 @@ class Step:
     begun: float
     position: int = 0
     """How many appends had returned when its own had; a flush that starts later covers it."""
+
+
+@dataclass(slots=True, eq=False)
+class Flush:
+    """One flush under way."""
+
+    covers: int
+    """Appends that had returned when it began."""
+    steps: list[Step]
+    begun: float
 
 
 def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> tuple[int, StorageFull | None]:
@@ -101,7 +113,9 @@ class Committer:
         self._gathered: list[Step] = []
         self._awaiting_flush: list[Step] = []
         self._appending = False
-        self._flushing = False
+        self._flushing = 0
+        self._flushes: deque[Flush] = deque()
+        """Under way, in order, as far as none after them has ended."""
         self._flush_again = False
         self._dead = False
         self._disk_full = False
@@ -119,12 +133,12 @@ class Committer:
         """A write failed with an unknown outcome: nobody is told anything any more."""
         return self._dead
 
-    def submit(self, outcome: Outcome, order: Sequence[Any] = ()) -> None:
-        """Take one outcome: tell what may be told, keep what must be kept. `order`: see `Switchboard.accept`."""
+    def submit(self, outcome: Outcome) -> None:
+        """Take one outcome: tell what may be told, keep what must be kept."""
         if self._dead:
             return
         deliveries = self._take_deliveries(outcome)
-        held = self._switchboard.accept(outcome, order)
+        held = self._switchboard.accept(outcome)
         if not (outcome.records or held.gated or held.after_append or outcome.ticket):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
@@ -151,7 +165,7 @@ class Committer:
         provider = self._store.provider
         if self._store.blocking:
             self._appending = True
-            self._store.begin(lambda: append_steps(provider, steps)).add_done_callback(
+            self._store.begin_append(lambda: append_steps(provider, steps)).add_done_callback(
                 lambda done: self._appended_aside(steps, done)
             )
             return
@@ -269,30 +283,37 @@ class Committer:
     def _flush(self) -> None:
         if self._dead:
             return
-        if self._flushing:
+        if self._flushing >= self._store.provider.in_flight_max:
             self._flush_again = True
             return
-        self._flushing = True
+        self._flushing += 1
         self._flush_again = False
-        covers, steps = self._appends, self._awaiting_flush
+        flush = Flush(self._appends, self._awaiting_flush, self._loop.time())
         self._awaiting_flush = []
-        begun = self._loop.time()
-        self._store.begin_sync(lambda error: self._flushed(covers, steps, begun, error))
+        self._flushes.append(flush)
+        self._store.begin_sync(lambda error: self._flushed(flush, error))
 
-    def _flushed(self, covers: int, steps: list[Step], begun: float, error: BaseException | None) -> None:
-        self._flushing = False
+    def _flushed(self, flush: Flush, error: BaseException | None) -> None:
+        self._flushing -= 1
         try:
             if error is not None:
                 raise error
-            self._metrics.fsync_seconds.observe(self._loop.time() - begun)
-            self._flushed_appends = covers
-            for step in steps:
-                self._tell(step)
+            self._metrics.fsync_seconds.observe(self._loop.time() - flush.begun)
+            self._covered(flush)
         except Exception as failure:
             self._fail(failure)
         self._flush_if_asked()
         self._note_idle()
         self._wake()
+
+    def _covered(self, flush: Flush) -> None:
+        """Tell what the flush covers: its own steps, and those of flushes that began before it and have not ended."""
+        covers = flush.covers
+        if covers > self._flushed_appends:
+            self._flushed_appends = covers
+        while self._flushes and self._flushes[0].covers <= covers and not self._dead:
+            for step in self._flushes.popleft().steps:
+                self._tell(step)
 
     def _note_idle(self) -> None:
         if not (self._gathered or self._awaiting_flush or self._appending or self._flushing):
@@ -304,5 +325,6 @@ class Committer:
         self._dead = True
         self._gathered.clear()
         self._awaiting_flush.clear()
+        self._flushes.clear()
         self._idle.set()
         self._fatal(error)

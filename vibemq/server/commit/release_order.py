@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from vibemq.model.effects import Deliver, Effect, Outcome, Reply
 
@@ -81,6 +81,8 @@ class Held(NamedTuple):
 
 
 NOTHING_HELD = Held((), ())
+LATE = 1 << 30
+"""Behind the answers to all commands of a step."""
 
 
 class Switchboard:
@@ -96,12 +98,12 @@ class Switchboard:
     def disconnect(self, session: int) -> None:
         self._lanes.pop(session, None)
 
-    def accept(self, outcome: Outcome, order: Sequence[Any] = ()) -> Held:
+    def accept(self, outcome: Outcome) -> Held:
         """Tell what may be told at once, and return the holds of what may not.
 
-        `order` holds the tokens of the step's commands as they were asked: within one outcome too, an answer that
-        could be told keeps behind a gated one that was asked for before it. Deliveries line up last: the Subscribed
-        that announces a consumer may be gated while its first delivery is not.
+        Answers go in the order of their commands (`Reply.order`): within one outcome too, an answer that could be told
+        keeps behind one that waits and was asked for before it. Deliveries line up last: the Subscribed that announces
+        a consumer may wait while its first delivery does not.
         """
         if not (outcome.gated or outcome.after_append):
             self._tell(outcome.effects)
@@ -110,10 +112,9 @@ class Switchboard:
             if outcome.gated:
                 return Held([], self.hold(outcome.gated))
             return Held(self.hold(outcome.after_append), [])
-        ranks = {id(token): rank for rank, token in enumerate(order)}
-        marked = [(_rank(effect, ranks, -1), 0, effect) for effect in outcome.effects]
-        marked += [(_rank(effect, ranks, len(order)), 1, effect) for effect in outcome.after_append]
-        marked += [(_rank(effect, ranks, len(order)), 2, effect) for effect in outcome.gated]
+        marked = [(_rank(effect, -1), 0, effect) for effect in outcome.effects]
+        marked += [(_rank(effect, LATE), 1, effect) for effect in outcome.after_append]
+        marked += [(_rank(effect, LATE), 2, effect) for effect in outcome.gated]
         marked.sort(key=itemgetter(0))
         after_append: list[Hold] = []
         gated: list[Hold] = []
@@ -155,8 +156,10 @@ def _session_of(effect: Effect) -> int:
     return effect.session
 
 
-def _rank(effect: Effect, ranks: dict[int, int], unasked: int) -> int:
+def _rank(effect: Effect, unasked: int) -> int:
     """Place among the effects of one outcome."""
     if isinstance(effect, Deliver):
-        return len(ranks) + 1
-    return ranks.get(id(effect.token), unasked) if isinstance(effect, Reply) else len(ranks)
+        return LATE + 1
+    if isinstance(effect, Reply):
+        return effect.order if effect.order >= 0 else unasked
+    return LATE

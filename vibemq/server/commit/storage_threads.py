@@ -1,8 +1,11 @@
 """Threads around a storage provider.
 
-    storage thread   open, maintain, close; and append and read when the provider's append may wait for the disk
-    sync thread      sync: one flush at a time, beside everything else; woken by a queue and heard on the loop, because
-                     a future on either side costs a lone message more than all the rest of the way
+    storage thread   maintain, close; and append when the provider's append may wait for the disk
+    read thread      everything else of such a provider, so that reads do not stand behind commits; the storage thread
+                     when the provider cannot do both at the same time
+    sync threads     sync: as many flushes at a time as the provider says, beside everything else; woken by a queue and
+                     heard on the loop, because a future on either side costs a lone message more than all the rest of
+                     the way
 
 A provider whose `blocking_append` is False is quick enough for the event loop and is called there: a hop to a thread
 and back costs more than the write, and the hop back waits for the interpreter lock.
@@ -31,10 +34,16 @@ class Store:
         self.provider = provider
         self.blocking = provider.blocking_append
         self._storage_thread = ThreadPoolExecutor(1, "vibemq-storage")
+        aside = provider.concurrent_reads
+        self._read_thread = ThreadPoolExecutor(1, "vibemq-read") if aside else self._storage_thread
         self._flusher = Flusher(provider)
 
     def begin(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
-        """Run in the storage thread, behind what was begun before."""
+        """Run in the read thread, behind what was begun there before."""
+        return asyncio.get_running_loop().run_in_executor(self._read_thread, work)
+
+    def begin_append(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
+        """Run in the storage thread, behind what was begun there before."""
         return asyncio.get_running_loop().run_in_executor(self._storage_thread, work)
 
     def begin_sync(self, told: Told) -> None:
@@ -60,41 +69,46 @@ class Store:
         return await to_thread.run_sync(lambda: work(*arguments))
 
     async def maintain(self) -> None:
-        await self.begin(self.provider.maintain)
+        await self.begin_append(self.provider.maintain)
 
     async def close(self) -> None:
         """Close the provider and end the threads."""
         try:
-            await self.begin(self.provider.close)
+            await self.begin_append(self.provider.close)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """End the threads without another word to the provider; its outcome is unknown."""
         self._storage_thread.shutdown(wait=False, cancel_futures=True)
+        self._read_thread.shutdown(wait=False, cancel_futures=True)
         self._flusher.end()
 
 
 class Flusher:
-    """The sync thread; it starts with the first flush."""
+    """The sync threads; each starts with the first flush that finds no idle one."""
 
     def __init__(self, provider: IStorageProvider) -> None:
         self._provider = provider
         self._asked: SimpleQueue[tuple[asyncio.AbstractEventLoop, Told] | None] = SimpleQueue()
-        self._thread: Thread | None = None
+        self._threads: list[Thread] = []
+        self._under_way = 0
         self._ended = False
 
     def begin(self, told: Told) -> None:
-        if self._thread is None:
+        self._under_way += 1
+        if len(self._threads) < min(self._under_way, self._provider.in_flight_max):
             # It waits for nobody at the interpreter's end: a disk may never answer.
-            self._thread = Thread(target=self._run, name="vibemq-sync", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name="vibemq-sync", daemon=True)
+            self._threads.append(thread)
+            thread.start()
         self._asked.put((asyncio.get_running_loop(), told))
 
     def end(self) -> None:
         """Whoever waits for a flush now is told nothing."""
         self._ended = True
-        self._asked.put(None)
+        for _ in self._threads or (None,):
+            self._asked.put(None)
 
     def _run(self) -> None:
         while (asked := self._asked.get()) is not None and not self._ended:
@@ -105,6 +119,10 @@ class Flusher:
             except BaseException as failure:
                 error = failure
             try:
-                loop.call_soon_threadsafe(told, error)
+                loop.call_soon_threadsafe(self._tell, told, error)
             except RuntimeError:
                 return  # The loop has been closed meanwhile; there is nobody to tell.
+
+    def _tell(self, told: Told, error: BaseException | None) -> None:
+        self._under_way -= 1
+        told(error)

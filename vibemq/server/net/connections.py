@@ -18,7 +18,7 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.limits import AddressLimiter
 
 if TYPE_CHECKING:
-    from vibemq.server.net.connection import Connection
+    from vibemq.server.net.transport import Connection
 
 
 FILES_KEPT = 192
@@ -96,12 +96,22 @@ class Roster:
 
     def make_session(self, connection: "Connection") -> Session:
         entrance: Entrance = connection.entrance
-        connection.connection_id = self._new_id()
-        connection.since = self._clock.now()
+        assert entrance.plugin.create is not None, "nothing is listened to otherwise"
+        context = self._context(connection.number)
+        connection.connection_id = context.connection_id
+        connection.since = context.now
+        return entrance.plugin.create(context, entrance.settings)
+
+    def context(self) -> SessionContext:
+        """For a session without a connection of ours."""
+        self._last_number += 1
+        return self._context(self._last_number)
+
+    def _context(self, number: int) -> SessionContext:
         limits = self._limits
-        context = SessionContext(
-            session=connection.number,
-            connection_id=connection.connection_id,
+        return SessionContext(
+            session=number,
+            connection_id=self._new_id(),
             server_version=__version__,
             authentication=self._authentication,
             limits=SessionLimits(
@@ -111,10 +121,9 @@ class Roster:
                 handshake_timeout_ms=limits.handshake_timeout_ms,
             ),
             queue_defaults=self._queue_defaults,
-            now=connection.since,
+            now=self._clock.now(),
             new_id=self._new_id,
         )
-        return entrance.plugin.create(context, entrance.settings)
 
     async def wait_until_empty(self) -> None:
         while self._connections:

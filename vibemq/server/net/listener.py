@@ -9,9 +9,9 @@ from vibemq.config import Listener
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import Plugin
 from vibemq.server.checks import plugin_settings
-from vibemq.server.net.connection import Connection
 from vibemq.server.net.connections import Entrance
 from vibemq.server.net.tls import ServerTls
+from vibemq.server.net.transport import Connection
 from vibemq.server.shell import Shell
 
 log = logging.getLogger("vibemq.listener")

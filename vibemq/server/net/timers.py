@@ -4,20 +4,31 @@ import asyncio
 import logging
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.contracts import QueueEngine
-
-if TYPE_CHECKING:
-    from vibemq.server.net.connection import Connection
 
 log = logging.getLogger("vibemq.ticker")
 
 
 WAIT_S_MAX = 60.0
 """The loop's timers stand still while the machine is suspended, and deadlines do not."""
+
+
+class Timed(Protocol):
+    """A peer with deadlines."""
+
+    scheduled_tick: int | None
+    """Instant of the nearest tick that the ticker knows for it; the ticker's own note."""
+
+    @property
+    def ending(self) -> bool: ...
+
+    def next_deadline(self) -> int | None: ...
+
+    def tick(self) -> None: ...
 
 
 class Ticker:
@@ -30,11 +41,11 @@ class Ticker:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
-        self._heap: list[tuple[int, int, Connection]] = []
+        self._heap: list[tuple[int, int, Timed]] = []
         self._pushed = count()
         self._stopped = False
 
-    def watch(self, connection: "Connection") -> None:
+    def watch(self, connection: Timed) -> None:
         """Look at the session's deadline again; called after everything that may have brought it nearer.
 
         Later deadlines need no call: the earlier entry surfaces, finds nothing due and is put back.

@@ -4,7 +4,7 @@
 `values.py`; every value is sealed (`encoding.seal`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 from vibemq.errors import StorageDamaged
@@ -152,7 +152,7 @@ def _write_run_set(kv: KV, queue_id: int, group_id: int, kind: int, runs: RunSet
         _write_run_page(kv, runs, PageKey(queue_id, group_id, kind, page))
 
 
-def _write_values(kv: KV, queue_id: int, group_id: int, kind: ValueKind, entries: dict[int, Any]) -> None:
+def _write_values(kv: KV, queue_id: int, group_id: int, kind: ValueKind, entries: MutableMapping[int, Any]) -> None:
     for page in {sequence >> VALUE_PAGE_SHIFT[kind] for sequence in entries}:
         _write_value_page(kv, entries, PageKey(queue_id, group_id, kind, page))
 
@@ -164,7 +164,7 @@ def _write_run_page(kv: KV, runs: RunSet | None, page: PageKey) -> None:
     _put_or_delete(kv, keys.page_key(keys.RUN_PAGE, *page), values.pack_runs(found) if found else None)
 
 
-def _write_value_page(kv: KV, entries: dict[int, Any] | None, page: PageKey) -> None:
+def _write_value_page(kv: KV, entries: MutableMapping[int, Any] | None, page: PageKey) -> None:
     shift = VALUE_PAGE_SHIFT[ValueKind(page.kind)]
     start = page.page << shift
     found = keys_within(entries, (start, start + (1 << shift) - 1)) if entries else []
@@ -195,7 +195,7 @@ def _run_set(state: StoredState, page: PageKey) -> RunSet | None:
     return group.taken if page.kind == RunKind.TAKEN else group.pending
 
 
-def _values(state: StoredState, page: PageKey) -> dict[int, Any] | None:
+def _values(state: StoredState, page: PageKey) -> MutableMapping[int, Any] | None:
     queue = state.queues.get(page.queue_id)
     if queue is None:
         return None

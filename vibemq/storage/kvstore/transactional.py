@@ -24,6 +24,7 @@ from vibemq.storage.state.reducer import apply, is_transient, persistent, restar
 
 Transaction = Callable[[], AbstractContextManager[object]]
 """Commits on leaving, rolls back on any exception."""
+Read = Callable[[int, int, int, int], list[Slice]]
 Copies = dict[int, StoredQueue]
 
 
@@ -152,13 +153,14 @@ class TransactionalStore:
         parts = self._blocks.parts(self._kv, queue_id, first, last, queue.name)
         return list(limit(all_alive(queue, parts, first, last, self._kv.where), max_bytes))
 
-    def dead_letters(self, after: int, limit: int, queue: str | None) -> list[DeadLetter]:
+    def dead_letters(self, after: int, limit: int, queue: str | None, read: Read) -> list[DeadLetter]:
+        """`read`: the provider's."""
         entries = select(self.state, self._dead.after(after), limit, queue)
-        return [assemble(self.state, entry, self.read, self._kv.where) for entry in entries]
+        return [assemble(self.state, entry, read, self._kv.where) for entry in entries]
 
-    def dead_letter(self, dead_id: int) -> DeadLetter | None:
+    def dead_letter(self, dead_id: int, read: Read) -> DeadLetter | None:
         entry = self._dead.get(dead_id)
-        return None if entry is None else assemble(self.state, entry, self.read, self._kv.where)
+        return None if entry is None else assemble(self.state, entry, read, self._kv.where)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 

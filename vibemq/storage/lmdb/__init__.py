@@ -1,9 +1,8 @@
 """The default provider: a journal in front of LMDB. Start reading at `provider.py`, then `journal.py`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vibemq.storage.interface import IStorageProvider, Plugin, Problem
+from vibemq.storage.interface import IStorageProvider, Plugin, Problem, StoreLocation
 
 if TYPE_CHECKING:
     from vibemq.storage.lmdb.settings import LmdbSettings
@@ -18,16 +17,16 @@ def __getattr__(name: str) -> Plugin:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vibemq.storage.lmdb.settings import LmdbSettings
 
-    return Plugin(name="lmdb", settings=LmdbSettings, create=_create, repair=_repair)
+    return Plugin(name="lmdb", settings=LmdbSettings, connect=_connect, salvage=_repair)
 
 
-def _create(data_dir: Path, settings: "LmdbSettings") -> IStorageProvider:
+def _connect(location: StoreLocation, settings: "LmdbSettings") -> IStorageProvider:
     from vibemq.storage.lmdb.provider import LmdbProvider
 
-    return LmdbProvider(data_dir, settings)
+    return LmdbProvider(location.local("lmdb"), settings)
 
 
-def _repair(data_dir: Path, settings: "LmdbSettings") -> list[Problem]:
+def _repair(location: StoreLocation, settings: "LmdbSettings") -> list[Problem]:
     from vibemq.storage.lmdb.repair import repair
 
-    return repair(data_dir, settings)
+    return repair(location.local("lmdb"), settings)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from vibemq.model.instants import Instants
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 
@@ -21,8 +22,8 @@ def _copy_queue(queue: StoredQueue) -> StoredQueue:
         chunks=[replace(chunk) for chunk in queue.chunks],
         dropped=RunSet(queue.dropped.runs()),
         priorities={priority: RunSet(runs.runs()) for priority, runs in queue.priorities.items()},
-        expires=dict(queue.expires),
-        delayed=dict(queue.delayed),
+        expires=Instants(queue.expires),
+        delayed=Instants(queue.delayed),
         dead=RunSet(queue.dead.runs()),
         dedup=dict(queue.dedup),
     )

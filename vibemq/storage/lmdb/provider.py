@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from vibemq.model.records import MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.blocks import limit
+from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead_letters import assemble, select
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 from vibemq.storage.kvstore.integrity import load_sound_state
@@ -30,7 +32,6 @@ from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.lmdb import backup, check, compaction
 from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply, apply_offline
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
-from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.environment.env import open_reader
 from vibemq.storage.lmdb.environment.tables import reading, translated
@@ -77,6 +78,9 @@ class LmdbProvider:
 
     name = "lmdb"
     blocking_append = False
+    in_flight_max = 1
+    concurrent_reads = False
+    epoch = 0
 
     def __init__(
         self,
@@ -107,7 +111,8 @@ class LmdbProvider:
         refuse_remote(self._layout.data_dir, allow=self._settings.allow_remote)
         self._owner.acquire()
         try:
-            return self._open()
+            with uncollected():
+                return self._open()
         except BaseException:
             self._owner.release()
             raise
@@ -147,7 +152,8 @@ class LmdbProvider:
         self._upkeep = Upkeep(self._keep_up)
         self._upkeep.wake()
         self._closed = False
-        return copy_state(self._state)
+        # A million entries are not copied for somebody who only looks at them once.
+        return replace(self._state, queues=dict(self._state.queues), transactions=dict(self._state.transactions))
 
     def _segment_bytes(self) -> int:
         """As the settings say, and less on a small disk, which a few of the default size would fill."""
@@ -409,6 +415,7 @@ class LmdbProvider:
             torn_tail_bytes=self._torn_bytes,
             full=self._ballast.missing,
             unapplied_bytes=journal.bytes_unreleased,
+            journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
             reusable_bytes=reclaimable + journal.bytes_reusable + self._ballast.bytes_held,
             details={

@@ -23,6 +23,9 @@ class MemoryStorage:
 
     name = "memory"
     blocking_append = False
+    in_flight_max = 1
+    concurrent_reads = False
+    epoch = 0
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

@@ -7,22 +7,20 @@ check.py       walking and repairing a store
 migration.py   what `vibemq.storage.migrate` opens
 """
 
-from pathlib import Path
-
-from vibemq.storage.interface import IStorageProvider, Plugin, Problem
+from vibemq.storage.interface import IStorageProvider, Plugin, Problem, StoreLocation
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 
-def _create(data_dir: Path, settings: SqliteSettings) -> IStorageProvider:
+def _connect(location: StoreLocation, settings: SqliteSettings) -> IStorageProvider:
     from vibemq.storage.sqlite.provider import SqliteStorage
 
-    return SqliteStorage(data_dir, settings)
+    return SqliteStorage(location.local("sqlite"), settings)
 
 
-def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
+def _repair(location: StoreLocation, settings: SqliteSettings) -> list[Problem]:
     from vibemq.storage.sqlite.check import repair
 
-    return repair(data_dir, settings)
+    return repair(location.local("sqlite"), settings)
 
 
-PLUGIN = Plugin(name="sqlite", settings=SqliteSettings, create=_create, repair=_repair)
+PLUGIN = Plugin(name="sqlite", settings=SqliteSettings, connect=_connect, salvage=_repair)

@@ -1,6 +1,7 @@
 """One SQLite connection: how it is opened, what its errors mean, and its table as the store of `storage.kvstore`.
 
-table kv    key BLOB PRIMARY KEY, value BLOB            keys and sealed values: storage/kvstore/keys.py, values.py
+table kv       key BLOB PRIMARY KEY, value BLOB         keys and sealed values: storage/kvstore/keys.py, values.py
+table owner    epoch INTEGER                            one row: how often the store was opened for writing
 """
 
 import errno
@@ -180,3 +181,19 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def take_over(connection: sqlite3.Connection) -> int:
+    """Own the store from now on, and return the epoch; whoever owned it before is refused at its next commit."""
+    with transaction(connection):
+        connection.execute("CREATE TABLE IF NOT EXISTS owner (epoch INTEGER NOT NULL)")
+        epoch = epoch_of(connection) + 1
+        connection.execute("DELETE FROM owner")
+        connection.execute("INSERT INTO owner (epoch) VALUES (?)", (epoch,))
+    return epoch
+
+
+def epoch_of(connection: sqlite3.Connection) -> int:
+    """Of the last owner; 0 when there was none, or its row makes no sense."""
+    row = connection.execute("SELECT max(epoch) FROM owner").fetchone()
+    return row[0] if isinstance(row[0], int) else 0

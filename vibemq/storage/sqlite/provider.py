@@ -19,9 +19,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from vibemq.errors import StorageError, StorageFailed, StorageFull
+from vibemq.errors import StorageError, StorageFailed, StorageFenced, StorageFull
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
@@ -37,7 +38,9 @@ from vibemq.storage.sqlite.connection import (
     VERSION,
     SqliteKV,
     connect,
+    epoch_of,
     fold_log,
+    take_over,
     transaction,
     translate,
     translated,
@@ -61,6 +64,8 @@ class SqliteStorage:
 
     name = "sqlite"
     blocking_append = True
+    in_flight_max = 1
+    concurrent_reads = True
 
     def __init__(self, data_dir: Path, settings: SqliteSettings, *, now: Callable[[], int] = _now) -> None:
         self._data_dir = data_dir
@@ -75,6 +80,7 @@ class SqliteStorage:
         self._log = -1
         self._note: HighWater | None = None
         self._failed: StorageFailed | None = None
+        self.epoch = 0
         self._written_lsn = 0
         """Of the last batch that is in the log. The state is ahead of it while a batch is being committed, which `sync`
         in another thread must not take for written."""
@@ -122,10 +128,10 @@ class SqliteStorage:
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
         connection = self._connection
-        self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: transaction(connection))
+        self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: self._own_transaction(connection))
         state = self._store.load(self._now())
-        # A rewrite of one page, so that there is a log to flush, whose name is then made durable.
-        self._connection.execute(f"PRAGMA user_version = {VERSION}")
+        # This also leaves a log to flush, whose name is then made durable.
+        self.epoch = take_over(connection)
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         # What an earlier process wrote and nobody has flushed must be durable before anybody builds on it.
         os.fdatasync(self._log)
@@ -135,6 +141,19 @@ class SqliteStorage:
         self._note.write(self._store.stored_lsn)
         self._note.flush()
         return state
+
+    @contextmanager
+    def _own_transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """The lock on the directory keeps other brokers out, unless the file system does not keep locks."""
+        with transaction(connection):
+            epoch = epoch_of(connection)
+            if epoch != self.epoch:
+                self._failed = StorageFenced(
+                    f"another broker has taken {self._where} over (epoch {epoch}, ours was {self.epoch}); nothing was "
+                    "written, and this broker confirms nothing more. Find out who the other is: owner.json names it"
+                )
+                raise self._failed
+            yield
 
     def _open_note(self) -> HighWater:
         try:
@@ -257,12 +276,12 @@ class SqliteStorage:
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         with self._lock, translated(self._where):
             self._open_connection()
-            return self._store.dead_letters(after, limit, queue)
+            return self._store.dead_letters(after, limit, queue, self.read)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock, translated(self._where):
             self._open_connection()
-            return self._store.dead_letter(dead_id)
+            return self._store.dead_letter(dead_id, self.read)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 

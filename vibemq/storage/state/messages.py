@@ -4,9 +4,10 @@ Part of the reducer (`state.py`); no function here knows groups' progress except
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import islice, takewhile
 
+from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
 from vibemq.model.records import ALL_GROUPS, MessageExtra, MessagesAdded
 from vibemq.model.runs import Run, RunSet
@@ -152,6 +153,8 @@ def undelay(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> Non
 def keys_within(values: Mapping[int, object], run: Run) -> list[int]:
     """The keys inside the run, found by walking whichever is shorter."""
     first, last = run
+    if isinstance(values, Instants):
+        return values.within(first, last)
     if last - first < len(values):
         return [sequence for sequence in range(first, last + 1) if sequence in values]
     return [sequence for sequence in values if first <= sequence <= last]
@@ -207,7 +210,7 @@ def _forget_priority(
 
 
 def _forget_values(
-    queue: StoredQueue, kind: ValueKind, values: dict[int, int], runs: Sequence[Run], dirty: Dirty | None
+    queue: StoredQueue, kind: ValueKind, values: MutableMapping[int, int], runs: Sequence[Run], dirty: Dirty | None
 ) -> None:
     for run in runs:
         found = keys_within(values, run)

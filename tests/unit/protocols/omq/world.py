@@ -76,17 +76,17 @@ class World:
         self.decide([Publish(0, None, name, published)])
 
     def decide(self, commands: Sequence[Command]) -> None:
-        order = [getattr(command, "token", None) for command in commands]
-        self._submit(self.engine.handle(commands, self.now), order)
+        self._submit(self.engine.handle(commands, self.now))
         if not self.hold:
             self.keep()
         self.pump()
 
-    def _submit(self, outcome: Outcome, order: Sequence[Any] = ()) -> None:
+    def _submit(self, outcome: Outcome) -> None:
         # As the committer, with a disk that is done at once: appended first, then told.
         self.storage.append(outcome.records)
-        holds = self.switchboard.accept(outcome, order)
-        self.held.append((outcome, holds))
+        held = self.switchboard.accept(outcome)
+        self.switchboard.release(held.after_append)
+        self.held.append((outcome, list(held.gated)))
 
     def keep(self) -> None:
         """The disk has everything."""

@@ -1,5 +1,6 @@
 """Who is told when. The loop is real, the disk is scripted; nothing here waits for a clock."""
 
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -25,6 +26,22 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+class SlowFlushes(FakeStorage):
+    """Two flushes at a time, each of which ends when it is let go."""
+
+    in_flight_max = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: list[int] = []
+        self.go = [threading.Event() for _ in range(4)]
+
+    def sync(self) -> int:
+        self.began.append(len(self.appends))
+        assert self.go[len(self.began) - 1].wait(30)
+        return self.began[-1]
 
 
 class Bench:
@@ -142,6 +159,32 @@ async def test_one_turn_is_one_append(bench: Bench) -> None:
         bench.submit(token, Durability.WEAK)
     assert await bench.settled() == ["a", "b", "c"]
     assert [len(batch) for batch in bench.storage.appends] == [3]
+
+
+async def test_several_flushes_are_under_way_where_the_provider_says_so() -> None:
+    """The second ends first: it covers the first one's appends, too, and all is told in order."""
+    storage = SlowFlushes()
+    bench = Bench(storage)
+    for token in ("first", "second", "third"):
+        bench.submit(token, Durability.STRONG)
+        with anyio.fail_after(30):
+            while len(storage.appends) + len(storage.began) < {"first": 2, "second": 4, "third": 5}[token]:
+                await anyio.sleep(0)
+    assert len(storage.began) == 2
+    storage.go[1].set()
+    with anyio.fail_after(30):
+        while bench.told != ["first", "second"]:
+            await anyio.sleep(0)
+        while len(storage.began) < 3:
+            await anyio.sleep(0)
+    storage.go[2].set()
+    with anyio.fail_after(30):
+        while len(bench.told) < 3:
+            await anyio.sleep(0)
+    storage.go[0].set()
+    assert await bench.settled() == ["first", "second", "third"]
+    assert bench.failures == []
+    await bench.store.close()
 
 
 @pytest.mark.parametrize("durability", [Durability.TRANSIENT, Durability.ASYNC, Durability.WEAK])

@@ -6,8 +6,8 @@ from vibemq.model.effects import Deliver, Effect, Outcome, Reply
 from vibemq.server.commit.release_order import Switchboard
 
 
-def reply(token: Any, session: int = 1) -> Reply:
-    return Reply(session, token, None)
+def reply(token: Any, session: int = 1, order: int = -1) -> Reply:
+    return Reply(session, token, None, order)
 
 
 def delivery(sequence: int, session: int = 1) -> Deliver:
@@ -73,9 +73,8 @@ def test_a_delivery_stands_behind_the_gated_answer_of_its_own_step() -> None:
 
 def test_what_waits_for_the_append_is_told_before_the_flush_of_the_same_step() -> None:
     ears = Ears(1, 2)
-    tokens = ["settled", "published"]
-    outcome = Outcome(effects=[reply("other", 2)], after_append=[reply("settled")], gated=[reply("published")])
-    held = ears.switchboard.accept(outcome, tokens)
+    settled, published = reply("settled", order=0), reply("published", order=1)
+    held = ears.switchboard.accept(Outcome(effects=[reply("other", 2)], after_append=[settled], gated=[published]))
     assert ears.heard == {1: [], 2: ["other"]}
     ears.switchboard.release(held.after_append)
     assert ears.heard[1] == ["settled"]
@@ -86,8 +85,8 @@ def test_what_waits_for_the_append_is_told_before_the_flush_of_the_same_step() -
 def test_the_answers_of_one_step_keep_the_order_they_were_asked_in() -> None:
     ears = Ears(1)
     tokens = [["quick 1"], ["strong"], ["quick 2"]]
-    quick_1, strong, quick_2 = map(reply, tokens)
-    holds = ears.switchboard.accept(Outcome(effects=[quick_1, quick_2], gated=[strong]), tokens).gated
+    quick_1, strong, quick_2 = (reply(token, order=order) for order, token in enumerate(tokens))
+    holds = ears.switchboard.accept(Outcome(effects=[quick_1, quick_2], gated=[strong])).gated
     assert ears.heard[1] == [["quick 1"]]
     ears.switchboard.release(holds)
     assert ears.heard[1] == tokens

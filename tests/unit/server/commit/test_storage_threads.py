@@ -17,6 +17,8 @@ class Disk:
     """A provider of which only `sync` is used; it waits until it is let go."""
 
     blocking_append = False
+    in_flight_max = 1
+    concurrent_reads = False
 
     def __init__(self) -> None:
         self.go = threading.Event()

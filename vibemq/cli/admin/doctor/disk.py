@@ -56,7 +56,7 @@ def free_space(folder: Path, usage: tuple[int, int] | None = None) -> Finding:
         usage = disk.total, disk.free
     total, free = usage
     text = f"{bytes_text(free)} of {bytes_text(total)} are free"
-    mend = "free some space, or `vibemq-admin compact` the store"
+    mend = "free some space, or drain queues; `vibemq-admin compact` gives unused space of a stopped store back"
     if free < FREE_BYTES_FAIL:
         return fail("free space", text, mend)
     if free < FREE_BYTES_WARN or free < FREE_SHARE_WARN * total:

@@ -15,6 +15,7 @@ import lmdb
 
 from vibemq.model.records import MessagesAdded
 from vibemq.storage.kvstore.blocks import store_blocks
+from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.integrity import load_sound_state
@@ -53,7 +54,7 @@ class Checkpoint:
         self._where = str(Path(env.path()) / DATA_FILE)
         self._transaction_bytes = TRANSACTION_BYTES
         self._dirty = Dirty()
-        with reading(env, self._where) as kv:
+        with uncollected(), reading(env, self._where) as kv:
             self.state = load_sound_state(kv)
 
     @property

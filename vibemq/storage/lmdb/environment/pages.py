@@ -78,6 +78,8 @@ def check_pages(path: Path, transaction: int | None = None) -> bool:
         if not os.fstat(file.fileno()).st_size:
             return True
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+            # Of each big value one page is looked at: to read ahead would be to read the whole backlog.
+            content.madvise(mmap.MADV_RANDOM)
             if transaction is not None and transaction not in _transactions(view):
                 return False
             found = _find(view, transaction)

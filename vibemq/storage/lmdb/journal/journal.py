@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
-from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT, Chain, RecoveryReport, Segment, judge, scan
+from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT, Chain, RecoveryReport, Segment, judge, scan_all
 from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, pack_header, segment_name, serial_of
 from vibemq.storage.local.disk import Disk, write_all
 
@@ -495,8 +495,7 @@ class Journal:
     def _recover(self, applied_lsn: int, repair: bool) -> RecoveryReport:
         self._open_files()
         segments = list(self._live.values())
-        for segment in segments:
-            scan(self._disk, segment)
+        scan_all(self._disk, segments, applied_lsn)
         chain = judge(self._disk, segments, applied_lsn)
         if chain.is_damaged and not repair:
             path, offset = chain.break_at

@@ -73,6 +73,28 @@ class Chain:
         return (self.unchained or self.empty)[0].path, 0
 
 
+def scan_all(disk: Disk, segments: Sequence[Segment], applied_lsn: int) -> None:
+    """Flush the segments, and fill in the lsns and ends of those that may hold a record above `applied_lsn`.
+
+    Released segments keep their old records until they are used again, a few hundred megabytes of them. Records of one
+    segment come before those of the next, so where the next begins at or below `applied_lsn + 1` nothing of it counts,
+    and its first record is all that is read.
+    """
+    begun: list[Segment] = []
+    for segment in segments:
+        disk.fdatasync(segment.file)
+        first = SegmentReader(disk, segment.file, segment.serial).record_at(0)
+        if first is not None:
+            segment.first_lsn = first.lsn
+            begun.append(segment)
+    begun.sort(key=lambda segment: segment.first_lsn)
+    for segment, following in zip(begun, [*begun[1:], None], strict=False):
+        if following is not None and segment.first_lsn < following.first_lsn <= applied_lsn + 1:
+            segment.last_lsn = following.first_lsn - 1
+        else:
+            scan(disk, segment)
+
+
 def scan(disk: Disk, segment: Segment) -> None:
     """Flush the segment, then find its valid records and fill in its lsns and end."""
     # What a dead process wrote may still be in the page cache only. It must not be believed now and lost later.

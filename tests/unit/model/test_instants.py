@@ -1,0 +1,83 @@
+"""Instants against a dict."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.model import instants as module
+from vibemq.model.instants import Instants
+from vibemq.model.runs import runs_of
+
+near = st.integers(1, 40)
+far = st.integers(1, 5_000)
+steps = st.lists(
+    st.tuples(st.sampled_from(["set", "del", "update", "clear"]), st.one_of(near, far), st.integers(0, 9)), max_size=60
+)
+
+
+@pytest.fixture(params=["sparse", "dense"], autouse=True, scope="module")
+def kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Pages of few entries become arrays as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "dense":
+            patch.setattr(module, "_DENSE", 3)
+        yield
+
+
+@given(steps)
+def test_it_is_a_dict_in_order(actions: list[tuple[str, int, int]]) -> None:
+    instants, model = Instants(), dict[int, int]()
+    for verb, sequence, number in actions:
+        if verb == "set":
+            instants[sequence] = model[sequence] = number + 1
+        elif verb == "del" and sequence in model:
+            del instants[sequence], model[sequence]
+        elif verb == "update":
+            some = {s: number + s for s in range(sequence, sequence + number)}
+            instants.update(some)
+            model.update(some)
+        elif verb == "clear" and number == 0:
+            instants.clear()
+            model.clear()
+        assert list(instants) == sorted(model)
+        assert (len(instants), bool(instants)) == (len(model), bool(model))
+        assert instants == model
+        assert instants.get(sequence) == model.get(sequence, 0)
+        assert (sequence in instants) == (sequence in model)
+        assert instants.within(sequence, sequence + 9) == [s for s in sorted(model) if sequence <= s <= sequence + 9]
+        assert instants.lowest(number) == sorted(model)[:number]
+        assert instants.until(number) == [s for s in sorted(model) if model[s] <= number]
+        assert instants.runs() == runs_of(model)
+        assert [list(column) for column in instants.columns()] == [sorted(model), [model[s] for s in sorted(model)]]
+    twin = Instants(instants)
+    twin[99_999] = 1
+    assert 99_999 not in instants
+    assert twin != instants
+    assert Instants(model) == instants
+
+
+def test_what_is_missing_is_a_key_error() -> None:
+    instants = Instants({1: 5})
+    for sequence in (2, 5_000):
+        with pytest.raises(KeyError):
+            del instants[sequence]
+        with pytest.raises(KeyError):
+            instants[sequence]
+
+
+def test_empty_ones_stay_apart() -> None:
+    one, other = Instants(), Instants()
+    one[1] = 5
+    assert not other
+
+
+def test_a_million_in_order_take_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DENSE", 100)
+    instants = Instants()
+    for first in range(0, 1 << 20, 1024):
+        instants.update(dict.fromkeys(range(first, first + 1024), 1 << 41))
+    assert len(instants) == 1 << 20
+    assert sum(map(sys.getsizeof, instants._pages.values())) < 9 << 20

@@ -1,0 +1,224 @@
+"""An instant for each of many sequences, in little memory: neighbours share a page of plain 64-bit numbers.
+
+A page with few entries is a dict. One with many is an array of eight bytes for each sequence of its stretch, so a
+million delayed messages in order cost eight megabytes, where a dict takes more than a hundred.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from itertools import compress
+
+from vibemq.model.runs import Run, runs_of
+
+PAGE_SHIFT = 10
+PAGE = 1 << PAGE_SHIFT
+_DENSE = PAGE // 10
+"""From so many entries on an array is smaller than a dict."""
+_MASK = PAGE - 1
+_NOTHING = array("Q", bytes(8 * PAGE))
+
+_NO_NUMBERS: list[int] = []
+_NO_FILL: dict[int, int] = {}
+_Page = dict[int, int] | array  # type: ignore[type-arg]  # array is not generic at run time before 3.12
+
+_NO_PAGES: dict[int, _Page] = {}
+
+
+class Instants(MutableMapping[int, int]):
+    """Sequence -> instant, which is not 0. Iterates in order of the sequences."""
+
+    __slots__ = ("_count", "_fill", "_numbers", "_pages")
+
+    def __init__(self, values: Mapping[int, int] | Iterable[tuple[int, int]] = ()) -> None:
+        # Empty ones share these, which nothing is ever put into: most queues never have an instant.
+        self._pages: dict[int, _Page] = _NO_PAGES
+        """By number: sequence within the page -> instant."""
+        self._numbers: list[int] = _NO_NUMBERS
+        """Of the pages, ascending."""
+        self._fill: dict[int, int] = _NO_FILL
+        """How many entries an array has."""
+        self._count = 0
+        if isinstance(values, Instants):
+            if values:
+                self._pages = {
+                    number: page[:] if isinstance(page, array) else page.copy()
+                    for number, page in values._pages.items()
+                }
+                self._numbers, self._fill, self._count = values._numbers.copy(), values._fill.copy(), values._count
+        elif values:
+            self.update(values)
+
+    def clear(self) -> None:
+        self._pages, self._numbers, self._fill, self._count = _NO_PAGES, _NO_NUMBERS, _NO_FILL, 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, sequence: object) -> bool:
+        return isinstance(sequence, int) and self.get(sequence, 0) != 0
+
+    def __getitem__(self, sequence: int) -> int:
+        page = self._pages.get(sequence >> PAGE_SHIFT)
+        if page is not None:
+            found: int = page[sequence & _MASK] if isinstance(page, array) else page.get(sequence & _MASK, 0)
+            if found:
+                return found
+        raise KeyError(sequence)
+
+    def get(self, sequence: int, default: int = 0) -> int:  # type: ignore[override]  # no instant is 0
+        page = self._pages.get(sequence >> PAGE_SHIFT)
+        if page is None:
+            return default
+        found: int = page[sequence & _MASK] if isinstance(page, array) else page.get(sequence & _MASK, 0)
+        return found or default
+
+    def __setitem__(self, sequence: int, instant: int) -> None:
+        number, place = sequence >> PAGE_SHIFT, sequence & _MASK
+        page = self._pages.get(number)
+        if page is None:
+            page = {}
+            self._add_page(number, page)
+        if isinstance(page, array):
+            if not page[place]:
+                self._count += 1
+                self._fill[number] += 1
+            page[place] = instant
+            return
+        before = len(page)
+        page[place] = instant
+        self._count += len(page) - before
+        if len(page) >= _DENSE:
+            dense = self._pages[number] = _NOTHING[:]
+            for at, value in page.items():
+                dense[at] = value
+            self._fill[number] = len(page)
+
+    def __delitem__(self, sequence: int) -> None:
+        number, place = sequence >> PAGE_SHIFT, sequence & _MASK
+        page = self._pages.get(number)
+        if page is None:
+            raise KeyError(sequence)
+        if isinstance(page, array):
+            if not page[place]:
+                raise KeyError(sequence)
+            page[place] = 0
+            self._fill[number] -= 1
+            if not self._fill[number]:
+                del self._fill[number]
+                self._drop(number)
+        else:
+            if place not in page:
+                raise KeyError(sequence)
+            del page[place]
+            if not page:
+                self._drop(number)
+        self._count -= 1
+
+    def _add_page(self, number: int, page: _Page) -> None:
+        if not self._numbers:
+            self._pages, self._numbers, self._fill = {}, [], {}
+        self._pages[number] = page
+        insort(self._numbers, number)
+
+    def update(self, values: Mapping[int, int] | Iterable[tuple[int, int]] = (), /, **_: int) -> None:  # type: ignore[override]
+        """Whole pages are taken at once."""
+        if isinstance(values, Mapping) and len(values) >= _DENSE:
+            number = min(values) >> PAGE_SHIFT
+            if number == max(values) >> PAGE_SHIFT and number not in self._pages:
+                dense = _NOTHING[:]
+                for sequence, instant in values.items():
+                    dense[sequence & _MASK] = instant
+                self._add_page(number, dense)
+                self._fill[number] = len(values)
+                self._count += len(values)
+                return
+        for sequence, instant in values.items() if isinstance(values, Mapping) else values:
+            self[sequence] = instant
+
+    def _drop(self, number: int) -> None:
+        del self._pages[number]
+        del self._numbers[bisect_left(self._numbers, number)]
+
+    def __iter__(self) -> Iterator[int]:
+        for number in list(self._numbers):
+            yield from self._of_page(number)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and dict(self.items()) == dict(other.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Instants({dict(self.items())})"
+
+    def __copy__(self) -> "Instants":
+        return Instants(self)
+
+    def copy(self) -> "Instants":
+        return Instants(self)
+
+    def _of_page(self, number: int) -> list[int]:
+        page = self._pages.get(number)
+        if page is None:
+            return []
+        base = number << PAGE_SHIFT
+        if isinstance(page, array):
+            return list(compress(range(base, base + PAGE), page))
+        return [base + place for place in sorted(page)]
+
+    def columns(self) -> "tuple[array[int], array[int]]":
+        """(sequences, instants), in order of the sequences."""
+        sequences, instants = array("Q"), array("Q")
+        for number in self._numbers:
+            page = self._pages[number]
+            some = self._of_page(number)
+            sequences.extend(some)
+            if isinstance(page, array):
+                instants.extend(filter(None, page))
+            else:
+                instants.extend([page[sequence & _MASK] for sequence in some])
+        return sequences, instants
+
+    @property
+    def first(self) -> int:
+        """The lowest sequence. Raises IndexError when empty."""
+        return self._of_page(self._numbers[0])[0]
+
+    def within(self, first: int, last: int) -> list[int]:
+        """The sequences in [first, last], ascending."""
+        if first == last:
+            return [first] if first in self else []
+        low = bisect_left(self._numbers, first >> PAGE_SHIFT)
+        high = bisect_right(self._numbers, last >> PAGE_SHIFT)
+        return [s for number in self._numbers[low:high] for s in self._of_page(number) if first <= s <= last]
+
+    def lowest(self, count: int) -> list[int]:
+        """Up to `count` of the lowest sequences."""
+        found: list[int] = []
+        for number in self._numbers:
+            if len(found) >= count:
+                break
+            found += self._of_page(number)
+        return found[:count]
+
+    def runs(self) -> list[Run]:
+        """The sequences as runs."""
+        runs: list[Run] = []
+        for number in self._numbers:
+            some = runs_of(self._of_page(number))
+            if runs and some and runs[-1][1] + 1 == some[0][0]:
+                some[0] = (runs.pop()[0], some[0][1])
+            runs += some
+        return runs
+
+    def until(self, now: int) -> list[int]:
+        """The sequences whose instant is at or before now, ascending."""
+        found: list[int] = []
+        for number in self._numbers:
+            page, base = self._pages[number], number << PAGE_SHIFT
+            if isinstance(page, array):
+                found += [base + place for place, instant in enumerate(page) if 0 < instant <= now]
+            else:
+                found += sorted(base + place for place, instant in page.items() if instant <= now)
+        return found

@@ -1,0 +1,343 @@
+"""One peer of the broker, whatever its bytes travel on: drives a session of any protocol. No socket.
+
+    in       receive -> session.receive_data -> session.commands -> admission -> shell.decide
+    effects  take (from the session's lane) -> session.apply, or the outbox for deliveries
+    out      collect, once per loop turn: outbox.pump -> session.data_to_send -> whoever carries the bytes
+
+The carrier (`vibemq.server.net.transport`, or a peer of the broker's own) says how many bytes it has room for, writes
+what `collect` returns, and calls `part` when it has written the last of them or has lost its peer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError
+from vibemq.model.commands import Command, ListQueues, SetFlow, Settle, Settlement
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.runs import Run
+from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, Session
+from vibemq.server.admission import Admission
+from vibemq.server.clock import Clock
+from vibemq.server.commit.release_order import Lane, Switchboard
+from vibemq.server.commit.storage_threads import Store
+from vibemq.server.contracts import QueueEngine
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.delivery_queue import Outbox
+from vibemq.server.net.row_reader import Piece
+
+log = logging.getLogger("vibemq.connection")
+
+
+class PeerServices(Protocol):
+    """What a peer needs of the broker around it."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def engine(self) -> QueueEngine: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def switchboard(self) -> Switchboard: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def fatal(self) -> Callable[[BaseException], None]: ...
+
+    def decide(self, commands: Sequence[Command]) -> None: ...
+
+    def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None: ...
+
+    def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None: ...
+
+    def administer(self, connection: "PeerDriver", request: Admin) -> None: ...
+
+    def ask(self, connection: "PeerDriver", request: Ask) -> None: ...
+
+
+class PeerDriver:
+    """A session, its place among the others, and what is under way for it. Everything runs on the event loop.
+
+    Args:
+        number: of the session.
+        connection_id, host: for logs, and for what is counted by address.
+        wake: asks for a `collect` soon.
+    """
+
+    def __init__(
+        self,
+        shell: PeerServices,
+        session: Session,
+        guard: Admission,
+        *,
+        number: int,
+        connection_id: str,
+        host: str,
+        wake: Callable[[], None],
+    ) -> None:
+        self._shell = shell
+        self.session = session
+        self.guard = guard
+        self.number = number
+        self.connection_id = connection_id
+        self.host = host
+        self.wake = wake
+        self.scheduled_tick: int | None = None
+        """Instant of the nearest tick that the ticker knows for this session."""
+        self.pending = 0
+        """Requests answered by tasks of their own (credentials, admin verbs) that are under way."""
+        self.leaving = False
+        """Nothing more is read; only what was asked is still answered."""
+        self.broken = False
+        """A fault of ours: the peer is told so with `last_word`, and that is the end."""
+        self.parted = False
+        """The engine has closed the session."""
+        self._told = 0
+        """Instant of the session's last tick."""
+        self._farewell = ""
+        self._halted = False
+        """The engine has been told to hand out nothing more to the session."""
+        self._clean = False
+        self.lane: Lane = shell.switchboard.connect(number, self.take)
+        self.outbox = Outbox(
+            session,
+            shell.store,
+            delivered=self._delivered,
+            damaged=self._damaged,
+            wake=self.wake,
+            failed=self._read_failed,
+        )
+
+    @property
+    def ending(self) -> bool:
+        """Gone, or only waiting for its last answers."""
+        return self.parted or self.leaving
+
+    @property
+    def principal(self) -> Principal | None:
+        return self.session.principal
+
+    # -- bytes in -----------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """What the peer has sent; b"" is its end of stream."""
+        if not (self.parted or self.leaving):
+            self.session.receive_data(data)
+            self.process()
+
+    def process(self) -> None:
+        """Take what the session has understood, have it decided, and write what is due in this turn."""
+        self._take_requests()
+        self.wake()
+
+    def _tell_the_time(self) -> None:
+        """Before effects are applied and deliveries encoded, always: the session has no other clock."""
+        now = self._shell.clock.now()
+        if now != self._told:
+            self._told = now
+            self.session.tick(now)
+
+    def _take_requests(self, *, told: bool = False) -> None:
+        """`told`: the session knows the time, and nothing was read since."""
+        try:
+            if not told:
+                self._told = self._shell.clock.now()
+                self.session.tick(self._told)
+            while not self.leaving and (requests := self.session.commands()):
+                self._handle(requests)
+        except RemoteProtocolError as error:
+            self._shell.metrics.errors += 1
+            log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
+            self._leave(clean=False)
+        except Exception:
+            self.give_up("a request could not be handled")
+
+    def _handle(self, requests: Sequence[Request]) -> None:
+        batch: list[Command] = []
+        shell, now = self._shell, self._shell.loop.time()
+        for request in requests:
+            if isinstance(request, Authenticate):
+                self._decide(batch)
+                shell.authenticate(self, request)
+            elif isinstance(request, Admin):
+                shell.administer(self, request)
+            elif isinstance(request, Ask):
+                self._decide(batch)
+                shell.ask(self, request)
+            elif isinstance(request, Goodbye):
+                self._decide(batch)
+                self._leave(clean=True)
+                return
+            elif (refusal := self.guard.check(self.principal, request, now)) is not None:
+                self.session.refused(getattr(request, "token", None), refusal)
+            elif isinstance(request, ListQueues) and not self.guard.sees_all(self.principal):
+                queues = self.guard.visible(self.principal, shell.engine.queue_infos())
+                self.lane.tell([Reply(self.number, request.token, queues)])
+            else:
+                batch.append(request)
+        self._decide(batch)
+
+    def _decide(self, batch: list[Command]) -> None:
+        if batch:
+            self._shell.decide(list(batch))
+            batch.clear()
+
+    # -- effects in ---------------------------------------------------------------------------------------------------
+
+    def take(self, effects: Sequence[Effect]) -> None:
+        """Receive what the engine decided for this session, in order."""
+        try:
+            now: list[Effect] = []
+            for effect in effects:
+                if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.outbox):
+                    self.outbox.add(effect)
+                else:
+                    now.append(effect)
+            if now:
+                self._tell_the_time()
+                self.session.apply(now)
+        except Exception:
+            self.give_up("an answer could not be encoded")
+        self.wake()
+
+    def _ends_deliveries(self, effect: Effect) -> bool:
+        return isinstance(effect, ConsumerEnded) or (isinstance(effect, Reply) and effect.ends_deliveries)
+
+    def _delivered(self, piece: Piece) -> None:
+        metrics, now = self._shell.metrics, self._shell.clock.now()
+        metrics.delivered += piece.count
+        metrics.delivery_latency_ms_sum += sum((now - part.published_at) * part.rows.count for part in piece.slices)
+
+    def _damaged(self, deliver: Deliver, piece: Piece) -> None:
+        """Damaged rows are never delivered: they leave the queue for its DLQ, which keeps what is known of them."""
+        count = sum(last - first + 1 for first, last in piece.damaged)
+        self._shell.metrics.damaged_messages += count
+        log.error(
+            "%d messages of queue %s are damaged (%s): %s", count, deliver.queue, piece.damaged[:10], piece.damage
+        )
+        reason = f"stored bytes are damaged: {piece.damage}"
+        self._shell.decide(
+            [Settle(self.number, None, deliver.consumer, Settlement.REJECT, piece.damaged, reason=reason)]
+        )
+
+    def _read_failed(self, error: BaseException) -> None:
+        if isinstance(error, StorageError):
+            self._shell.fatal(error)
+        else:
+            self.give_up("rows could not be read", error)
+
+    # -- bytes out ----------------------------------------------------------------------------------------------------
+
+    def collect(self, room: int) -> tuple[bytes, bool]:
+        """The bytes to write now, of deliveries about as many as there is room for; and whether they are the last."""
+        self._pump(room)
+        if self.broken:
+            return b"", False
+        if self.session.closing:
+            self.leaving = True
+        if self.leaving:
+            self._hand_back()
+        finished = self._finished()
+        return self.session.data_to_send(), finished
+
+    def last_word(self) -> bytes:
+        """Instead of `collect`, for a broken one."""
+        self.session.fail(VibeMQError("a fault of the broker ends this connection; its log says why"))
+        return self.session.data_to_send()
+
+    def set_flow(self, *, open_: bool) -> None:
+        """Whether the engine may hand out to this session."""
+        self._shell.decide([SetFlow(self.number, open_)])
+
+    def _pump(self, room: int) -> None:
+        """May find that the session has failed: then nothing more is written here."""
+        if not self.outbox or self.outbox.reading or self.leaving:
+            return
+        if room > 0:
+            self._tell_the_time()
+            self.outbox.pump(room)
+            # Encoding may have turned a row down; what the session wants done about it stands in its commands.
+            self._take_requests(told=True)
+
+    def _finished(self) -> bool:
+        """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
+        if not self.leaving or self.lane.waiting or self.pending:
+            return False
+        if self._farewell:
+            self.session.shutdown(self._farewell)
+            self._farewell = ""
+        return True
+
+    def _hand_back(self) -> None:
+        """Have nothing more handed out to a session that leaves, and what was not written given to others unharmed."""
+        deliveries, others = self.outbox.take_back()
+        commands = self._releases(deliveries)
+        if not self._halted:
+            self._halted = True
+            commands.insert(0, SetFlow(self.number, False))
+        if commands:
+            self._shell.decide(commands)
+        if others:
+            self.session.apply(others)
+
+    def _releases(self, deliveries: Sequence[Deliver]) -> list[Command]:
+        held: dict[int, list[Run]] = {}
+        for deliver in deliveries:
+            if not deliver.settled:
+                held.setdefault(deliver.consumer, []).extend(deliver.runs)
+        return [Settle(self.number, None, consumer, Settlement.RELEASE, runs) for consumer, runs in held.items()]
+
+    def part(self) -> None:
+        """The session ends for the engine: what the peer has not heard of goes back unharmed, the rest as it ends."""
+        if self.parted:
+            return
+        self.parted = True
+        deliveries, _ = self.outbox.take_back()
+        deliveries += self.lane.take_back()
+        self._shell.switchboard.disconnect(self.number)
+        self._shell.close_session(self.number, self._releases(deliveries), clean=self._clean)
+
+    # -- time and the end ---------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        try:
+            return self.session.next_deadline()
+        except Exception:
+            self.give_up("the next deadline is not known")
+            return None
+
+    def tick(self) -> None:
+        """A deadline of the session has come; `process` tells it the time."""
+        self.process()
+
+    def goodbye(self, reason: str) -> None:
+        """The broker stops: answer what was asked, tell the peer, and leave cleanly."""
+        self._farewell = reason
+        self._leave(clean=True)
+
+    def _leave(self, *, clean: bool) -> None:
+        self.leaving = True
+        self._clean = clean
+        self.wake()
+
+    def stop_reading(self) -> None:
+        """The connection is being cut; nothing more is taken from it."""
+        self.leaving = True
+
+    def failed(self, error: Exception) -> None:
+        """A task of this connection has let an exception through."""
+        self.give_up("a request could not be answered", error)
+
+    def give_up(self, what: str, error: BaseException | None = None) -> None:
+        """Log the fault whole, tell the peer with the next flush, and end this connection and nothing else.
+
+        May be called while effects are being told: nothing is decided here.
+        """
+        self._shell.metrics.errors += 1
+        log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
+        self.leaving = self.broken = True
+        self.wake()

@@ -1,0 +1,163 @@
+"""What the server lends to a plug-in that does more than answer its sockets. Contract: `protocols.session.Services`."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import anyio
+from anyio import CapacityLimiter
+from anyio.abc import TaskGroup
+
+from vibemq.errors import ConfigInvalid, ShuttingDown, StorageError, StorageFailed
+from vibemq.protocols.session import Session, SessionContext
+from vibemq.server.admission import Admission
+from vibemq.server.net.peer_driver import PeerDriver
+from vibemq.server.net.transport import TransportServices
+
+log = logging.getLogger("vibemq.plugin")
+
+Create = Callable[[SessionContext], Session]
+
+OUTBOUND_MAX = 64
+ROOM_BYTES = 262_144
+"""Bytes of deliveries that a peer without a socket takes in one turn of the loop."""
+
+
+class LoosePeer:
+    """A peer without a socket: the plug-in gives its bytes to `receive`, and gets the session's through `write`."""
+
+    def __init__(self, shell: TransportServices, create: Create, host: str, write: Callable[[bytes], None]) -> None:
+        self._shell = shell
+        self._write = write
+        self._ended = asyncio.Event()
+        context = shell.roster.context()
+        guard = Admission(
+            shell.accounts.policy,
+            shell.metrics,
+            per_second=shell.limits.messages_per_client_per_second,
+            now=shell.loop.time(),
+        )
+        self.driver = PeerDriver(
+            shell,
+            create(context),
+            guard,
+            number=context.session,
+            connection_id=context.connection_id,
+            host=host,
+            wake=self._wake,
+        )
+        shell.ticker.watch(self.driver)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    async def until_ended(self) -> None:
+        await self._ended.wait()
+
+    def receive(self, data: bytes) -> None:
+        """b"" is the end of the peer's stream."""
+        self.driver.receive(data)
+
+    def close(self) -> None:
+        """The peer is gone."""
+        self.driver.part()
+        self._ended.set()
+
+    def _wake(self) -> None:
+        self._shell.turn.flush_later(self)
+
+    def flush(self) -> None:
+        driver = self.driver
+        if driver.parted:
+            return
+        try:
+            broken = driver.broken
+            data, finished = (driver.last_word(), True) if broken else driver.collect(ROOM_BYTES)
+            if data:
+                self._write(data)
+            if finished:
+                self.close()
+                return
+            if driver.outbox and not driver.outbox.reading:
+                self._wake()
+            self._shell.ticker.watch(driver)
+        except StorageError as error:
+            self._shell.fatal(error)
+        except Exception:
+            if driver.broken:
+                log.exception("a peer of a plug-in could not be ended", extra={"conn_id": driver.connection_id})
+                self.close()
+            else:
+                driver.give_up("what was due could not be written")
+
+
+class PluginServices:
+    """One plug-in's share; its tasks end with the broker, after its peers have been told."""
+
+    def __init__(
+        self,
+        name: str,
+        shell: TransportServices,
+        mount: Callable[[str, Any], None] | None,
+        outbound: CapacityLimiter,
+        tasks: TaskGroup,
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._name = name
+        self._shell = shell
+        self._mount = mount
+        self._tasks = tasks
+        self._fatal = fatal
+        self._scopes: set[anyio.CancelScope] = set()
+        self._peers: set[LoosePeer] = set()
+        self._stopping = False
+        self.outbound = outbound
+
+    def mount(self, prefix: str, app: Any) -> None:
+        if self._mount is None:
+            raise ConfigInvalid(f"{self._name} needs the HTTP port, and `http.enabled` is false; switch it on")
+        self._mount(prefix, app)
+
+    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        self._tasks.start_soon(self._run, work, arguments)
+
+    def connect(self, create: Create, *, host: str, write: Callable[[bytes], None]) -> LoosePeer:
+        if self._stopping:
+            raise ShuttingDown("the broker is stopping")
+        peer = LoosePeer(self._shell, create, host, write)
+        self._peers = {each for each in self._peers if not each.ended} | {peer}
+        return peer
+
+    async def stop(self, reason: str) -> None:
+        """Say goodbye to its peers, wait until what they asked is answered, then end its tasks."""
+        self._stopping = True
+        for peer in self._peers:
+            peer.driver.goodbye(reason)
+        for peer in self._peers:
+            if not peer.driver.parted:
+                await peer.until_ended()
+        self.cut()
+
+    def cut(self) -> None:
+        """The same at once."""
+        self._stopping = True
+        for peer in self._peers:
+            peer.close()
+        for scope in list(self._scopes):
+            scope.cancel()
+
+    async def _run(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
+        if self._stopping:
+            return
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                await work(*arguments)
+            except StorageFailed as error:
+                self._fatal(error)
+            except Exception:
+                log.exception("a task of the plug-in %s has failed", self._name)
+            finally:
+                self._scopes.discard(scope)

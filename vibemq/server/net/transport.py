@@ -1,0 +1,278 @@
+"""An asyncio socket that carries one peer's bytes: reading, the flow of the socket, closing.
+
+A reader that does not keep up: above the high-water mark the outbox stops reading rows and the engine is told to
+skip the session; above four times the mark (its own requests' answers) we stop reading from it; after the write
+timeout without progress it is dropped.
+"""
+
+import asyncio
+import logging
+from typing import Any, Protocol, cast
+
+from vibemq.auth.users import Accounts
+from vibemq.config import Limits
+from vibemq.errors import StorageError, VibeMQError
+from vibemq.protocols.session import Principal, Session
+from vibemq.server.admission import Admission
+from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.net.connections import Entrance, Roster
+from vibemq.server.net.peer_driver import PeerDriver, PeerServices
+from vibemq.server.net.timers import Ticker
+
+log = logging.getLogger("vibemq.connection")
+
+LINGER_S = 1.0
+"""After our end of stream, how long the peer may take for its own."""
+
+
+class TransportServices(PeerServices, Protocol):
+    """What a socket needs of the broker around it, besides what its peer needs."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def roster(self) -> Roster: ...
+    @property
+    def ticker(self) -> Ticker: ...
+    @property
+    def turn(self) -> Turn: ...
+    @property
+    def overloaded(self) -> bool: ...
+    @property
+    def paused(self) -> "set[Connection]": ...
+
+
+class Connection(asyncio.Protocol):
+    """Its whole life: connection_made, then anything, then connection_lost. Everything runs on the event loop."""
+
+    transport: asyncio.Transport
+    session: Session
+    peer: PeerDriver
+
+    def __init__(self, shell: TransportServices, entrance: Entrance) -> None:
+        self._shell = shell
+        self.entrance = entrance
+        self.number = 0
+        """The session number; 0 until admitted."""
+        self.connection_id = ""
+        self.host = ""
+        self.port = 0
+        self.since = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self._flow_open = True
+        self._reading = True
+        self._hung_up = False
+        self._closed = False
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
+        shell = self._shell
+        self.high_water = shell.limits.write_high_water_bytes
+        self.transport.set_write_buffer_limits(high=self.high_water)
+        try:
+            self._begin()
+        except Exception:
+            shell.metrics.errors += 1
+            log.exception("a connection could not be begun", extra={"remote": self.host})
+            shell.roster.remove(self)
+            self.number = 0
+            self.transport.abort()
+
+    def _begin(self) -> None:
+        shell = self._shell
+        refusal = shell.roster.admit(self)
+        if refusal is not None:
+            log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": self.host})
+            self.transport.abort() if not refusal.closes_connection else self._refuse(refusal)
+            return
+        guard = Admission(
+            shell.accounts.policy,
+            shell.metrics,
+            per_second=shell.limits.messages_per_client_per_second,
+            now=shell.loop.time(),
+        )
+        self.peer = PeerDriver(
+            shell,
+            self.session,
+            guard,
+            number=self.number,
+            connection_id=self.connection_id,
+            host=self.host,
+            wake=self.wake,
+        )
+        log.debug("connected", extra={"event": "conn.opened", "conn_id": self.connection_id, "remote": self.host})
+        shell.ticker.watch(self.peer)
+
+    def _refuse(self, refusal: VibeMQError) -> None:
+        """Say why in the protocol's own words, then hang up."""
+        session = self._shell.roster.make_session(self)
+        session.refused(None, refusal)
+        data = session.data_to_send()
+        if data:
+            self.transport.write(data)
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        if not self.number:
+            return
+        self._shell.paused.discard(self)
+        self._shell.roster.remove(self)
+        self.peer.part()
+        log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
+
+    @property
+    def principal(self) -> Principal | None:
+        return self.session.principal
+
+    @property
+    def pending(self) -> int:
+        return self.peer.pending
+
+    def described(self) -> dict[str, Any]:
+        """For an operator; JSON-ready."""
+        principal = self.principal
+        return {
+            "connection_id": self.connection_id,
+            "name": self.session.client_name,
+            "protocol": self.entrance.protocol,
+            "remote": f"{self.host}:{self.port}",
+            "user": principal.name if principal is not None else None,
+            "since": self.since,
+            "bytes_received": self.bytes_received,
+            "bytes_sent": self.bytes_sent,
+        }
+
+    # -- bytes in -----------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if not self.number:
+            return
+        self.bytes_received += len(data)
+        self._shell.metrics.bytes_received += len(data)
+        self.peer.receive(data)
+
+    def eof_received(self) -> bool:
+        if self._hung_up:
+            return False
+        if self.number:
+            self.peer.receive(b"")
+        # We close the transport ourselves, once what was asked before is answered.
+        # TLS knows no half-closed streams: there the transport closes after this.
+        return self.number != 0 and self.transport.get_extra_info("sslcontext") is None
+
+    # -- bytes out ----------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._shell.turn.flush_later(self)
+
+    def flush(self) -> None:
+        """Write what is due; called once per loop turn. Raises nothing: other connections come after."""
+        peer = self.peer
+        if self._closed or peer.parted:
+            return
+        try:
+            if peer.broken:
+                self._write(peer.last_word())
+                self._hang_up()
+                return
+            data, finished = peer.collect(self.high_water - self.transport.get_write_buffer_size())
+            self._write(data)
+            if finished:
+                self._hang_up()
+            self._mind_the_flow()
+            # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
+            self._shell.ticker.watch(peer)
+        except StorageError as error:
+            self._shell.fatal(error)
+        except Exception:
+            if peer.broken:
+                log.exception("a connection could not be ended", extra={"conn_id": self.connection_id})
+                self.transport.abort()
+            else:
+                peer.give_up("what was due could not be written")
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self.bytes_sent += len(data)
+            self._shell.metrics.bytes_sent += len(data)
+            self.transport.write(data)
+
+    def _hang_up(self) -> None:
+        """End our side of the stream, and soon the whole: the last bytes must outlive those we have not read."""
+        if self._hung_up or self.transport.is_closing():
+            return
+        self._hung_up = True
+        self.peer.part()
+        # A peer that never takes the last bytes must not keep the socket.
+        self._note_stuck()
+        if self.transport.can_write_eof():
+            # Closing a socket with unread bytes in it resets the stream, and what we wrote last would be lost.
+            self._shell.loop.call_later(LINGER_S, self.transport.close)
+            try:
+                self.transport.write_eof()
+            except OSError:
+                # The peer has reset the stream meanwhile: there is nobody left to say it to.
+                self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _mind_the_flow(self) -> None:
+        if self.peer.leaving or self.transport.is_closing():
+            return
+        buffered = self.transport.get_write_buffer_size()
+        full = buffered >= self.high_water
+        if full and self._flow_open:
+            self._set_flow(open_=False)
+        elif not full and not self._flow_open and not self.peer.outbox:
+            self._set_flow(open_=True)
+        self._mind_the_reading(buffered)
+        if self.peer.outbox and not full and not self.peer.outbox.reading:
+            # The socket took everything: go on next turn, after the others have had theirs.
+            self.wake()
+
+    def _mind_the_reading(self, buffered: int) -> None:
+        reading = buffered < 4 * self.high_water and not self._shell.overloaded
+        if reading == self._reading:
+            return
+        self._reading = reading
+        if reading:
+            self._shell.paused.discard(self)
+            self.transport.resume_reading()
+        else:
+            self._shell.paused.add(self)
+            self.transport.pause_reading()
+
+    def _set_flow(self, *, open_: bool) -> None:
+        self._flow_open = open_
+        self.peer.set_flow(open_=open_)
+
+    def pause_writing(self) -> None:
+        if self.number:
+            self._note_stuck()
+
+    def resume_writing(self) -> None:
+        self._shell.roster.stuck.pop(self, None)
+        if self.number:
+            self.wake()
+
+    def _note_stuck(self) -> None:
+        self._shell.roster.stuck[self] = (self._shell.loop.time(), self.transport.get_write_buffer_size())
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def goodbye(self, reason: str) -> None:
+        self.peer.goodbye(reason)
+
+    def drop(self, why: str) -> None:
+        """Hang up at once, whatever is unsent."""
+        log.info("connection dropped: %s", why, extra={"conn_id": self.connection_id, "remote": self.host})
+        self.peer.stop_reading()
+        self.transport.abort()
