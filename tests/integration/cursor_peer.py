@@ -10,7 +10,7 @@ import orjson
 
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 FRAME_MAX = 1_048_576 + 65_536
@@ -38,7 +38,7 @@ class Columns:
 class Peer:
     def __init__(self, port: int, *, headers: dict[str, str] | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
-        self._reader = FrameReader(body_bytes_max=FRAME_MAX)
+        self._reader = NativeFrameReader(body_bytes_max=FRAME_MAX)
         self._inbox: list[bytes] = []
         self._ids = count(1)
         offered = {"supported-extensions": "batch/1,cursor/1,admin/1", **(headers or {})}

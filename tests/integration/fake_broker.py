@@ -23,7 +23,7 @@ from vibemq.errors import RemoteProtocolError
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.model.rows import Rows, RowView
 from vibemq.protocols.native.codec import extensions
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, body_type, decode_body, encode_body
 
 QUICK = ReconnectPolicy(initial_delay=0.01, max_delay=0.05)
@@ -141,7 +141,7 @@ class FakeSession:
         self._lock = anyio.Lock()
 
     async def run(self) -> None:
-        reader = FrameReader()
+        reader = NativeFrameReader()
         try:
             while True:
                 reader.receive_data(await self.stream.receive(262_144))

@@ -11,8 +11,8 @@ import pytest
 import vibemq
 from tests.integration.conditions import Book, broker_on, resident_mib, running
 from vibemq.protocols.native.codec.compression import Compression, compress
-from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
-from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body, encode_body
+from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -29,9 +29,9 @@ def dial(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
 
 
-def answers(peer: socket.socket) -> list[Message]:
+def answers(peer: socket.socket) -> list[WireMessage]:
     """Everything that comes until the broker hangs up."""
-    reader, found = FrameReader(), []
+    reader, found = NativeFrameReader(), []
     while True:
         try:
             data = peer.recv(65_536)
@@ -74,7 +74,7 @@ async def test_garbage_and_bombs_disturb_nobody(tmp_path: Path) -> None:
         book = Book()
         before = resident_mib(broker.pid)
 
-        def attack() -> dict[str, list[Message]]:
+        def attack() -> dict[str, list[WireMessage]]:
             heard = {}
             for greeting in (b"", connect_frame()):
                 for what, data in GARBAGE.items():

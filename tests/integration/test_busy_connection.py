@@ -10,7 +10,7 @@ import pytest
 
 import vibemq
 from vibemq.client import Client
-from vibemq.protocols.native.codec.frames import FrameReader
+from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -42,7 +42,7 @@ class PlainPeer:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setblocking(False)
-        self._reader = FrameReader()
+        self._reader = NativeFrameReader()
 
     def send(self, data: bytes) -> None:
         """Into the socket at once, before the broker's loop has another turn."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import vibemq
-from vibemq.protocols.native.codec.frames import FrameReader
+from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
 
@@ -45,7 +45,7 @@ class Consumer:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.connect(("127.0.0.1", port))
         self._socket.setblocking(False)
-        self._reader = FrameReader(body_bytes_max=1 << 21)
+        self._reader = NativeFrameReader(body_bytes_max=1 << 21)
         self._bodies: list[bytes] = []
 
     async def join(self, queue: str) -> None:

@@ -21,8 +21,8 @@ from vibemq.protocols.omq.frames import (
     REFUSED,
     Error,
     Frame,
-    FrameReader,
-    Message,
+    MessageFrame,
+    OmqFrameReader,
     Ping,
     Subscribed,
     Topic,
@@ -50,7 +50,7 @@ class Peer:
         self.socket = socket.create_connection(("127.0.0.1", broker.omq_port), timeout=WAIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.acks = acks
-        self._reader = FrameReader()
+        self._reader = OmqFrameReader()
         self._frames = self._read()
         if hello:
             self.say(hello)
@@ -76,11 +76,11 @@ class Peer:
         """The next one that is no ping."""
         return next(self._frames)
 
-    def messages(self, count: int) -> list[Message]:
-        found: list[Message] = []
+    def messages(self, count: int) -> list[MessageFrame]:
+        found: list[MessageFrame] = []
         while len(found) < count:
             frame = self.frame()
-            assert isinstance(frame, Message), frame
+            assert isinstance(frame, MessageFrame), frame
             found.append(frame)
         return found
 

@@ -19,9 +19,9 @@ from vibemq import plugins
 from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.codec.frames import FrameReader
+from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
-from vibemq.protocols.session import Peer, Plugin, Services
+from vibemq.protocols.session import Peer, ProtocolPlugin, Services
 from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ class Echo:
     peer: Peer | None = None
 
     async def start(self, services: Services, settings: EchoSettings) -> None:
-        reader = FrameReader()
+        reader = NativeFrameReader()
 
         def write(data: bytes) -> None:
             reader.receive_data(data)
@@ -93,7 +93,7 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Echo:
     """Installs the plug-in."""
     made = Echo()
     find = plugins.find
-    plugin = Plugin(name="echo", settings=EchoSettings, start=made.start)
+    plugin = ProtocolPlugin(name="echo", settings=EchoSettings, start=made.start)
 
     def find_ours(group: str, name: str) -> Any:
         return plugin if (group, name) == ("protocols", "echo") else find(group, name)

@@ -22,9 +22,9 @@ import pytest
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Settings, User
 from vibemq.protocols.native.codec.compression import Compression, compress
-from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
-from vibemq.protocols.native.codec.wire import Message, decode_body, encode_body
+from vibemq.protocols.native.codec.wire import WireMessage, decode_body, encode_body
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.slow
@@ -90,7 +90,7 @@ class Wire:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader = FrameReader()
+        self._reader = NativeFrameReader()
         self._waiting: list[bytes] = []
         self._received = b""
 
@@ -111,18 +111,18 @@ class Wire:
             self._waiting += self._reader.bodies()
         return self._waiting.pop(0)
 
-    def receive(self) -> Message | None:
+    def receive(self) -> WireMessage | None:
         body = self.receive_body()
         return None if body is None else decode_body(body)
 
-    def expect(self, kind: int, message_id: str | None = None) -> Message:
+    def expect(self, kind: int, message_id: str | None = None) -> WireMessage:
         message = self.receive()
         assert message is not None, f"no {T(kind).name} came"
         assert message.type == kind, message
         assert message_id is None or message.id == message_id, message
         return message
 
-    def ask(self, kind: int, message_id: str, queue: str = "", payload: bytes = b"", headers: Any = ()) -> Message:
+    def ask(self, kind: int, message_id: str, queue: str = "", payload: bytes = b"", headers: Any = ()) -> WireMessage:
         """Send, and return the answer with that id; deliveries that come in between are not lost."""
         self.send(kind, message_id, queue, payload, headers)
         between: list[bytes] = []
@@ -144,7 +144,7 @@ class Wire:
             at += HEADER.size + size
         return flags
 
-    def expect_any(self) -> Message:
+    def expect_any(self) -> WireMessage:
         message = self.receive()
         assert message is not None, "nothing came"
         return message
@@ -262,11 +262,11 @@ def wire(broker: RunningBroker, form: Form) -> Iterator[Wire]:
         yield connected
 
 
-def publish(wire: Wire, queue: str, message_id: str, payload: bytes = b"1", headers: Any = ()) -> Message:
+def publish(wire: Wire, queue: str, message_id: str, payload: bytes = b"1", headers: Any = ()) -> WireMessage:
     return wire.ask(T.PUBLISH, message_id, queue, payload, headers)
 
 
-def subscribe(wire: Wire, queue: str, message_id: str = "subscribe-1") -> Message:
+def subscribe(wire: Wire, queue: str, message_id: str = "subscribe-1") -> WireMessage:
     answer = wire.ask(T.SUBSCRIBE, message_id, queue)
     assert answer.type == T.SUBSCRIBE_ACK, answer
     return answer

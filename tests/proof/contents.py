@@ -13,7 +13,7 @@ from vibemq.model.rows import RowView
 from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.operations.messages import replay_count
 from vibemq.plugins import find
-from vibemq.storage.interface import IStorageProvider, Plugin
+from vibemq.storage.interface import IStorageProvider, StoragePlugin
 from vibemq.storage.state.liveness import waiting_runs
 
 READ_BYTES = 1 << 20
@@ -22,9 +22,9 @@ LETTERS = 500
 
 
 @cache
-def plugin_of(provider: str) -> Plugin:
+def plugin_of(provider: str) -> StoragePlugin:
     """Looked for once: it takes longer than to open a small store. Call it before forking children that do that."""
-    plugin: Plugin = find("storage", provider)
+    plugin: StoragePlugin = find("storage", provider)
     return plugin
 
 

@@ -12,7 +12,7 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.commands import Ack, NotACommand, parse_command, print_command
-from vibemq.protocols.omq.frames import ACCEPTED, FrameReader
+from vibemq.protocols.omq.frames import ACCEPTED, OmqFrameReader
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader, print_sexp
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION, context
@@ -91,7 +91,7 @@ def frames(data: bytes) -> Hashable:
 
 
 def _frames(stream: bytes, step: int) -> tuple[list[Any], bool]:
-    reader = FrameReader()
+    reader = OmqFrameReader()
     got: list[Any] = []
     try:
         for start in range(0, len(stream), step):
@@ -118,7 +118,7 @@ class Script(SessionScript):
             OmqSettings(command_bytes_max=512, subscriptions_max=4, ping_interval_ms=1_000, ack_timeout_ms=9_000),
         )
         super().__init__(session, NOW)
-        self.reader = FrameReader()
+        self.reader = OmqFrameReader()
         self.told = bytearray()
         if flags & 2:
             self.hear(ACCEPTED + b"(Connect 1 alice:secret)")

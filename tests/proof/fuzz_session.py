@@ -24,7 +24,7 @@ from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions as ext
-from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
@@ -60,7 +60,7 @@ class Script(SessionScript):
         )
         session._intake._inflater = _Watched(session)  # type: ignore[assignment]
         super().__init__(session, NOW)
-        self.reader = FrameReader()
+        self.reader = NativeFrameReader()
         if flags & 2:
             self.hear(encode_frame(_connect(extended=bool(flags & 4), compressing=bool(flags & 8))))
 

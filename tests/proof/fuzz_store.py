@@ -29,7 +29,7 @@ from vibemq.model.records import (
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import clip, decode_block, encode_block, limit, put_block
 from vibemq.storage.kvstore.encoding import GARBAGE, decode_batch, encode_batch, seal, unseal
 from vibemq.storage.kvstore.store import LOADERS, load_state
@@ -122,7 +122,7 @@ def _read_back(parts: list[Slice], first: int, last: int) -> None:
     kv = MemoryKV()
     put_block(kv, 1, parts)
     middle = (first + last) // 2
-    got = list(limit(BlocksAtHand().parts(kv, 1, middle, last, ""), 1 << 20))
+    got = list(limit(BlockCache().parts(kv, 1, middle, last, ""), 1 << 20))
     wanted = clip(_joined(parts), [(middle, last)])
     if [(p.first_sequence, list(p.rows)) for p in got] != [(p.first_sequence, list(p.rows)) for p in wanted]:
         raise Broken("a stored block gives other messages than were put into it")
@@ -135,7 +135,7 @@ def _read_damaged(data: bytes) -> None:
     key = keys.sequence_key(keys.BLOCK, 1, 5)
     kv.put(key, seal(key, data))
     try:
-        got = list(BlocksAtHand().parts(kv, 1, 0, U64_MAX, ""))
+        got = list(BlockCache().parts(kv, 1, 0, U64_MAX, ""))
     except StorageDamaged:
         return
     if got:

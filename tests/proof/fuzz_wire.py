@@ -18,15 +18,15 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.native.bulk import message_extras
 from vibemq.protocols.native.codec import extensions as ext
 from vibemq.protocols.native.codec.compression import Compression
-from vibemq.protocols.native.codec.frames import HEADER, FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
 from vibemq.protocols.native.codec.options import options_of
 from vibemq.protocols.native.codec.row_check import check_rows
 from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan
-from vibemq.protocols.native.codec.wire import Message, decode_body, encode_body, encode_message, str16
+from vibemq.protocols.native.codec.wire import WireMessage, decode_body, encode_body, encode_message, str16
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
-from vibemq.protocols.native.outbox import Outbox
+from vibemq.protocols.native.outbox import FrameQueue
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "native.json"
 BODY_BYTES_MAX = 16_384
@@ -104,7 +104,7 @@ def frames(data: bytes) -> Hashable:
 
 
 def _bodies(stream: bytes, cuts: list[int] | None) -> tuple[list[bytes], bool]:
-    reader = FrameReader(body_bytes_max=BODY_BYTES_MAX)
+    reader = NativeFrameReader(body_bytes_max=BODY_BYTES_MAX)
     bodies: list[bytes] = []
     try:
         for start, end in pairwise(cuts or [0, len(stream)]):
@@ -237,7 +237,7 @@ def rows(data: bytes) -> Hashable:
 
 
 def _check_plain(piece: Slice) -> None:
-    outbox = Outbox(body_bytes_max=BODY_BYTES_MAX, threshold=1024)
+    outbox = FrameQueue(body_bytes_max=BODY_BYTES_MAX, threshold=1024)
     json_check = JsonCheck(depth_max=64, nonce="n" * 32)
     ids, sequences, too_large = PlainDeliveries(outbox, json_check).send(piece, str16("q"), {6: 3})
     sent, failed = _bodies(outbox.take(), None)
@@ -334,7 +334,7 @@ def _json_seeds() -> Iterable[bytes]:
     yield b'"\\ud800"\x001e999\x00123456789012345678901234567890'
 
 
-def _message(data: bytes) -> Message | None:
+def _message(data: bytes) -> WireMessage | None:
     try:
         return decode_body(data)
     except RemoteProtocolError:

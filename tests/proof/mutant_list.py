@@ -259,9 +259,9 @@ FACTS = (
     Mutant(
         "a dead letter moves as two facts",
         "engine/handlers/dead_lettering.py",
-        "    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
-        "    turn.note_settled(queue, group, [(f.sequence, f.sequence) for f in letters])\n"
-        "    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
+        "    step.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
+        "    step.note_settled(queue, group, [(f.sequence, f.sequence) for f in letters])\n"
+        "    step.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))\n",
         sign=r"settled, though nobody acknowledged them",
     ),
     Mutant(
@@ -294,7 +294,7 @@ ENGINE = (
     Mutant(
         "a new owner does not fence the old one",
         "engine/handlers/groups.py",
-        "        end_consumers(turn, queue, group.name, fenced, but_session=command.session)\n",
+        "        end_consumers(step, queue, group.name, fenced, but_session=command.session)\n",
         "",
         sign=r"were not fenced",
         by=(ENGINE_SIM,),
@@ -319,17 +319,17 @@ ENGINE = (
     Mutant(
         "a delivery's deadline is ignored",
         "engine/handlers/settle.py",
-        "    overdue = consumer.held.due(turn.now)\n    if not overdue:\n",
-        "    overdue = consumer.held.due(turn.now)\n    if overdue or not overdue:\n",
+        "    overdue = consumer.held.due(step.now)\n    if not overdue:\n",
+        "    overdue = consumer.held.due(step.now)\n    if overdue or not overdue:\n",
         sign=r"compare: .*in_flight",
         by=(ENGINE_SIM,),
     ),
     Mutant(
         "a returned message goes to the tail",
         "engine/handlers/requeue.py",
-        "        group.ready.add(first, last)\n    turn.touch(queue, group)\n    part_with(",
-        "        for sequence in range(first, last + 1):\n            group.later.add(sequence, turn.now + 1)\n"
-        "            state.arm(queue, turn.now + 1)\n    turn.touch(queue, group)\n    part_with(",
+        "        group.ready.add(first, last)\n    step.touch(queue, group)\n    remove_from_group(",
+        "        for sequence in range(first, last + 1):\n            group.later.add(sequence, step.now + 1)\n"
+        "            state.arm(queue, step.now + 1)\n    step.touch(queue, group)\n    remove_from_group(",
         sign=r"compare: .*later",
         by=(ENGINE_SIM,),
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
-from vibemq.storage.lmdb.journal.journal import Journal, Position
+from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
 from vibemq.storage.lmdb.journal.segment import HEADER, MARK, JournalRecord, SegmentReader, serial_of
 from vibemq.testing.sim_disk import SimDisk
@@ -180,7 +180,7 @@ class RottenJournal:
         changed = damaged(self._files[rot.path], rot) != self._files[rot.path]
         for lsn, record in self._live.items():
             try:
-                body = journal.read(Position(lsn, record.segment, record.offset, len(record.body)))
+                body = journal.read(JournalPosition(lsn, record.segment, record.offset, len(record.body)))
             except StorageDamaged:
                 if lsn not in hit:
                     counts.findings.append(f"{rot}: reading the sound record {lsn} fails")

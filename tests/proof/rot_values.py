@@ -13,7 +13,7 @@ from vibemq.model.stored import Slice
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.audit import audit
-from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import block_infos, limit, load_block
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV
@@ -192,7 +192,7 @@ def _all_rows(kv: KV, queues: Iterable[int]) -> dict[tuple[int, int], bytes]:
 
 
 def _read(kv: KV, queue_id: int, first: int, last: int) -> list[Slice]:
-    return list(limit(BlocksAtHand().parts(kv, queue_id, first, last, ""), READ_BYTES))
+    return list(limit(BlockCache().parts(kv, queue_id, first, last, ""), READ_BYTES))
 
 
 def _raises(work: Callable[[], object]) -> bool:

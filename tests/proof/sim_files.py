@@ -225,7 +225,7 @@ def seams(machine: Machine) -> Iterator[None]:
     places: list[tuple[Any, dict[str, Any]]] = [
         (provider, {"RealDisk": real_disk, "open_reader": _open_reader, "DirectoryLock": _NoLock}),
         (provider, {"directory_bytes": lambda folder: 0}),
-        (provider, {"refuse_remote": no_check, "Upkeep": lambda work: machine.new_upkeep(work)}),
+        (provider, {"refuse_remote": no_check, "SpareSegments": lambda work: machine.new_upkeep(work)}),
         (schedule, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
         (checkpoint, {"RealDisk": real_disk, "open_writer": _open_writer, "WriterLock": _NoLock}),
         (checkpoint, {"TRANSACTION_BYTES": TRANSACTION_BYTES}),

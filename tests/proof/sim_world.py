@@ -21,10 +21,10 @@ from vibemq.model.effects import Effect
 from vibemq.model.records import Record
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
-from vibemq.server.commit.loop_cycle import Turn
-from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.loop_cycle import LoopCycle
+from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.timers import Ticker
+from vibemq.server.net.timers import Timers
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.testing.sim_disk import PowerCut, SimDisk
@@ -119,8 +119,8 @@ class World:
             jitter=self.machinery.random.random,
             new_id=lambda: f"{self.ledger.life:08x}{next(ids):024x}",
         )
-        turn = self.turn = Turn()
-        self.switchboard = Switchboard()
+        turn = self.turn = LoopCycle()
+        self.switchboard = EffectRouter()
         self.committer = Committer(
             store=Seat(self.provider, self.machinery),  # type: ignore[arg-type]
             engine=self.engine,
@@ -131,7 +131,7 @@ class World:
             wake=turn.wake,
             fatal=self._fatal,
         )
-        self._ticker = Ticker(self.engine, self.committer, clock)
+        self._ticker = Timers(self.engine, self.committer, clock)
         turn.before += [self.committer.turn, self._ticker.look_at_engine]
         self.committer.submit(self.engine.restore(state, clock.now()))
 

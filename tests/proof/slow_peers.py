@@ -26,7 +26,7 @@ from tests.crash.ledger import BrokerProcess
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions as ext
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 RATIO_LEAST = 0.95
@@ -59,7 +59,7 @@ class Raw:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self.writer = writer
-        self._frames = FrameReader()
+        self._frames = NativeFrameReader()
         self._bodies: list[bytes] = []
 
     @classmethod

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 from vibemq.errors import RemoteProtocolError
-from vibemq.protocols.native.codec.frames import FrameReader
-from vibemq.server.net.connections import Entrance
+from vibemq.protocols.native.codec.frames import NativeFrameReader
+from vibemq.server.broker_context import BrokerContext
+from vibemq.server.net.connections import Endpoint
 from vibemq.server.net.transport import Connection
-from vibemq.server.shell import Shell
 
 HEARD_MAX = 1 << 20
 
@@ -15,14 +15,14 @@ HEARD_MAX = 1 << 20
 class Wire(asyncio.Transport):
     """Bytes to the broker with `say`; what it answers gathers in `heard`, and cut into bodies in `bodies`."""
 
-    def __init__(self, shell: Shell, entrance: Entrance, host: str) -> None:
+    def __init__(self, shell: BrokerContext, entrance: Endpoint, host: str) -> None:
         super().__init__({"peername": (host, 4_000)})
         self.heard = bytearray()
         self.bodies: list[bytes] = []
         self.stuck = False
         """The peer reads nothing: whatever is written stays in the buffer."""
         self.closed = False
-        self._reader = FrameReader()
+        self._reader = NativeFrameReader()
         self._buffered = 0
         self._paused = False
         self._held = bytearray()

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from vibemq.engine.backoff import DELAY_MS_MAX, retry_delay_ms
 from vibemq.engine.queue import delayed as later_module
 from vibemq.engine.queue import unacked as held_module
-from vibemq.engine.queue.delayed import Later
+from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import Ready
 from vibemq.engine.queue.sizes import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, MARK_MS, SPAN_MS_MAX, Sizes
-from vibemq.engine.queue.unacked import Held
+from vibemq.engine.queue.unacked import Unacked
 from vibemq.model import instants as instants_module
 from vibemq.model import runs as runs_module
 from vibemq.model.instants import Instants
@@ -40,7 +40,7 @@ def kept(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("kept")
 @given(steps)
 def test_held_is_a_dict_of_deadlines(actions: list[tuple[str, tuple[int, int], int]]) -> None:
-    held, model = Held(), dict[int, int]()
+    held, model = Unacked(), dict[int, int]()
     for action, (first, last), instant in actions:
         inside = [s for s in sorted(model) if first <= s <= last]
         if action == "add":
@@ -117,7 +117,7 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("crowded")
 @given(st.lists(st.tuples(st.sampled_from(["add", "fill", "pop", "remove"]), runs, st.integers(1, 30)), max_size=60))
 def test_later_is_a_dict_of_instants(actions: list[tuple[str, tuple[int, int], int]]) -> None:
-    later, model = Later(), dict[int, int]()
+    later, model = Delayed(), dict[int, int]()
     for action, (first, last), instant in actions:
         if action == "add":
             later.add(first, instant)
@@ -200,7 +200,7 @@ def test_a_retry_waits_between_half_and_all_of_its_delay(failed: int, base: int,
 
 @given(st.lists(runs, max_size=20))
 def test_weighing_counts_every_held_message(added: list[tuple[int, int]]) -> None:
-    held = Held()
+    held = Unacked()
     for first, last in added:
         if not held.take(first, last):
             held.add(first, last, 1, 0)
@@ -211,7 +211,7 @@ def test_weighing_counts_every_held_message(added: list[tuple[int, int]]) -> Non
 def test_no_list_of_a_scattered_hold_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A settlement in a long list moves all that stands behind its place."""
     monkeypatch.setattr(held_module, "STRETCHES_TOGETHER_MAX", 1_000)
-    held = Held()
+    held = Unacked()
     held.add(1, 80_000, 5, 80_000)
     for sequence in range(2, 80_000, 2):
         held.take(sequence, sequence)

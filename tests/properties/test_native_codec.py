@@ -17,16 +17,16 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.json_check import JsonCheck
-from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body, encode_body, encode_message
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body, encode_message
 from vibemq.protocols.session import Authenticate, Principal, Request
 from vibemq.testing.session_conformance import NOW, SESSION, context
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 headers = st.dictionaries(texts, texts, max_size=4)
 messages = st.builds(
-    Message,
+    WireMessage,
     type=st.integers(0, 98),
     id=texts,
     queue=st.text(st.characters(codec="utf-8"), max_size=12),
@@ -35,7 +35,7 @@ messages = st.builds(
     version=st.integers(0, 255),
 )
 errors = st.builds(
-    Message,
+    WireMessage,
     type=st.just(99),
     id=texts,
     headers=headers,
@@ -50,17 +50,17 @@ how = st.sampled_from(Compression)
 
 
 @given(messages | errors)
-def test_messages_round_trip(message: Message) -> None:
+def test_messages_round_trip(message: WireMessage) -> None:
     assert decode_body(encode_message(message)) == message
 
 
 @given(st.lists(st.tuples(messages, how), max_size=6), st.data())
 def test_cutting_the_stream_anywhere_changes_nothing(
-    sent: list[tuple[Message, Compression]], data: st.DataObject
+    sent: list[tuple[WireMessage, Compression]], data: st.DataObject
 ) -> None:
     stream = b"".join(encode_frame(encode_message(message), compression, 0) for message, compression in sent)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
-    reader = FrameReader()
+    reader = NativeFrameReader()
     got: list[bytes] = []
     for start, end in pairwise([0, *cuts, len(stream)]):
         reader.receive_data(stream[start:end])

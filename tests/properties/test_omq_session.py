@@ -7,7 +7,7 @@ from tests.properties.test_omq_sexp import COMMANDS, SOUP, cut
 from tests.unit.protocols.omq.world import BROADCAST, ROUND_ROBIN, VERSION_ONE, Client, World
 from vibemq.protocols.omq import OmqSettings
 from vibemq.protocols.omq.commands import print_command
-from vibemq.protocols.omq.frames import Message, Subscribed, Unsubscribed
+from vibemq.protocols.omq.frames import MessageFrame, Subscribed, Unsubscribed
 
 TOPICS = st.sampled_from([b"ticks", b"jobs", b"other", b"a b"])
 SUBSCRIBES = st.tuples(
@@ -47,7 +47,7 @@ def check_manners(client: Client) -> None:
             case Unsubscribed(topic):
                 assert topic.id in open_
                 open_.discard(topic.id)
-            case Message(number, topic_id):
+            case MessageFrame(number, topic_id):
                 assert topic_id in open_
                 if names[topic_id] == b"ticks":
                     assert number > last.get(topic_id, 0)
@@ -64,7 +64,7 @@ def test_commands_however_cut_get_the_same_answers(lines: list[bytes], data: st.
             client.say(piece)
         answers.append(client.frames())
     # Whether messages come before or after an answer depends on when the commands came.
-    told = [[frame for frame in frames if not isinstance(frame, Message)] for frames in answers]
+    told = [[frame for frame in frames if not isinstance(frame, MessageFrame)] for frames in answers]
     assert told[0] == told[1]
 
 

@@ -22,8 +22,8 @@ from vibemq.protocols.omq.commands import (
 )
 from vibemq.protocols.omq.frames import (
     Frame,
-    FrameReader,
-    Message,
+    MessageFrame,
+    OmqFrameReader,
     Ping,
     Topic,
     error_frame,
@@ -200,19 +200,19 @@ def test_frames_carry_the_payloads_however_they_are_cut(
     rows = [pack_row(name, payload, [("k", "v" * 9)] if headers else []) for name, payload, headers in messages]
     sent = error_frame("é") + ping_frame(2**32 + 7) + message_frames(Rows.of(rows), first_id, 9)
     sent += subscribed_frame(Topic(9, b"a b"))
-    reader = FrameReader()
+    reader = OmqFrameReader()
     got: list[Frame] = []
     for piece in cut(data, sent):
         reader.receive_data(piece)
         got += reader.frames()
     assert reader.buffered == 0
     assert got[1] == Ping(7)
-    assert got[2:-1] == [Message(first_id + n, 9, payload) for n, (_, payload, _) in enumerate(messages)]
+    assert got[2:-1] == [MessageFrame(first_id + n, 9, payload) for n, (_, payload, _) in enumerate(messages)]
 
 
 @given(st.binary(max_size=60))
 def test_garbage_for_a_client_raises_value_error_only(garbage: bytes) -> None:
-    reader = FrameReader()
+    reader = OmqFrameReader()
     reader.receive_data(garbage)
     try:
         list(reader.frames())

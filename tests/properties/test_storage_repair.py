@@ -18,7 +18,7 @@ from vibemq.storage.kvstore.audit import audit
 from vibemq.storage.kvstore.blocks import store_blocks
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import seal
-from vibemq.storage.kvstore.integrity import TalliedKV, Tally, write_tally
+from vibemq.storage.kvstore.integrity import TableSums, TalliedKV, write_tally
 from vibemq.storage.kvstore.salvage import drop_missing, salvage
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
 from vibemq.storage.state.changes import Dirty
@@ -56,7 +56,7 @@ def sound_store(random: Random, batches: int) -> MemoryKV:
     """As the checkpointer writes one, some batches per transaction. Transient messages are never written."""
     kv, model, workload = MemoryKV(), Model(), Workload(random, transient=False)
     kv.put(keys.VERSION, seal(keys.VERSION, b"\0\0\0\2"))
-    write_tally(kv, Tally())
+    write_tally(kv, TableSums())
     state = load_state(kv)
     for _ in range(batches):
         tallied, dirty = TalliedKV(kv), Dirty()

@@ -24,7 +24,7 @@ from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from vibemq.demos.spark import tidy
 from vibemq.spark import LagListener, lag, register
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused
 from vibemq.spark.options import parse
 
@@ -113,7 +113,7 @@ class World:
     def committed(self, queue: str) -> int:
         """The cursor of the group etl; 0 while there is none."""
         try:
-            return int(Client(parse(self.options())).call("group.offsets", queue, {"group": "etl"})["committed"])
+            return int(BrokerClient(parse(self.options())).call("group.offsets", queue, {"group": "etl"})["committed"])
         except Refused:
             return 0
 

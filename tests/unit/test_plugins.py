@@ -3,13 +3,13 @@
 import pytest
 
 from vibemq.plugins import find
-from vibemq.storage.interface import Plugin
+from vibemq.storage.interface import StoragePlugin
 
 
 @pytest.mark.parametrize("name", ["memory", "sqlite"])
 def test_folders_are_found_without_being_installed(name: str) -> None:
     plugin = find("storage", name)
-    assert isinstance(plugin, Plugin)
+    assert isinstance(plugin, StoragePlugin)
     assert plugin.name == name
 
 

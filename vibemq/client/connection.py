@@ -12,7 +12,7 @@ from vibemq.client.address import ClientSettings
 from vibemq.client.link import Link
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import ConfigInvalid, NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
-from vibemq.protocols.native.codec.wire import Message
+from vibemq.protocols.native.codec.wire import WireMessage
 
 READ_BYTES = 262_144
 GOODBYE_SECONDS = 2.0
@@ -194,7 +194,7 @@ async def _shake_hands(stream: ByteStream, settings: ClientSettings) -> ClientPr
     await stream.send(protocol.connect("connect"))
     while True:
         for frame in protocol.receive_data(await stream.receive(READ_BYTES)):
-            if not isinstance(frame, Message):
+            if not isinstance(frame, WireMessage):
                 raise RemoteProtocolError("the broker answered Connect with a delivery")
             protocol.accept(frame)
             return protocol

@@ -21,7 +21,7 @@ from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox
 from vibemq.errors import ConnectionLost, ErrorCode, NotConnected, RequestTimeout, VibeMQError
 from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
-from vibemq.protocols.native.codec.wire import CommandType, Message
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class Link:
         *,
         what: str = "",
         idempotent: bool = False,
-    ) -> Message:
+    ) -> WireMessage:
         """Ask and wait for the answer.
 
         Args:
@@ -341,7 +341,7 @@ class Link:
         self._subscribing[subscriber.id] = now
         self.wake()
 
-    def _answered(self, frame: Message) -> None:
+    def _answered(self, frame: WireMessage) -> None:
         pending = self._requests.pop(frame.id, None)
         # None: a pong of `ping`, or an answer that came after its deadline.
         if pending is not None:
@@ -355,7 +355,7 @@ class Link:
             if self.outbox.waiting:
                 self.wake()
 
-    def _refused(self, frame: Message) -> None:
+    def _refused(self, frame: WireMessage) -> None:
         code, sentence = frame.error_code or "", frame.error_message or ""
         if code == ErrorCode.SHUTTING_DOWN:
             # What this broker no longer takes, the next connection carries.

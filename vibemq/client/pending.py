@@ -5,7 +5,7 @@ from collections.abc import Callable
 import anyio
 
 from vibemq.client.publishing.outbox import Failure
-from vibemq.protocols.native.codec.wire import Message
+from vibemq.protocols.native.codec.wire import WireMessage
 
 
 class Pending:
@@ -18,10 +18,10 @@ class Pending:
         self.sent_at = sent_at
         self.then = then
         self.done = anyio.Event()
-        self.answer: Message | None = None
+        self.answer: WireMessage | None = None
         self.failure: Failure | None = None
 
-    def finish(self, answer: Message | None, failure: Failure | None = None) -> None:
+    def finish(self, answer: WireMessage | None, failure: Failure | None = None) -> None:
         self.answer = answer
         self.failure = failure
         self.done.set()

@@ -19,10 +19,10 @@ from vibemq.model.runs import Run
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression, choose
 from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
-from vibemq.protocols.native.codec.wire import CommandType, Message, body_type, decode_body, encode_body
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, body_type, decode_body, encode_body
 
-Incoming = Message | PublishManyAck | DeliverMany | SubscriptionEnded
+Incoming = WireMessage | PublishManyAck | DeliverMany | SubscriptionEnded
 
 RUNS_MAX = 30_000
 """Runs in one frame: 16 bytes each, well below the limit of a body."""
@@ -39,7 +39,7 @@ class ClientProtocol:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._reader = FrameReader()
+        self._reader = NativeFrameReader()
         self._compression = Compression.NONE
         self.extensions: frozenset[str] = frozenset()
         """Granted by the broker."""
@@ -71,7 +71,7 @@ class ClientProtocol:
         }
         return self.request(CommandType.CONNECT, request_id, headers={k: v for k, v in headers.items() if v})
 
-    def accept(self, answer: Message) -> None:
+    def accept(self, answer: WireMessage) -> None:
         """Take the answer to Connect.
 
         Raises:

@@ -6,8 +6,8 @@ from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.unacked import NEVER
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.model.effects import Deliver
 from vibemq.model.runs import Run, run_count
 
@@ -23,7 +23,7 @@ _PROBE = 16
 Given = dict[Consumer, list[Run]]
 
 
-def dispatch(state: State, turn: Turn, queue: Queue, group: Group) -> None:
+def dispatch(state: EngineState, step: Step, queue: Queue, group: Group) -> None:
     ready, top = group.ready, group.top
     if top is None or not top.open or not ready.count:
         return
@@ -33,12 +33,12 @@ def dispatch(state: State, turn: Turn, queue: Queue, group: Group) -> None:
         # An even share for everyone who took some in the last round, so that a backlog is split and single messages
         # alternate strictly, and nobody waits for those who are full.
         share = max(1, min(SLICE, ready.count // takers)) if takers > 1 else ready.count
-        takers = _round(turn, queue, group, top, share, given)
+        takers = _round(step, queue, group, top, share, given)
     if given:
-        _tell(state, turn, queue, group, given)
+        _tell(state, step, queue, group, given)
 
 
-def _round(turn: Turn, queue: Queue, group: Group, top: Rotation, share: int, given: Given) -> int:
+def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, given: Given) -> int:
     """The turn of each top consumer that may have room, once; how many had it."""
     places = top.open
     index = bisect_left(places, group.turn)
@@ -53,7 +53,7 @@ def _round(turn: Turn, queue: Queue, group: Group, top: Rotation, share: int, gi
             consumer.offered = False
             del places[index]
             continue
-        given.setdefault(consumer, []).extend(_take(turn, queue, consumer, min(room, share)))
+        given.setdefault(consumer, []).extend(_take(step, queue, consumer, min(room, share)))
         group.turn = place + 1
         takers += 1
         index += 1
@@ -62,7 +62,7 @@ def _round(turn: Turn, queue: Queue, group: Group, top: Rotation, share: int, gi
     return takers
 
 
-def _take(turn: Turn, queue: Queue, consumer: Consumer, count: int) -> list[Run]:
+def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     """Move up to `count` messages into the consumer's hold, fewer when its bytes run out."""
     limited = consumer.capacity_bytes > 0
     if limited:
@@ -71,7 +71,7 @@ def _take(turn: Turn, queue: Queue, consumer: Consumer, count: int) -> list[Run]
         runs = consumer.group.ready.pop(count)
     if queue.options.consumers_settle:
         timeout = consumer.ack_timeout_ms
-        deadline = turn.now + timeout if timeout else NEVER
+        deadline = step.now + timeout if timeout else NEVER
         for first, last in runs:
             size = queue.sizes.between(first, last) if limited else 0
             consumer.held.add(first, last, deadline, size)
@@ -99,14 +99,14 @@ def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     return taken
 
 
-def _tell(state: State, turn: Turn, queue: Queue, group: Group, given: Given) -> None:
+def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Given) -> None:
     handed_out: list[Run] = []
     for consumer, runs in given.items():
         runs = _joined(runs)
         handed_out += runs
         acquired = _count_acquired(group, runs) if group.attempts else None
         group.tally.redelivered += len(acquired) if acquired else 0
-        turn.effects.append(
+        step.effects.append(
             Deliver(
                 consumer.session.number,
                 consumer.number,
@@ -125,13 +125,13 @@ def _tell(state: State, turn: Turn, queue: Queue, group: Group, given: Given) ->
     handed_out = _joined(sorted(handed_out)) if len(handed_out) > 1 else handed_out
     if queue.options.consumers_settle:
         group.in_flight += count
-        turn.note_handed_out(queue, group, handed_out)
+        step.note_handed_out(queue, group, handed_out)
     else:
         group.tally.settled += count
         group.forget_history(handed_out)
-        group.spend(turn.now + UNACKED_SETTLE_LAG_MS, handed_out)
+        group.spend(step.now + UNACKED_SETTLE_LAG_MS, handed_out)
         state.arm_part(queue, group, group.spent[0][0])
-    turn.free(queue)
+    step.free(queue)
 
 
 def _joined(runs: list[Run]) -> list[Run]:
@@ -159,7 +159,7 @@ def _count_acquired(group: Group, runs: list[Run]) -> dict[int, int] | None:
     return acquired or None
 
 
-def record_spent(turn: Turn, queue: Queue, group: Group) -> None:
+def record_spent(step: Step, queue: Queue, group: Group) -> None:
     """Record the settlements whose lag is over."""
-    while group.spent and group.spent[0][0] <= turn.now:
-        turn.note_settled(queue, group, group.spent.popleft()[1])
+    while group.spent and group.spent[0][0] <= step.now:
+        step.note_settled(queue, group, group.spent.popleft()[1])

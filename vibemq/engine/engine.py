@@ -34,8 +34,8 @@ from vibemq.engine.queue.group import END
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.state import Open, State, Totals
-from vibemq.engine.step import Turn, Wait
+from vibemq.engine.state import EngineState, Open, Totals
+from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueInfo, QueuePage, Reply, Subscribed
@@ -47,7 +47,7 @@ _OWED_RETRY_MS = 1_000
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
 
-Handler = Callable[[State, Turn, "ask.Command"], None]
+Handler = Callable[[EngineState, Step, "ask.Command"], None]
 
 
 class Engine:
@@ -55,7 +55,7 @@ class Engine:
 
     def __init__(self, settings: EngineSettings, *, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
         """`jitter` returns numbers in [0, 1), `new_id` fresh names; both are the caller's randomness."""
-        self._state = State(settings, jitter, new_id)
+        self._state = EngineState(settings, jitter, new_id)
         self._readers = Readers(self._state)
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -65,41 +65,41 @@ class Engine:
 
         `now` counts, even when storage has seen later instants: those were of a clock that was wrong.
         """
-        turn = self._begin(now)
-        restore(self._state, turn, state)
-        timers.ring(self._state, turn)
-        return self._finish(turn)
+        step = self._begin(now)
+        restore(self._state, step, state)
+        timers.run_due_timers(self._state, step)
+        return self._finish(step)
 
     def handle(self, commands: Sequence[ask.Command], now: int) -> Outcome:
         """Carry out a batch, in order. Dispatch comes after the last one."""
-        turn = self._begin(now)
+        step = self._begin(now)
         state = self._state
         state.totals.commands += len(commands)
-        for turn.answering, command in enumerate(commands):
-            told, facts = len(turn.effects), turn.facts
+        for step.answering, command in enumerate(commands):
+            told, facts = len(step.effects), step.facts
             try:
-                _HANDLERS[type(command)](state, turn, command)
+                _HANDLERS[type(command)](state, step, command)
             except VibeMQError as error:
-                _refuse(turn, command, error)
-            if turn.facts > facts and len(turn.effects) > told:
+                _refuse(step, command, error)
+            if step.facts > facts and len(step.effects) > told:
                 # Whatever a handler says while it changes what has to be kept, nobody hears it before it is kept.
-                turn.confirm_after_append(told)
-        turn.answering = -1
-        return self._finish(turn)
+                step.confirm_after_append(told)
+        step.answering = -1
+        return self._finish(step)
 
     def committed(self, ticket: int, now: int) -> Outcome:
         """The durability of that outcome holds, and its gated effects were told."""
-        turn = self._begin(now)
+        step = self._begin(now)
         outcome = self._state.open.pop(ticket)
         shown = dict.fromkeys(added.queue for added in outcome.added if not added.visible)
         for added in outcome.added:
             added.visible = True
         for queue in shown:
             if not queue.deleted:
-                show(self._state, turn, queue)
+                show(self._state, step, queue)
         for wait in outcome.waits:
-            self._settle_wait(turn, wait, ticket)
-        return self._finish(turn)
+            self._settle_wait(step, wait, ticket)
+        return self._finish(step)
 
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
         """Nothing of that outcome was written (StorageFull), and what waited for it was not told.
@@ -111,32 +111,32 @@ class Engine:
         The caller must also fail, in order, every outcome that the engine made after that one and before this call:
         their records may build on the missing ones. Only then are the holes in the sequences recorded soundly.
         """
-        turn = self._begin(now)
+        step = self._begin(now)
         state = self._state
         state.totals.failed_outcomes += 1
         outcome = state.open.pop(ticket)
         for added in outcome.added:
-            rollback.vanish(turn, state, added)
+            rollback.vanish(step, state, added)
         for queue, taken in outcome.moved:
             transactions.put_back(queue, taken)
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
         for effect in (*outcome.after_append, *outcome.gated):
             if isinstance(effect, Reply):
-                self._answer_failed(turn, effect, error)
+                self._answer_failed(step, effect, error)
             else:
-                turn.effects.append(effect)
+                step.effects.append(effect)
         for wait in outcome.waits:
-            self._fail_wait(turn, wait, ticket, holes, error)
-        turn.close()
-        state.owed += rollback.owed_of(state, outcome.records, holes) + turn.records
-        self._carry(turn)
-        return Outcome(effects=turn.effects)
+            self._fail_wait(step, wait, ticket, holes, error)
+        step.close()
+        state.owed += rollback.owed_of(state, outcome.records, holes) + step.records
+        self._carry(step)
+        return Outcome(effects=step.effects)
 
     def tick(self, now: int) -> Outcome:
         """Do what is due at or before now."""
-        turn = self._begin(now)
-        timers.ring(self._state, turn)
-        return self._finish(turn)
+        step = self._begin(now)
+        timers.run_due_timers(self._state, step)
+        return self._finish(step)
 
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
@@ -203,90 +203,90 @@ class Engine:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, now: int) -> Turn:
+    def _begin(self, now: int) -> Step:
         state = self._state
         if now > state.now:
             state.now = now
-        return Turn(state.now)
+        return Step(state.now)
 
-    def _carry(self, turn: Turn) -> None:
+    def _carry(self, step: Step) -> None:
         """Leave what follows from a failure to the next step: records made now could not build on what is owed."""
         state = self._state
         if state.carried is not None:
-            turn.dirty |= state.carried.dirty
-            turn.freed |= state.carried.freed
-        state.carried = turn if turn.dirty or turn.freed else None
+            step.dirty |= state.carried.dirty
+            step.freed |= state.carried.freed
+        state.carried = step if step.dirty or step.freed else None
         if state.carried is not None:
-            state.owed_at = turn.now
+            state.owed_at = step.now
         elif state.owed:
-            state.owed_at = turn.now + _OWED_RETRY_MS
+            state.owed_at = step.now + _OWED_RETRY_MS
 
-    def _finish(self, turn: Turn) -> Outcome:
+    def _finish(self, step: Step) -> Outcome:
         state = self._state
         if state.carried is not None:
-            turn.dirty |= state.carried.dirty
-            turn.freed |= state.carried.freed
+            step.dirty |= state.carried.dirty
+            step.freed |= state.carried.freed
             state.carried = None
-        while turn.dirty or turn.freed:
-            while turn.freed:
-                publish.unpark(state, turn, turn.freed.popitem()[0])
-            dirty, turn.dirty = turn.dirty, {}
+        while step.dirty or step.freed:
+            while step.freed:
+                publish.unpark(state, step, step.freed.popitem()[0])
+            dirty, step.dirty = step.dirty, {}
             for group, queue in dirty.items():
                 if queue.deleted:
                     continue
-                expire(state, turn, queue)
-                dispatch(state, turn, queue, group)
-        turn.close()
-        if state.owed_at < END and (turn.records or turn.gated or turn.after_append or state.owed_at <= turn.now):
-            self._pay(turn)
-        ticket = self._issue(turn) if turn.records else 0
-        for wait in turn.waits:
+                expire(state, step, queue)
+                dispatch(state, step, queue, group)
+        step.close()
+        if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
+            self._pay(step)
+        ticket = self._issue(step) if step.records else 0
+        for wait in step.waits:
             for awaited in wait.tickets:
                 state.open[awaited].waits.append(wait)
-        return Outcome(turn.records, turn.effects, turn.after_append, turn.gated, turn.durability, ticket)
+        return Outcome(step.records, step.effects, step.after_append, step.gated, step.durability, ticket)
 
-    def _pay(self, turn: Turn) -> None:
+    def _pay(self, step: Step) -> None:
         """Put what is owed before the records of this outcome."""
         state = self._state
         if state.owed:
-            turn.records = state.owed + turn.records
-            turn.durability = max(turn.durability, Durability.STRONG)
+            step.records = state.owed + step.records
+            step.durability = max(step.durability, Durability.STRONG)
         state.owed, state.owed_at = [], END
 
-    def _issue(self, turn: Turn) -> int:
+    def _issue(self, step: Step) -> int:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(turn.records, turn.after_append, turn.gated, turn.added, turn.moved)
+        state.open[ticket] = Open(step.records, step.after_append, step.gated, step.added, step.moved)
         return ticket
 
-    def _settle_wait(self, turn: Turn, wait: Wait, ticket: int) -> None:
+    def _settle_wait(self, step: Step, wait: Wait, ticket: int) -> None:
         wait.tickets.discard(ticket)
         if not wait.tickets:
-            turn.effects.append(Reply(wait.session, wait.token, wait.result))
+            step.effects.append(Reply(wait.session, wait.token, wait.result))
 
-    def _fail_wait(self, turn: Turn, wait: Wait, ticket: int, holes: rollback.Holes, error: VibeMQError) -> None:
+    def _fail_wait(self, step: Step, wait: Wait, ticket: int, holes: rollback.Holes, error: VibeMQError) -> None:
         """Rows whose original vanished are refused like it; the others may still be waited for."""
         name = wait.result.queue
         queue = self._state.queues.get(name) or self._state.stages.get(name)
         gone = holes.get(queue.queue_id) if queue is not None else None
         if gone is not None:
             _refuse_vanished(wait.result, gone, error)
-        self._settle_wait(turn, wait, ticket)
+        self._settle_wait(step, wait, ticket)
 
-    def _answer_failed(self, turn: Turn, reply: Reply, error: VibeMQError) -> None:
+    def _answer_failed(self, step: Step, reply: Reply, error: VibeMQError) -> None:
         result = reply.result
         if isinstance(result, Published):
             refused = dict.fromkeys(range(result.count), error)
             refused.update(result.refused or {})
-            turn.effects.append(Reply(reply.session, reply.token, Published(result.queue, 0, result.count, refused)))
+            step.effects.append(Reply(reply.session, reply.token, Published(result.queue, 0, result.count, refused)))
             return
         if isinstance(result, Subscribed):
             consumer = self._state.consumer(reply.session, result.consumer)
             if consumer is not None:
-                settle.take_back(self._state, turn, consumer, clean=True)
-                remove_consumer(turn, consumer)
-        turn.effects.append(Reply(reply.session, reply.token, error))
+                settle.take_back(self._state, step, consumer, clean=True)
+                remove_consumer(step, consumer)
+        step.effects.append(Reply(reply.session, reply.token, error))
 
 
 def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> None:
@@ -304,17 +304,17 @@ def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> Non
     result.refused, result.duplicates = refused or None, duplicates or None
 
 
-def _refuse(turn: Turn, command: "ask.Command", error: VibeMQError) -> None:
+def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
     if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure):
-        turn.refuse(command, error)
+        step.refuse(command, error)
 
 
-def _describe(state: State, turn: Turn, command: ask.DescribeQueue) -> None:
+def _describe(state: EngineState, step: Step, command: ask.DescribeQueue) -> None:
     queue = state.queues.get(command.queue)
-    turn.answer(command, None if queue is None else views.queue_info(queue))
+    step.answer(command, None if queue is None else views.queue_info(queue))
 
 
-def _list(state: State, turn: Turn, command: ask.ListQueues) -> None:
+def _list(state: EngineState, step: Step, command: ask.ListQueues) -> None:
     names, page = state.names, QueuePage([], [])
     start = bisect_right(names, command.after)
     limit = command.limit or len(names)
@@ -332,13 +332,13 @@ def _list(state: State, turn: Turn, command: ask.ListQueues) -> None:
             page.queues.append(found if command.shown is None else command.shown(found))
     else:
         page.next = names[stop - 1] if start < stop < len(names) else None
-    turn.answer(command, page)
+    step.answer(command, page)
 
 
-def _set_pressure(state: State, turn: Turn, command: ask.SetPressure) -> None:
+def _set_pressure(state: EngineState, step: Step, command: ask.SetPressure) -> None:
     state.pressure, state.pressure_why = command.level, command.why
     for queue in state.parking:
-        turn.free(queue)
+        step.free(queue)
 
 
 _HANDLERS: dict[type, Callable[..., None]] = {

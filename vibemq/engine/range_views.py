@@ -7,7 +7,7 @@ from vibemq.engine.handlers import cursors, transactions
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
-from vibemq.engine.state import State
+from vibemq.engine.state import EngineState
 from vibemq.engine.views import group_info, queue_info
 from vibemq.errors import OffsetGone
 from vibemq.model.effects import CursorInfo, GroupInfo, QueueInfo, Reach, Span
@@ -19,7 +19,7 @@ class Readers:
     """`group` None: anybody who reads what the queue keeps. Raises QueueNotFound, GroupNotFound, WrongIncarnation,
     GroupExpired and OffsetGone, as docs/spec/cursor.md says."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: EngineState) -> None:
         self._state = state
 
     def queue(self, name: str, incarnation: str | None = None) -> tuple[QueueInfo, int]:

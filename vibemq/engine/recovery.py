@@ -11,8 +11,8 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.queue.sizes import Sizes
-from vibemq.engine.state import State, Transaction
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState, Transaction
+from vibemq.engine.step import Step
 from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts
@@ -22,7 +22,7 @@ from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
 _FIRST = Attempts()
 
 
-def restore(state: State, turn: Turn, stored: StoredState) -> None:
+def restore(state: EngineState, step: Step, stored: StoredState) -> None:
     """Take over a stored state. What was pending is back at its place: a crash is no consumer's fault."""
     state.next_queue_id = stored.next_queue_id
     state.next_dead_id = state.first_new_dead_id = stored.next_dead_id
@@ -31,16 +31,16 @@ def restore(state: State, turn: Turn, stored: StoredState) -> None:
         if stored_queue.deleted:
             state.graves[stored_queue.queue_id] = len(stored_queue.dead)
             continue
-        queue = _queue(stored_queue, turn.now)
+        queue = _queue(stored_queue, step.now)
         registry = state.stages if is_stage(queue.name) else state.queues
         state.register(queue, registry)
         for stored_group in stored_queue.groups.values():
-            _group(state, turn, queue, stored_queue, stored_group)
+            _group(state, step, queue, stored_queue, stored_group)
         queue.next_group_id = stored_queue.next_group_id
-        _resolve_passing(turn, queue)
+        _resolve_passing(step, queue)
         leap(queue)
         if not _is_idle(queue):
-            state.arm(queue, turn.now)
+            state.arm(queue, step.now)
     for app, kept in stored.transactions.items():
         state.transactions[app] = Transaction(
             kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.skipped_from
@@ -110,7 +110,7 @@ def _published_at(known: tuple[bytes, tuple[int, int]]) -> tuple[int, bytes]:
     return known[1][1], known[0]
 
 
-def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, stored: StoredGroup) -> None:
+def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQueue, stored: StoredGroup) -> None:
     queue.next_group_id = stored.group_id
     group = queue.new_group(stored.name, durable=stored.durable, start=max(stored.head, stored_queue.next_sequence))
     group.epoch = stored.epoch
@@ -120,9 +120,9 @@ def _group(state: State, turn: Turn, queue: Queue, stored_queue: StoredQueue, st
     for run in unsettled.runs():
         group.ready.add(*run)
     if unsettled:
-        _put_later(state, turn, queue, group, unsettled, stored)
+        _put_later(state, step, queue, group, unsettled, stored)
     if stored.cursor is not None:
-        take_up(state, turn, queue, group, Cursor.of(stored.cursor))
+        take_up(state, step, queue, group, Cursor.of(stored.cursor))
 
 
 def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
@@ -140,14 +140,16 @@ def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
     return unsettled
 
 
-def _put_later(state: State, turn: Turn, queue: Queue, group: Group, unsettled: RunSet, stored: StoredGroup) -> None:
+def _put_later(
+    state: EngineState, step: Step, queue: Queue, group: Group, unsettled: RunSet, stored: StoredGroup
+) -> None:
     """Take out of `ready` what waits for an instant."""
     pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
-    due = _due_later(queue, unsettled, pending, turn.now)
+    due = _due_later(queue, unsettled, pending, step.now)
     for sequence in pending:
-        history = _due_from(stored.attempts.get(sequence, _FIRST), turn.now)
+        history = _due_from(stored.attempts.get(sequence, _FIRST), step.now)
         group.remember(sequence, history)
-        if history.due_at > turn.now:
+        if history.due_at > step.now:
             due[sequence] = history.due_at
     for run in due.runs():
         group.ready.remove(*run)
@@ -172,13 +174,13 @@ def _due_later(queue: Queue, unsettled: RunSet, pending: RunSet, now: int) -> In
     return due
 
 
-def _resolve_passing(turn: Turn, queue: Queue) -> None:
+def _resolve_passing(step: Step, queue: Queue) -> None:
     """Groups of subscribers that are gone end; the last one of a fan-out queue waits for the next subscriber."""
     passing = sorted((g for g in queue.groups.values() if not g.durable), key=lambda g: (g.unsettled, -g.group_id))
     for group in passing:
         if len(queue.groups) > 1:
-            delete_group(turn, queue, group, Durability.ASYNC)
+            delete_group(step, queue, group, Durability.ASYNC)
         else:
-            rename_group(turn, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
+            rename_group(step, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
     if not queue.groups or (not queue.options.is_fan_out and WAITING_NAME not in queue.groups):
-        open_waiting_group(turn, queue, Durability.STRONG)
+        open_waiting_group(step, queue, Durability.STRONG)

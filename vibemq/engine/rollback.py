@@ -11,8 +11,8 @@ from dataclasses import replace
 from vibemq.engine.handlers.dead_letters import put_back, remove
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Added
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.model.records import (
     DeadLettered,
     DeadRemoved,
@@ -32,7 +32,7 @@ Holes = dict[int, RunSet]
 """queue_id -> sequences whose messages vanished, of this outcome and of those before it."""
 
 
-def vanish(turn: Turn, state: State, added: Added) -> None:
+def vanish(step: Step, state: EngineState, added: Added) -> None:
     """Take one publish out of its queue. Its sequences stay unused while the broker runs."""
     queue = added.queue
     first, last = added.first, added.last
@@ -45,16 +45,16 @@ def vanish(turn: Turn, state: State, added: Added) -> None:
         queue.unseen.remove(added)
         queue.unseen_count -= count
     else:
-        _take_out_visible(turn, added)
+        _take_out_visible(step, added)
     queue.published -= count
     queue.refused += count
     queue.redirected -= added.redirected
     queue.holes = RunSet([*added.holes, *queue.holes, (first, last)]).runs()
     queue.dedup = {key: known for key, known in queue.dedup.items() if not first <= known[0] <= last}
-    turn.free(queue)
+    step.free(queue)
 
 
-def _take_out_visible(turn: Turn, added: Added) -> None:
+def _take_out_visible(step: Step, added: Added) -> None:
     """An async message may be anywhere already: waiting, or with a consumer, who keeps a copy of nothing."""
     queue, first, last = added.queue, added.first, added.last
     if queue.log is not None:
@@ -64,7 +64,7 @@ def _take_out_visible(turn: Turn, added: Added) -> None:
         _forget_spent(group, RunSet([(first, last)]))
         group.forget_history(lost)
         group.tally.dropped += run_count(lost)
-        turn.touch(queue, group)
+        step.touch(queue, group)
 
 
 def _forget_spent(group: Group, gone: RunSet) -> None:
@@ -73,7 +73,7 @@ def _forget_spent(group: Group, gone: RunSet) -> None:
     group.spent = deque((at, runs) for at, runs in kept if runs)
 
 
-def owed_of(state: State, records: list[Record], holes: Holes) -> list[Record]:
+def owed_of(state: EngineState, records: list[Record], holes: Holes) -> list[Record]:
     """The records that still have to be kept, without any word about the vanished messages."""
     owed: list[Record] = []
     for record in records:

@@ -10,7 +10,7 @@ from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.step import Turn, Wait
+from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
@@ -55,7 +55,7 @@ class Totals:
     commands: int = 0
 
 
-class State:
+class EngineState:
     def __init__(self, settings: EngineSettings, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
         self.settings = settings
         self.jitter = jitter
@@ -95,7 +95,7 @@ class State:
         """Facts that hold but could not be written; they go with the next records."""
         self.owed_at = END
         """When to try again without other records, or to go on with what follows from a failure."""
-        self.carried: Turn | None = None
+        self.carried: Step | None = None
         """Consequences of failed outcomes, for the next step."""
         self.totals = Totals()
         self.retired: Counter[str] = Counter()

@@ -32,7 +32,7 @@ class Asked(Protocol):
     token: Any
 
 
-class Turn:
+class Step:
     __slots__ = (
         "_parts",
         "_settled",

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
+from vibemq.engine.state import EngineState
 from vibemq.model.effects import COUNTERS, CursorFigures, GroupInfo, QueueFigures, QueueInfo
 from vibemq.model.runs import Run
 
@@ -105,7 +105,7 @@ class Survey:
     twice.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: EngineState) -> None:
         self._queues = list(state.queues.values())
         self.retired: Counter[str] = Counter(state.retired)
         """Counters of queues that are gone. Complete when the survey is over."""

@@ -19,7 +19,7 @@ _U32 = struct.Struct("!I")
 Extras = dict[int, MessageExtra]
 
 
-def pack_bundle(name: str, queue: str, rows: Rows, extras: Extras | None) -> Rows:
+def pack_staged_batch(name: str, queue: str, rows: Rows, extras: Extras | None) -> Rows:
     """One row called `name` that holds everything."""
     packed = [[index, e.priority, e.expires_at, e.deliver_at, e.dedup_id.hex()] for index, e in (extras or {}).items()]
     head = orjson.dumps({"queue": queue, "extras": packed})
@@ -27,7 +27,7 @@ def pack_bundle(name: str, queue: str, rows: Rows, extras: Extras | None) -> Row
     return Rows.of([pack_row(name, payload)])
 
 
-def unpack_bundle(row: bytes) -> tuple[str, Rows, Extras | None]:
+def unpack_staged_batch(row: bytes) -> tuple[str, Rows, Extras | None]:
     """(queue, rows, extras).
 
     Raises:

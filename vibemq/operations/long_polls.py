@@ -15,7 +15,7 @@ class _Waiter:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Waiters:
+class LongPolls:
     """`tail(queue)` answers None for a queue that is gone."""
 
     def __init__(self, tail: Callable[[str], int | None]) -> None:

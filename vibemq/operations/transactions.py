@@ -12,7 +12,7 @@ from vibemq.engine.handlers.transactions import stage_name
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged
 from vibemq.model.effects import Decided
-from vibemq.model.staged_batch import unpack_bundle
+from vibemq.model.staged_batch import unpack_staged_batch
 from vibemq.operations.arguments import Arguments, Text, Texts, Whole
 from vibemq.operations.contracts import Engine, LocalSession, Store
 from vibemq.operations.registry import Caller, Operation
@@ -118,7 +118,7 @@ class Transactions:
             await asyncio.gather(*moves)
 
     async def _move(self, stage: str, sequence: int, row: bytes) -> None:
-        queue, rows, extras = unpack_bundle(row)
+        queue, rows, extras = unpack_staged_batch(row)
         await self._local.ask(lambda session, token: MoveStaged(session, token, stage, sequence, queue, rows, extras))
 
 

@@ -202,7 +202,7 @@ class Services(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class ProtocolPlugin:
     """What `vibemq.protocols.<name>` exports as PLUGIN: sessions for sockets, services of its own, or both."""
 
     name: str

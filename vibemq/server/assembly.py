@@ -21,27 +21,27 @@ from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
 from vibemq.operations.groups import Groups
-from vibemq.operations.long_polls import Waiters
+from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
 from vibemq.operations.transactions import Transactions
+from vibemq.server.broker_context import BrokerContext
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
-from vibemq.server.commit.loop_cycle import Turn
-from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.loop_cycle import LoopCycle
+from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
-from vibemq.server.net.background_tasks import Errands
-from vibemq.server.net.connections import Roster
-from vibemq.server.net.local_session import INNER_SESSION, InnerSession
-from vibemq.server.net.timers import Ticker
-from vibemq.server.shell import Shell
-from vibemq.storage.interface import Plugin
+from vibemq.server.net.background_tasks import BackgroundTasks
+from vibemq.server.net.connections import ConnectionTable
+from vibemq.server.net.local_session import INNER_SESSION, LocalSession
+from vibemq.server.net.timers import Timers
+from vibemq.storage.interface import StoragePlugin
 
 log = logging.getLogger("vibemq.assembly")
 
@@ -51,10 +51,10 @@ class Assembly:
     """The parts that the broker's owner needs again."""
 
     engine: QueueEngine
-    shell: Shell
+    shell: BrokerContext
     housekeeping: Housekeeping
-    inner: InnerSession
-    waiters: Waiters
+    inner: LocalSession
+    waiters: LongPolls
 
 
 def new_id() -> str:
@@ -62,11 +62,11 @@ def new_id() -> str:
     return os.urandom(16).hex()
 
 
-def storage_plugin(settings: Settings) -> tuple[Plugin, Any]:
+def storage_plugin(settings: Settings) -> tuple[StoragePlugin, Any]:
     """The provider's plug-in and its checked options. Raises ConfigInvalid."""
     name = settings.storage.provider
     try:
-        plugin: Plugin = plugins.find("storage", name)
+        plugin: StoragePlugin = plugins.find("storage", name)
     except LookupError as error:
         raise ConfigInvalid(f"storage provider {name!r} cannot be used: {error}") from error
     return plugin, plugin_settings(plugin.settings, settings.storage.settings, f"the {name} provider's settings")
@@ -115,10 +115,10 @@ async def assemble(
         jitter=random.Random().random,  # noqa: S311  # spreads retries; nothing secret
         new_id=new_id,
     )
-    turn = Turn()
-    errands = Errands(tasks, fatal)
+    turn = LoopCycle()
+    errands = BackgroundTasks(tasks, fatal)
     tasks.start_soon(errands.run)
-    switchboard = Switchboard()
+    switchboard = EffectRouter()
     committer = Committer(
         store=store,
         engine=engine,
@@ -129,7 +129,7 @@ async def assemble(
         wake=turn.wake,
         fatal=fatal,
     )
-    roster = Roster(
+    roster = ConnectionTable(
         settings.limits,
         metrics,
         clock,
@@ -137,13 +137,13 @@ async def assemble(
         queue_defaults=queue_defaults,
         new_id=new_id,
     )
-    inner = InnerSession(lambda commands: committer.submit(engine.handle(commands, clock.now())))
+    inner = LocalSession(lambda commands: committer.submit(engine.handle(commands, clock.now())))
     switchboard.connect(INNER_SESSION, inner.take)
-    waiters = Waiters(engine.readers.tail)
+    waiters = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
     letters = DeadLetterReader(store)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
-    shell = Shell(
+    shell = BrokerContext(
         loop=asyncio.get_running_loop(),
         engine=engine,
         clock=clock,
@@ -151,7 +151,7 @@ async def assemble(
         committer=committer,
         switchboard=switchboard,
         turn=turn,
-        ticker=Ticker(engine, committer, clock),
+        ticker=Timers(engine, committer, clock),
         roster=roster,
         accounts=accounts,
         limits=settings.limits,

@@ -7,13 +7,13 @@ from typing import Any
 from vibemq.errors import ConfigInvalid, InvalidOptions, QueueExists, VibeMQError
 from vibemq.model.commands import Command, CreateQueue
 from vibemq.model.options import Durability, QueueOptions, options_from_dict
-from vibemq.server.net.local_session import InnerSession
+from vibemq.server.net.local_session import LocalSession
 
 log = logging.getLogger("vibemq.declared")
 
 
 async def declare(
-    queues: Mapping[str, dict[str, Any]], inner: InnerSession, *, defaults: QueueOptions, durable: bool
+    queues: Mapping[str, dict[str, Any]], inner: LocalSession, *, defaults: QueueOptions, durable: bool
 ) -> None:
     """Create what is missing. A full disk is no reason not to start: somebody may want to drain it.
 

@@ -1,4 +1,4 @@
-"""The options: one table, as the fields of `Settings`. docs/reference/spark.md explains them; a test compares both."""
+"""The options: one table, `SourceOptions`. docs/reference/spark.md explains them; a test compares both."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ def _option(name: str, uses: tuple[str, ...], read: Callable[[str], Any], defaul
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class SourceOptions:
     """Every option with its value. Immutable and picklable; holds names of secrets, never secrets."""
 
     endpoint: tuple[Endpoint, ...] = _option("endpoint", ALL, endpoints, ())
@@ -114,8 +114,8 @@ class Settings:
     to: str = _option("to", (WRITE,), text, "")
 
 
-FIELDS = {str(item.metadata["name"]).lower(): item for item in fields(Settings)}
-NAMES = tuple(str(item.metadata["name"]) for item in fields(Settings))
+FIELDS = {str(item.metadata["name"]).lower(): item for item in fields(SourceOptions)}
+NAMES = tuple(str(item.metadata["name"]) for item in fields(SourceOptions))
 
 
 def check_names(options: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ def check_names(options: Mapping[str, str]) -> None:
         raise OptionError(f"unknown option {key!r}; {hint}")
 
 
-def parse(options: Mapping[str, str], use: str = "") -> Settings:
+def parse(options: Mapping[str, str], use: str = "") -> SourceOptions:
     """Read the options of one use; without one, whatever they belong to.
 
     Raises:
@@ -150,13 +150,13 @@ def parse(options: Mapping[str, str], use: str = "") -> Settings:
             values[item.name] = item.metadata["read"](str(value))
         except ValueError as error:
             raise OptionError(f"option {name} is {value!r}; it must be {error}") from None
-    settings = Settings(**values)
+    settings = SourceOptions(**values)
     if use:
         _check(settings, use, frozenset(values))
     return settings
 
 
-def _check(settings: Settings, use: str, given: frozenset[str]) -> None:
+def _check(settings: SourceOptions, use: str, given: frozenset[str]) -> None:
     _check_connection(settings)
     if use == WRITE:
         _check_write(settings, given)
@@ -164,7 +164,7 @@ def _check(settings: Settings, use: str, given: frozenset[str]) -> None:
         _check_read(settings, use, given)
 
 
-def _check_connection(settings: Settings) -> None:
+def _check_connection(settings: SourceOptions) -> None:
     if not settings.endpoint:
         raise OptionError("option endpoint is missing; write host:port of the broker")
     passwords = [name for name in (settings.password_file, settings.password_env) if name]
@@ -179,7 +179,7 @@ def _check_connection(settings: Settings) -> None:
         raise OptionError("frameBytes must be 4096 or more")
 
 
-def _check_read(settings: Settings, use: str, given: frozenset[str]) -> None:
+def _check_read(settings: SourceOptions, use: str, given: frozenset[str]) -> None:
     if len(given & {"queue", "queues", "queue_pattern"}) != 1:
         raise OptionError("name what to read with exactly one of queue, queues and queuePattern")
     if use == STREAM and not settings.group:
@@ -211,7 +211,7 @@ def _check_read(settings: Settings, use: str, given: frozenset[str]) -> None:
                 raise OptionError(f"{_name(name)} does not go with deadLetters; choose by dead_id and with where()")
 
 
-def _check_write(settings: Settings, given: frozenset[str]) -> None:
+def _check_write(settings: SourceOptions, given: frozenset[str]) -> None:
     if (settings.action == "reject") != bool(settings.group):
         raise OptionError("action=reject needs the option group, the reader that rejects; other writes have none")
     if settings.to and settings.action != "redrive":
@@ -234,4 +234,4 @@ def _check_write(settings: Settings, given: frozenset[str]) -> None:
 
 
 def _name(field_name: str) -> str:
-    return next(str(item.metadata["name"]) for item in fields(Settings) if item.name == field_name)
+    return next(str(item.metadata["name"]) for item in fields(SourceOptions) if item.name == field_name)

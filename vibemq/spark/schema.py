@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from vibemq.spark.errors import OptionError
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 
 _HEADERS = MapType(StringType(), BinaryType(), True)
 
@@ -70,11 +70,11 @@ _TAKEN = {"publish": PUBLISH_COLUMNS, "reject": REJECT_COLUMNS, "redrive": REDRI
 _REQUIRED = {"publish": "body", "reject": "seq", "redrive": "dead_id"}
 
 
-def offered(settings: Settings) -> dict[str, DataType]:
+def offered(settings: SourceOptions) -> dict[str, DataType]:
     return QUEUE_COLUMNS | DEAD_COLUMNS if settings.dead_letters else QUEUE_COLUMNS
 
 
-def read_schema(settings: Settings) -> StructType:
+def read_schema(settings: SourceOptions) -> StructType:
     """What `load()` yields when the user gives no schema. Raises OptionError for a column that does not exist."""
     known = offered(settings)
     names = settings.columns or [name for name in known if name != "headers" or settings.include_headers]
@@ -84,7 +84,7 @@ def read_schema(settings: Settings) -> StructType:
     return StructType([StructField(name, known[name]) for name in names])
 
 
-def check_read(schema: StructType, settings: Settings) -> None:
+def check_read(schema: StructType, settings: SourceOptions) -> None:
     """Raises OptionError for a column the source does not have, or has with another type."""
     known = offered(settings)
     for column in schema.fields:
@@ -100,7 +100,7 @@ def check_read(schema: StructType, settings: Settings) -> None:
         raise OptionError("the schema has no columns")
 
 
-def check_write(schema: StructType, settings: Settings) -> None:
+def check_write(schema: StructType, settings: SourceOptions) -> None:
     """Raises OptionError for missing columns, columns that nothing can be done with, and wrong types."""
     action = settings.action
     taken, needed = _TAKEN[action], _REQUIRED[action]

@@ -184,7 +184,7 @@ class IStorageProvider(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class StoragePlugin:
     """What `vibemq.storage.<name>` exports as PLUGIN."""
 
     name: str

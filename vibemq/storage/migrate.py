@@ -36,7 +36,7 @@ _VERSION = struct.Struct("!I")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """One migration; it turns version `number - 1` into version `number`."""
 
     number: int
@@ -50,7 +50,7 @@ class Status:
     provider: str
     version: int
     latest: int
-    pending: tuple[Step, ...]
+    pending: tuple[MigrationStep, ...]
 
 
 class MigrationStore(Protocol):
@@ -62,7 +62,7 @@ class MigrationStore(Protocol):
     def kv(self, transaction: Any) -> KV: ...
 
 
-def find_steps(provider: str, folder: Path | None = None) -> list[Step]:
+def find_steps(provider: str, folder: Path | None = None) -> list[MigrationStep]:
     """The provider's steps, ascending from 1 without a gap; none for a provider that keeps nothing."""
     folder = (folder or migrations_folder()) / provider
     steps = [_load_step(provider, path) for path in sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.py"))]
@@ -80,7 +80,7 @@ def migrations_folder() -> Path:
     raise StoreVersionError(f"the migrations are missing beside {package}; the installation is broken")
 
 
-def _load_step(provider: str, path: Path) -> Step:
+def _load_step(provider: str, path: Path) -> MigrationStep:
     number, _, name = path.stem.partition("_")
     spec = spec_from_file_location(f"vibemq_migrations.{provider}.{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -88,7 +88,7 @@ def _load_step(provider: str, path: Path) -> Step:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     summary = (module.__doc__ or name).strip().splitlines()[0]
-    return Step(int(number), name, summary, module.upgrade)
+    return MigrationStep(int(number), name, summary, module.upgrade)
 
 
 # -- status and applying ------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def status(data_dir: Path, folder: Path | None = None) -> Status:
     return Status(info.provider, info.version, len(steps), tuple(steps[info.version :]))
 
 
-def migrate(data_dir: Path, progress: Progress | None = None, folder: Path | None = None) -> list[Step]:
+def migrate(data_dir: Path, progress: Progress | None = None, folder: Path | None = None) -> list[MigrationStep]:
     """Apply the pending steps, each in a transaction of its own; return those that were applied.
 
     Raises:
@@ -149,8 +149,8 @@ def create_tables(provider: str, transaction: Any) -> None:
 
 
 def _apply(
-    data_dir: Path, info: StoreInfo, store: MigrationStore, steps: list[Step], progress: Progress | None
-) -> list[Step]:
+    data_dir: Path, info: StoreInfo, store: MigrationStore, steps: list[MigrationStep], progress: Progress | None
+) -> list[MigrationStep]:
     with store.transaction() as transaction:
         version = _noted_version(store.kv(transaction), info.version)
     if version > len(steps):

@@ -17,7 +17,7 @@ from vibemq.model.effects import Deliver, Published, Reply, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
-from vibemq.model.staged_batch import unpack_bundle
+from vibemq.model.staged_batch import unpack_staged_batch
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import (
     Authenticate,
@@ -338,7 +338,7 @@ def _extras(request: Request) -> list[MessageExtra]:
     if isinstance(request, Publish):
         return list((request.extras or {}).values())
     assert isinstance(request, Stage), f"a publish becomes {request}"
-    return [extra for row in request.rows for extra in (unpack_bundle(row)[2] or {}).values()]
+    return [extra for row in request.rows for extra in (unpack_staged_batch(row)[2] or {}).values()]
 
 
 def _word(dialect: Dialect, now: int) -> bytes:

@@ -20,8 +20,8 @@ from vibemq.errors import (
     VibeMQError,
 )
 from vibemq.model.options import DeliveryMode, LostConnection, Overflow, QueueOptions, Retention
-from vibemq.protocols.native.codec.frames import FrameReader
-from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body
+from vibemq.protocols.native.codec.frames import NativeFrameReader
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 
 LOCAL_ONLY = {"STORAGE_LOCKED", "STORE_VERSION", "UNREACHABLE", "SERVER_ERROR"}
 """Codes that no broker that is running sends, and the one for everything else."""
@@ -101,8 +101,8 @@ def test_errors_keep_the_queue_and_the_unknown_code() -> None:
     assert unknown.wire_code == "SOMETHING_NEW"
 
 
-def frame_of(data: bytes) -> Message:
-    reader = FrameReader()
+def frame_of(data: bytes) -> WireMessage:
+    reader = NativeFrameReader()
     reader.receive_data(data)
     return decode_body(reader.bodies()[0])
 
@@ -121,13 +121,13 @@ def test_the_handshake_asks_for_what_is_needed() -> None:
 def test_answers_to_the_handshake() -> None:
     protocol = ClientProtocol(ClientSettings(compression=("gzip",)))
     with pytest.raises(AuthFailed):
-        protocol.accept(Message(CommandType.ERROR, "x", error_code="AUTH_FAILED", error_message="no"))
+        protocol.accept(WireMessage(CommandType.ERROR, "x", error_code="AUTH_FAILED", error_message="no"))
     with pytest.raises(RemoteProtocolError, match="batch/1"):
-        protocol.accept(Message(CommandType.CONNECT_ACK, "x"))
+        protocol.accept(WireMessage(CommandType.CONNECT_ACK, "x"))
     with pytest.raises(RemoteProtocolError, match="type 11"):
-        protocol.accept(Message(CommandType.PONG, "x"))
+        protocol.accept(WireMessage(CommandType.PONG, "x"))
     granted = {"negotiated-extensions": "batch/1, admin/1", "negotiated-compression": "gzip"}
-    protocol.accept(Message(CommandType.CONNECT_ACK, "x", headers=granted))
+    protocol.accept(WireMessage(CommandType.CONNECT_ACK, "x", headers=granted))
     assert protocol.extensions == {"batch/1", "admin/1"}
     assert protocol.request(CommandType.PUBLISH, "x", "q", b'"' + b"a" * 5_000 + b'"')[4] == 1
 

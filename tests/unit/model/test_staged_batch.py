@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.staged_batch import pack_bundle, unpack_bundle
+from vibemq.model.staged_batch import pack_staged_batch, unpack_staged_batch
 
 
 @given(
@@ -19,22 +19,22 @@ from vibemq.model.staged_batch import pack_bundle, unpack_bundle
 )
 def test_a_bundle_holds_rows_and_extras(payloads: list[bytes], extras: dict[int, MessageExtra]) -> None:
     rows = Rows.of([pack_row(f"m{n}", payload, [("k", "v")]) for n, payload in enumerate(payloads)])
-    bundle = pack_bundle("stage/0", "orders", rows, extras)
+    bundle = pack_staged_batch("stage/0", "orders", rows, extras)
     assert bundle.count == 1
-    assert unpack_bundle(bundle[0]) == ("orders", rows, extras or None)
+    assert unpack_staged_batch(bundle[0]) == ("orders", rows, extras or None)
 
 
 @given(st.binary(max_size=60))
 def test_garbage_is_damage_and_nothing_else(payload: bytes) -> None:
     try:
-        unpack_bundle(pack_row("m", payload))
+        unpack_staged_batch(pack_row("m", payload))
     except StorageDamaged:
         return
 
 
 def test_a_cut_bundle_is_damage() -> None:
     rows = Rows.of([pack_row("m", b"payload")])
-    payload = pack_bundle("s/0", "q", rows, None).payloads()[0]
+    payload = pack_staged_batch("s/0", "q", rows, None).payloads()[0]
     for size in range(len(payload)):
         with pytest.raises(StorageDamaged):
-            unpack_bundle(pack_row("m", payload[:size]))
+            unpack_staged_batch(pack_row("m", payload[:size]))

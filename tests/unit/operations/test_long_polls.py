@@ -2,11 +2,11 @@
 
 import asyncio
 
-from vibemq.operations.long_polls import Waiters
+from vibemq.operations.long_polls import LongPolls
 
 
-def waiters_over(tails: dict[str, int]) -> Waiters:
-    return Waiters(tails.get)
+def waiters_over(tails: dict[str, int]) -> LongPolls:
+    return LongPolls(tails.get)
 
 
 def test_what_is_there_is_not_waited_for() -> None:

@@ -17,7 +17,7 @@ from tests.proof.rot_journal import Counts, Rot, RottenJournal, cuts, damaged, f
 from tests.proof.rot_store import Sown, sow
 from tests.proof.rot_values import RottenValues, ValueRot, value_flips
 from vibemq.storage.kvstore import keys
-from vibemq.storage.kvstore.integrity import CountedKV, TalliedKV, Tally, write_tally
+from vibemq.storage.kvstore.integrity import CountedKV, TableSums, TalliedKV, write_tally
 from vibemq.storage.kvstore.store import load_state
 from vibemq.storage.lmdb import check, prepare
 from vibemq.storage.lmdb.journal.recovery import Chain
@@ -72,7 +72,7 @@ def test_damage_that_recovery_takes_for_a_tail_is_a_finding(
 def without_checksums(pairs: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """The same store, every checksum in it 0."""
     plain = MemoryKV()
-    write_tally(plain, Tally())
+    write_tally(plain, TableSums())
     kv = TalliedKV(plain)
     for key, value in pairs.items():
         if key != keys.TALLY:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.proof.engine_lives import YEAR_MS, CleanLife, HardLife, JumpingClock
 from tests.proof.engine_sim import KINDS
-from vibemq.engine.queue.unacked import Held
+from vibemq.engine.queue.unacked import Unacked
 from vibemq.model.options import DeliveryMode
 
 
@@ -30,7 +30,7 @@ def test_a_clean_life_delivers_everything_once() -> None:
 
 
 def test_a_deadline_that_is_ignored_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Held, "due", lambda held, now: [])
+    monkeypatch.setattr(Unacked, "due", lambda held, now: [])
     with pytest.raises(AssertionError):
         HardLife(11, DeliveryMode.ROUND_ROBIN).live_through(200)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.proof import session_fuzz
 from tests.proof.contract import Budget, Result
-from vibemq.protocols.native.frame_parser import Intake
+from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.session import NativeSession
 from vibemq.protocols.session import Principal
 from vibemq.server.net.admission import Admission
@@ -53,15 +53,15 @@ def _as_if_known(commands):
 
 
 def test_decompression_before_the_login_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = Intake._frame
+    sound = FrameParser._frame
 
-    def careless(self: Intake, data: bytes, frame) -> None:
+    def careless(self: FrameParser, data: bytes, frame) -> None:
         if frame.flag:
             data = self._inflater.inflate(data[frame.start : frame.end], frame.flag)
             frame = frame._replace(flag=0, start=0, end=len(data))
         sound(self, data, frame)
 
-    monkeypatch.setattr(Intake, "_frame", careless)
+    monkeypatch.setattr(FrameParser, "_frame", careless)
     assert any("decompressed" in finding.what for finding in run(400).findings)
 
 

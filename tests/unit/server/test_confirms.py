@@ -21,11 +21,11 @@ from vibemq.model.options import DeliveryMode, Durability, QueueOptions
 from vibemq.model.records import MessageExtra, Record
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
-from vibemq.server.commit.loop_cycle import Turn
-from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.loop_cycle import LoopCycle
+from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.local_session import INNER_SESSION, InnerSession
+from vibemq.server.net.local_session import INNER_SESSION, LocalSession
 
 pytestmark = pytest.mark.anyio
 SESSION = 1
@@ -72,7 +72,7 @@ class World:
 
     async def start(self) -> None:
         state = await self.store.begin(self.provider.open)
-        turn, switchboard = Turn(), Switchboard()
+        turn, switchboard = LoopCycle(), EffectRouter()
         self.committer = Committer(
             store=self.store,
             engine=self.engine,
@@ -85,7 +85,7 @@ class World:
         )
         turn.before.append(self.committer.turn)
         switchboard.connect(SESSION, self._hear)
-        self.inner = InnerSession(self.decide)
+        self.inner = LocalSession(self.decide)
         switchboard.connect(INNER_SESSION, self.inner.take)
         self.submit(self.engine.restore(state, 1_000))
 

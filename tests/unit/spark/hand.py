@@ -6,7 +6,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from tests.crash.ledger import BrokerProcess
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.options import parse
 from vibemq.spark.source import DefaultSource
 
@@ -61,4 +61,4 @@ def read(broker: BrokerProcess, **more: object) -> list[dict[str, Any]]:
 
 
 def facts(broker: BrokerProcess, queue: str, group: str = "etl") -> dict[str, Any]:
-    return Client(parse(options_of(broker))).call("group.offsets", queue, {"group": group})
+    return BrokerClient(parse(options_of(broker))).call("group.offsets", queue, {"group": group})

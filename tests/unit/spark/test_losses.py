@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, options_of
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, Refused
 from vibemq.spark.options import parse
 
@@ -84,7 +84,7 @@ def test_a_task_that_comes_too_late(broker: BrokerProcess, mq: Any, publish: Pub
     (task,) = query.live.partitions(start, query.latest(start))
     now = facts(broker, name)
     done = {"group": "etl", "epoch": now["epoch"], "sequence": 7}
-    Client(parse(options_of(broker))).call("group.commit", name, done)
+    BrokerClient(parse(options_of(broker))).call("group.commit", name, done)
     with pytest.raises(DataLoss, match="has been acknowledged already by group 'etl'"):
         query.task(task)
     careless = Query(broker, queue=name, failOnDataLoss="false")

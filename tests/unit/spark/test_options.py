@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.pages import DOCS
 from vibemq.spark.errors import OptionError
-from vibemq.spark.options import BATCH, FIELDS, NAMES, STREAM, WRITE, Settings, parse
+from vibemq.spark.options import BATCH, FIELDS, NAMES, STREAM, WRITE, SourceOptions, parse
 from vibemq.spark.values import Endpoint, Start, duration_ms, endpoints, instant_ms, size_bytes
 
 AT = {"endpoint": "localhost"}
@@ -37,7 +37,7 @@ def test_names_are_read_in_any_case() -> None:
 
 
 def test_no_two_options_differ_in_case_only() -> None:
-    assert len(FIELDS) == len(fields(Settings))
+    assert len(FIELDS) == len(fields(SourceOptions))
 
 
 @pytest.mark.parametrize(

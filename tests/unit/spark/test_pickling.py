@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from vibemq.spark.source import DefaultSource
-from vibemq.spark.write.sink import Transaction, Written
+from vibemq.spark.write.sink import SinkTransaction, Written
 
 OPTIONS = {"endpoint": "localhost", "queue": "orders"}
 BODY = StructType([StructField("body", BinaryType())])
@@ -87,7 +87,7 @@ def test_sources_readers_and_writers_are_copied() -> None:
 
 
 def test_messages_are_copied() -> None:
-    written = Written(3, Transaction("app", 7, "stage"))
+    written = Written(3, SinkTransaction("app", 7, "stage"))
     assert copy(written) == written
 
 

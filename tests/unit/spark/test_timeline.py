@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, options_of
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import OptionError, Refused, Unreachable
 from vibemq.spark.options import parse
 
@@ -84,7 +84,7 @@ def test_a_deleted_group_begins_where_the_checkpoint_stands(
     publish(queue, 0, 10)
     first = Query(broker, queue=queue, maxMessagesPerTrigger=4)
     end, _ = first.batch(first.live.initialOffset())
-    Client(parse(options_of(broker))).call("group.delete", queue, {"group": "etl"})
+    BrokerClient(parse(options_of(broker))).call("group.delete", queue, {"group": "etl"})
     again = Query(broker, queue=queue, startingOffsets="latest")
     assert again.batch(end)[1] == [4, 5, 6, 7, 8, 9]
     assert facts(broker, queue)["committed"] == 5
@@ -246,7 +246,7 @@ def test_a_batch_that_always_fails_is_told_with_the_way_out(
     said = capfd.readouterr().err
     assert said.count("no progress: group 'etl'") == 1
     assert f"vibemq-admin group quarantine {queue} etl 1-10" in said
-    Client(parse(options_of(broker))).call("group.quarantine", queue, {"group": "etl", "runs": [[3, 5]]})
+    BrokerClient(parse(options_of(broker))).call("group.quarantine", queue, {"group": "etl", "runs": [[3, 5]]})
     query = Query(broker, queue=queue)
     assert query.batch(query.live.initialOffset())[1] == [0, 1, 5, 6, 7, 8, 9]
 

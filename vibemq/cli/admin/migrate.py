@@ -10,7 +10,7 @@ from vibemq.cli.flags import DataDir, DryRun, Json, Yes
 from vibemq.cli.output import Output, table
 from vibemq.cli.progress import tracked
 from vibemq.storage import migrate as migrations
-from vibemq.storage.migrate import Status, Step
+from vibemq.storage.migrate import MigrationStep, Status
 
 
 class Action(StrEnum):
@@ -44,7 +44,7 @@ def migrate(
     out.emit(_as_object(found, applied), f"applied {len(applied)} steps; the store is version {found.version} now")
 
 
-def _as_object(found: Status, applied: list[Step]) -> dict[str, Any]:
+def _as_object(found: Status, applied: list[MigrationStep]) -> dict[str, Any]:
     return {
         "provider": found.provider,
         "version": found.version,
@@ -54,7 +54,7 @@ def _as_object(found: Status, applied: list[Step]) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: MigrationStep) -> dict[str, Any]:
     return {"number": step.number, "name": step.name, "summary": step.summary}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, Usage
 from vibemq.plugins import find
-from vibemq.storage.interface import IStorageProvider, Plugin
+from vibemq.storage.interface import IStorageProvider, StoragePlugin
 from vibemq.storage.local.store_file import read_store_info
 
 
@@ -28,15 +28,15 @@ def provider_name(data_dir: Path, wanted: str | None) -> str:
     return info.provider
 
 
-def plugin_of(name: str) -> Plugin:
+def plugin_of(name: str) -> StoragePlugin:
     try:
-        plugin: Plugin = find("storage", name)
+        plugin: StoragePlugin = find("storage", name)
     except LookupError as error:
         raise Usage(str(error)) from error
     return plugin
 
 
-def made(plugin: Plugin, data_dir: Path) -> IStorageProvider:
+def made(plugin: StoragePlugin, data_dir: Path) -> IStorageProvider:
     """The provider with its default settings, not yet opened."""
     return plugin.create(data_dir, plugin.settings())
 

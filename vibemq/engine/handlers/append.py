@@ -10,8 +10,8 @@ from vibemq.engine.handlers.fan_out import enter
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.queue.queue import Added, Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Extras, Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Extras, Step
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import Dropped, Reason
 from vibemq.model.rows import Rows
@@ -19,8 +19,8 @@ from vibemq.model.runs import RunSet
 
 
 def add(
-    state: State,
-    turn: Turn,
+    state: EngineState,
+    step: Step,
     queue: Queue,
     rows: Rows,
     extras: Extras | None,
@@ -31,22 +31,22 @@ def add(
     last = first + rows.count - 1
     queue.next_sequence = last + 1
     queue.published += rows.count
-    queue.measure(first, last, rows.size, turn.now)
+    queue.measure(first, last, rows.size, step.now)
     durability = queue.options.durability
-    turn.note_added(queue, first, rows, extras)
+    step.note_added(queue, first, rows, extras)
     if queue.holes:
         # After the rows: the gap must not move a group's head beyond the store's next sequence.
-        turn.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
+        step.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
     if extras:
-        _remember_extras(queue, first, extras, turn.now)
+        _remember_extras(queue, first, extras, step.now)
     hidden = _before_groups(queue, first, last, redirected)
     added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes)
     queue.holes = []
-    turn.added.append(added)
+    step.added.append(added)
     queue.hide(added)
     if durability <= Durability.ASYNC:
         added.visible = True
-        show(state, turn, queue)
+        show(state, step, queue)
     return added
 
 
@@ -76,24 +76,24 @@ def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | Non
     return hidden
 
 
-def show(state: State, turn: Turn, queue: Queue) -> None:
+def show(state: EngineState, step: Step, queue: Queue) -> None:
     """Let the groups see what has become visible, in order."""
     unseen = queue.unseen
     while unseen and unseen[0].visible:
         added = unseen.popleft()
         if not _is_plain(added):
-            _show_special(state, turn, queue, added)
+            _show_special(state, step, queue, added)
             continue
         # Plain publishes that follow each other are shown as one.
         last = added.last
         while unseen and unseen[0].visible and unseen[0].first == last + 1 and _is_plain(unseen[0]):
             last = unseen.popleft().last
         queue.unseen_count -= last - added.first + 1
-        _enter_all(state, turn, queue, added.first, last)
+        _enter_all(state, step, queue, added.first, last)
     if queue.options.overflow is Overflow.DROP_OLDEST:
-        trim_oldest(turn, queue)
+        trim_oldest(step, queue)
     if queue.log is not None:
-        trim_log(state, turn, queue)
+        trim_log(state, step, queue)
     at = queue.next_expiry()
     if at < queue.armed_at:
         state.arm(queue, at)
@@ -104,14 +104,14 @@ def _is_plain(added: Added) -> bool:
     return not added.extras and added.hidden is None
 
 
-def _show_special(state: State, turn: Turn, queue: Queue, added: Added) -> None:
+def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) -> None:
     first, last = added.first, added.last
     queue.unseen_count -= last - first + 1
     if added.extras:
         for index, extra in added.extras.items():
             if extra.expires_at:
                 queue.set_expiry(first + index, extra.expires_at)
-            if extra.deliver_at > turn.now:
+            if extra.deliver_at > step.now:
                 queue.delay(first + index, extra.deliver_at)
     runs = [(first, last)]
     if added.hidden is not None:
@@ -120,15 +120,15 @@ def _show_special(state: State, turn: Turn, queue: Queue, added: Added) -> None:
             shown.remove(*run)
         runs = shown.runs()
     for start, stop in runs:
-        _enter_all(state, turn, queue, start, stop)
+        _enter_all(state, step, queue, start, stop)
 
 
-def _enter_all(state: State, turn: Turn, queue: Queue, first: int, last: int) -> None:
+def _enter_all(state: EngineState, step: Step, queue: Queue, first: int, last: int) -> None:
     if queue.log is not None:
         queue.log.add(first, last)
     for group in queue.groups.values():
         if last >= group.start:
-            enter(state, turn, queue, group, max(first, group.start), last)
+            enter(state, step, queue, group, max(first, group.start), last)
 
 
 def pick(rows: Rows, extras: Extras | None, indexes: list[int]) -> tuple[Rows, Extras | None]:

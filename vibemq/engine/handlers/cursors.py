@@ -14,8 +14,8 @@ from vibemq.engine.handlers.queues import find
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn, heavy, light
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import group_oldest
 from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, WrongIncarnation
 from vibemq.model.commands import CommitCursor, JoinCursor, Quarantine, RejectAt
@@ -35,27 +35,27 @@ LEAP = 1 << 24
 # -- what is asked ------------------------------------------------------------------------------------------------
 
 
-def join(state: State, turn: Turn, command: JoinCursor) -> None:
+def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     queue = find_same(state, command.queue, command.incarnation)
     group = queue.groups.get(command.group)
     if group is None:
         if not command.take_over:
             raise missing(queue, command.group)
         name = check_group_name(command.group)
-        group, _ = group_for(state, turn, queue, name, command.start, command.start_sequence)
+        group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
     check_owner(queue, group, command.user, manage=command.manage)
     cursor = cursor_of(queue, group)
     if command.take_over:
         check_expired(queue, group, cursor)
-        claim(turn, queue, group, command.user)
+        claim(step, queue, group, command.user)
         group.epoch += 1
         cursor.joins += 1
         cursor.owner = command.owner[:OWNER_MAX]
     _configure(cursor, command)
-    turn.note_cursor(queue, group, durable_need(queue))
-    state.arm_part(queue, group, turn.now)
-    turn.answer(command, describe(queue, group, cursor), durable_need(queue))
+    step.note_cursor(queue, group, durable_need(queue))
+    state.arm_part(queue, group, step.now)
+    step.answer(command, describe(queue, group, cursor), durable_need(queue))
 
 
 def _configure(cursor: Cursor, command: JoinCursor) -> None:
@@ -67,40 +67,40 @@ def _configure(cursor: Cursor, command: JoinCursor) -> None:
             setattr(cursor, name, value)
 
 
-def commit(state: State, turn: Turn, command: CommitCursor) -> None:
+def commit(state: EngineState, step: Step, command: CommitCursor) -> None:
     queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
     check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
     _check_epoch(queue, group, cursor, command.epoch)
     below = min(command.sequence, tail_of(queue))
     if below > cursor.committed:
-        _acknowledge(state, turn, queue, group, cursor, below)
-    turn.answer(command, describe(queue, group, cursor), light(queue))
+        _acknowledge(state, step, queue, group, cursor, below)
+    step.answer(command, describe(queue, group, cursor), light(queue))
 
 
-def _acknowledge(state: State, turn: Turn, queue: Queue, group: Group, cursor: Cursor, below: int) -> None:
+def _acknowledge(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, below: int) -> None:
     runs = group.take_waiting(1, below - 1)
     cursor.committed = below
     cursor.joins = 0
     if cursor.hold_ms:
         group.in_flight += run_count(runs)
-        cursor.hold(runs, below, turn.now)
+        cursor.hold(runs, below, step.now)
         state.arm_part(queue, group, cursor.next_release())
     else:
-        _settle(turn, queue, group, runs)
+        _settle(step, queue, group, runs)
     cursor.forget_below(head_of_cursor(cursor))
-    turn.note_cursor(queue, group, light(queue))
-    turn.free(queue)
+    step.note_cursor(queue, group, light(queue))
+    step.free(queue)
 
 
-def _settle(turn: Turn, queue: Queue, group: Group, runs: list[Run]) -> None:
+def _settle(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
     group.forget_history(runs)
     group.tally.settled += run_count(runs)
     if runs:
-        turn.note_settled(queue, group, runs)
+        step.note_settled(queue, group, runs)
 
 
-def reject(state: State, turn: Turn, command: RejectAt) -> None:
+def reject(state: EngineState, step: Step, command: RejectAt) -> None:
     queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
     check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
@@ -111,12 +111,12 @@ def reject(state: State, turn: Turn, command: RejectAt) -> None:
         if sequence >= cursor.committed and group.take_waiting(sequence, sequence):
             taken.append((error, sequence))
     for error, items in groupby(sorted(taken), key=itemgetter(0)):
-        turn_down(state, turn, queue, group, runs_of(sequence for _, sequence in items), error)
+        turn_down(state, step, queue, group, runs_of(sequence for _, sequence in items), error)
     answer = Rejected(len(taken), len(command.rejects) - len(taken))
-    turn.answer(command, answer, heavy(queue) if taken else light(queue))
+    step.answer(command, answer, heavy(queue) if taken else light(queue))
 
 
-def quarantine(state: State, turn: Turn, command: Quarantine) -> None:
+def quarantine(state: EngineState, step: Step, command: Quarantine) -> None:
     queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
     check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
@@ -131,24 +131,24 @@ def quarantine(state: State, turn: Turn, command: Quarantine) -> None:
         runs = group.take_waiting(first, last)
         taken += run_count(runs)
         if runs:
-            turn_down(state, turn, queue, group, sorted(runs), "quarantined by an operator")
+            turn_down(state, step, queue, group, sorted(runs), "quarantined by an operator")
         cursor.quarantined.add(first, last)
-    turn.note_cursor(queue, group, heavy(queue))
-    turn.answer(command, Rejected(taken, asked - taken), heavy(queue))
+    step.note_cursor(queue, group, heavy(queue))
+    step.answer(command, Rejected(taken, asked - taken), heavy(queue))
 
 
-def moved(turn: Turn, queue: Queue, group: Group) -> None:
+def moved(step: Step, queue: Queue, group: Group) -> None:
     """After a seek: a cursor begins anew, and its owner is fenced."""
     cursor = group.cursor
     if cursor is not None:
         cursor.start_over(head_of(queue, group))
-        turn.note_cursor(queue, group, durable_need(queue))
+        step.note_cursor(queue, group, durable_need(queue))
 
 
 # -- who is meant -------------------------------------------------------------------------------------------------
 
 
-def find_same(state: State, name: str, incarnation: str | None) -> Queue:
+def find_same(state: EngineState, name: str, incarnation: str | None) -> Queue:
     """The queue, if it is the one that is meant."""
     queue = find(state, name)
     if incarnation is not None and incarnation != queue.incarnation:
@@ -159,7 +159,7 @@ def find_same(state: State, name: str, incarnation: str | None) -> Queue:
     return queue
 
 
-def find_cursor(state: State, name: str, group_name: str, incarnation: str | None) -> tuple[Queue, Group, Cursor]:
+def find_cursor(state: EngineState, name: str, group_name: str, incarnation: str | None) -> tuple[Queue, Group, Cursor]:
     queue = find_same(state, name, incarnation)
     group = queue.groups.get(group_name)
     if group is None:
@@ -305,23 +305,23 @@ def cuts(queue: Queue, members: RunSet, start: int, end: int, parts: int) -> lis
 # -- what falls due -----------------------------------------------------------------------------------------------
 
 
-def see_to_cursor(turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
-    released = cursor.release_due(turn.now)
+def see_to_cursor(step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
+    released = cursor.release_due(step.now)
     if released:
         group.in_flight -= run_count(released)
-        _settle(turn, queue, group, released)
+        _settle(step, queue, group, released)
         cursor.forget_below(head_of_cursor(cursor))
-    mind_the_lag(turn, queue, group, cursor)
+    enforce_lag_limit(step, queue, group, cursor)
 
 
-def mind_the_lag(turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
+def enforce_lag_limit(step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
     """Give up on a group that is further behind than it may be, at once and from then on, until it is sought."""
-    if not cursor.expired and _lags(queue, group, cursor, turn.now):
+    if not cursor.expired and _lags(queue, group, cursor, step.now):
         cursor.expired = True
-        turn.note_cursor(queue, group, heavy(queue))
+        step.note_cursor(queue, group, heavy(queue))
     if cursor.expired and group.unsettled:
         runs = RunSet([*group.take_waiting(1, END), *group.take_held(1, END)]).runs()
-        discard(turn, queue, group, runs, Reason.RETENTION)
+        discard(step, queue, group, runs, Reason.RETENTION)
 
 
 def _lags(queue: Queue, group: Group, cursor: Cursor, now: int) -> bool:
@@ -342,16 +342,16 @@ def next_alarm_of(cursor: Cursor, now: int) -> int:
 # -- after a restart ----------------------------------------------------------------------------------------------
 
 
-def take_up(state: State, turn: Turn, queue: Queue, group: Group, cursor: Cursor) -> None:
+def take_up(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
     """A stored cursor: what it had acknowledged and not released is held for a whole hold anew."""
     group.cursor = cursor
     acknowledged = group.take_waiting(1, cursor.committed - 1)
     if cursor.hold_ms:
         group.in_flight += run_count(acknowledged)
-        cursor.hold(acknowledged, cursor.committed, turn.now)
+        cursor.hold(acknowledged, cursor.committed, step.now)
     else:
-        _settle(turn, queue, group, acknowledged)
-    state.arm_part(queue, group, turn.now)
+        _settle(step, queue, group, acknowledged)
+    state.arm_part(queue, group, step.now)
 
 
 def leap(queue: Queue) -> None:

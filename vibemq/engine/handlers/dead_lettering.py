@@ -7,47 +7,47 @@ from collections.abc import Iterable
 
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn, heavy, light
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, heavy, light
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
 from vibemq.model.runs import Run, RunSet, run_count
 
 _NEVER_OUT = Attempts(acquired=0)
 
 
-def part_with(
-    state: State, turn: Turn, queue: Queue, group: Group, runs: list[Run], reason: Reason, *, error: str = ""
+def remove_from_group(
+    state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run], reason: Reason, *, error: str = ""
 ) -> None:
     """The group's policy for messages it gives up: the DLQ when the queue has one."""
     if not runs:
         return
-    lose(turn, queue, group, runs)
+    lose(step, queue, group, runs)
     if queue.options.dead_letter:
         if reason is Reason.EXPIRED:
             group.tally.expired_dead += run_count(runs)
-        bury(state, turn, queue, group, _each(runs), reason, error=error, acquired=0)
+        bury(state, step, queue, group, _each(runs), reason, error=error, acquired=0)
     else:
-        discard(turn, queue, group, runs, reason)
+        discard(step, queue, group, runs, reason)
 
 
-def turn_down(state: State, turn: Turn, queue: Queue, group: Group, runs: list[Run], error: str) -> None:
+def turn_down(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run], error: str) -> None:
     """What a reader rejects: into the DLQ when the queue has one, as handed out once."""
     if queue.options.dead_letter:
-        bury(state, turn, queue, group, _each(runs), Reason.REJECTED, error=error, acquired=1)
+        bury(state, step, queue, group, _each(runs), Reason.REJECTED, error=error, acquired=1)
     else:
-        discard(turn, queue, group, runs, Reason.REJECTED)
+        discard(step, queue, group, runs, Reason.REJECTED)
 
 
-def lose(turn: Turn, queue: Queue, group: Group, runs: list[Run]) -> None:
+def lose(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
     """A cursor is told of what it will never read; its owner decides what that means."""
     cursor = group.cursor
     if cursor is not None and cursor.lose(runs):
-        turn.note_cursor(queue, group, light(queue))
+        step.note_cursor(queue, group, light(queue))
 
 
 def bury(
-    state: State,
-    turn: Turn,
+    state: EngineState,
+    step: Step,
     queue: Queue,
     group: Group,
     sequences: Iterable[int],
@@ -62,18 +62,18 @@ def bury(
     letters = []
     for dead_id, sequence in enumerate(doomed, state.new_dead_ids(queue, len(doomed))):
         history = group.attempts.pop(sequence, plain)
-        letters.append(_letter(dead_id, sequence, reason, error or history.error, history, turn.now))
+        letters.append(_letter(dead_id, sequence, reason, error or history.error, history, step.now))
     group.tally.dead += len(letters)
-    turn.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
-    turn.free(queue)
+    step.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
+    step.free(queue)
 
 
-def bury_unseen(state: State, turn: Turn, queue: Queue, runs: list[Run]) -> None:
+def bury_unseen(state: EngineState, step: Step, queue: Queue, runs: list[Run]) -> None:
     """Overflow that goes into the DLQ instead of every group."""
     first = state.new_dead_ids(queue, run_count(runs))
-    letters = [_letter(i, s, Reason.OVERFLOW, "", _NEVER_OUT, turn.now) for i, s in enumerate(_each(runs), first)]
+    letters = [_letter(i, s, Reason.OVERFLOW, "", _NEVER_OUT, step.now) for i, s in enumerate(_each(runs), first)]
     queue.redirected += len(letters)
-    turn.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
+    step.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
 
 
 def _letter(dead_id: int, sequence: int, reason: Reason, error: str, history: Attempts, now: int) -> DeadFacts:
@@ -89,7 +89,7 @@ def _letter(dead_id: int, sequence: int, reason: Reason, error: str, history: At
     )
 
 
-def discard(turn: Turn, queue: Queue, group: Group, runs: list[Run], reason: Reason) -> None:
+def discard(step: Step, queue: Queue, group: Group, runs: list[Run], reason: Reason) -> None:
     """Drop messages from one group. They leave the store only if no other group and no log wants them."""
     group.forget_history(runs)
     count = run_count(runs)
@@ -98,13 +98,13 @@ def discard(turn: Turn, queue: Queue, group: Group, runs: list[Run], reason: Rea
     else:
         group.tally.dropped += count
     if queue.only_group:
-        turn.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
+        step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     else:
-        turn.note_settled(queue, group, runs)
-    turn.free(queue)
+        step.note_settled(queue, group, runs)
+    step.free(queue)
 
 
-def drop_waiting(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> int:
+def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> int:
     """Drop messages from every group where they wait, and from the log; return how many that are.
 
     What is in flight somewhere stays with its holder, and in the store until it is settled.
@@ -117,29 +117,29 @@ def drop_waiting(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> i
     for group, taken in gone:
         group.forget_history(taken)
         group.tally.dropped += run_count(taken)
-        lose(turn, queue, group, taken)
+        lose(step, queue, group, taken)
     if held and any(held.overlap(*run) for run in touched):
         for group, taken in gone:
-            turn.note_settled(queue, group, taken)
+            step.note_settled(queue, group, taken)
     else:
-        turn.note(Dropped(queue.queue_id, touched, reason), heavy(queue))
-    turn.free(queue)
+        step.note(Dropped(queue.queue_id, touched, reason), heavy(queue))
+    step.free(queue)
     return run_count(touched)
 
 
-def drop_logged(turn: Turn, queue: Queue, runs: list[Run], reason: Reason) -> None:
+def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> None:
     """Drop messages from the log and from every group, held ones too."""
     for group in queue.groups.values():
         for first, last in runs:
             waiting, held = group.take_waiting(first, last), group.take_held(first, last)
             if held:
-                turn.touch(queue, group)
+                step.touch(queue, group)
             group.forget_history(waiting + held)
             group.tally.dropped += run_count(waiting) + run_count(held)
-            lose(turn, queue, group, waiting)
+            lose(step, queue, group, waiting)
     _unlog(queue, runs, RunSet())
-    turn.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
-    turn.free(queue)
+    step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
+    step.free(queue)
 
 
 def _take(group: Group, runs: list[Run]) -> list[Run]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from vibemq.engine.handlers.append import add
 from vibemq.engine.handlers.publish import check_pressure
 from vibemq.engine.handlers.queues import find
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.errors import MessageNotFound
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted
@@ -21,7 +21,7 @@ from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
 
 
-def replay_dead(state: State, turn: Turn, command: ReplayDead) -> None:
+def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
     """All or nothing: out of the DLQ and into the queue in one batch, limits of the queue aside."""
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
@@ -30,25 +30,25 @@ def replay_dead(state: State, turn: Turn, command: ReplayDead) -> None:
     if missing or len(set(command.dead_ids)) < len(command.dead_ids):
         raise MessageNotFound(f"dead letters {missing or command.dead_ids} are not in the DLQ any more; list it again")
     need = max(Durability.STRONG, queue.options.durability)
-    turn.note(DeadRemoved(command.dead_ids, replayed=True), need)
+    step.note(DeadRemoved(command.dead_ids, replayed=True), need)
     origins = remove(state, command.dead_ids, command.origins)
     if command.rows.count:
-        added = add(state, turn, queue, command.rows, command.extras)
+        added = add(state, step, queue, command.rows, command.extras)
         added.replayed = command.dead_ids
         added.origins = origins
-    turn.answer(command, Counted(len(command.dead_ids)), need)
+    step.answer(command, Counted(len(command.dead_ids)), need)
 
 
-def purge_dead(state: State, turn: Turn, command: PurgeDead) -> None:
+def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
     known = command.origins
     dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id, known)]
     if dead_ids:
-        turn.note(DeadRemoved(dead_ids), Durability.STRONG)
+        step.note(DeadRemoved(dead_ids), Durability.STRONG)
         remove(state, dead_ids, command.origins)
-    turn.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
+    step.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
 
 
-def _is_there(state: State, dead_id: int, origins: Mapping[int, int] | None) -> bool:
+def _is_there(state: EngineState, dead_id: int, origins: Mapping[int, int] | None) -> bool:
     if dead_id in state.dead_gone or not 0 < dead_id < state.next_dead_id:
         return False
     if dead_id >= state.first_new_dead_id:
@@ -57,7 +57,7 @@ def _is_there(state: State, dead_id: int, origins: Mapping[int, int] | None) -> 
     return origins is not None and dead_id in origins
 
 
-def remove(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> dict[int, int]:
+def remove(state: EngineState, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> dict[int, int]:
     """Count the letters out; return the queue of each, as far as it is known, for `put_back`."""
     found: dict[int, int] = {}
     for dead_id in dead_ids:
@@ -71,7 +71,7 @@ def remove(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | N
     return found
 
 
-def put_back(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> None:
+def put_back(state: EngineState, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> None:
     """A replay that could not be stored did not happen. `origins`: what `remove` returned."""
     for dead_id in dead_ids:
         state.dead_gone.remove(dead_id, dead_id)
@@ -82,7 +82,7 @@ def put_back(state: State, dead_ids: Sequence[int], origins: Mapping[int, int] |
             _count(state, queue_id, +1)
 
 
-def _count(state: State, queue_id: int, change: int) -> None:
+def _count(state: EngineState, queue_id: int, change: int) -> None:
     queue = state.queues_by_id.get(queue_id)
     if queue is not None:
         queue.dead = max(0, queue.dead + change)
@@ -92,11 +92,11 @@ def _count(state: State, queue_id: int, change: int) -> None:
             del state.graves[queue_id]
 
 
-def _origin(state: State, dead_id: int) -> int | None:
+def _origin(state: EngineState, dead_id: int) -> int | None:
     return next((queue_id for queue_id, ids in state.dead_origins.items() if dead_id in ids), None)
 
 
-def _forget_origin(state: State, queue_id: int, dead_id: int) -> None:
+def _forget_origin(state: EngineState, queue_id: int, dead_id: int) -> None:
     """Only letters that are there have an origin, so that a broker that makes and replays many keeps few."""
     ids = state.dead_origins.get(queue_id)
     if ids is not None:

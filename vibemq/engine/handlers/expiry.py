@@ -3,23 +3,23 @@
 What waits expires when its time has come; what is in flight, when it comes back.
 """
 
-from vibemq.engine.handlers.dead_lettering import part_with
+from vibemq.engine.handlers.dead_lettering import remove_from_group
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.model.records import Reason
 from vibemq.model.runs import Run, runs_of
 
 
-def expire(state: State, turn: Turn, queue: Queue) -> None:
+def expire(state: EngineState, step: Step, queue: Queue) -> None:
     """Take out of every group what has expired by now."""
-    if queue.next_expiry() > turn.now:
+    if queue.next_expiry() > step.now:
         return
-    runs = runs_of(queue.pop_expired(turn.now))
+    runs = runs_of(queue.pop_expired(step.now))
     ttl = queue.options.message_ttl_ms
     if ttl:
-        upto = queue.sizes.last_at(turn.now - ttl)
+        upto = queue.sizes.last_at(step.now - ttl)
         if queue.unseen:
             upto = min(upto, queue.unseen[0].first - 1)
         if upto > queue.swept:
@@ -27,7 +27,7 @@ def expire(state: State, turn: Turn, queue: Queue) -> None:
             runs.append((1, upto))
     if runs:
         for group in list(queue.groups.values()):
-            part_with(state, turn, queue, group, _take(group, runs), Reason.EXPIRED)
+            remove_from_group(state, step, queue, group, _take(group, runs), Reason.EXPIRED)
     queue.collect()
 
 

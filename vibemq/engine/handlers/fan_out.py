@@ -9,8 +9,8 @@ last one leaves      its group becomes the waiting group again, with everything 
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
 from vibemq.model.options import Durability
@@ -44,15 +44,15 @@ def check_owner(queue: Queue, group: Group, user: str, *, manage: bool) -> None:
         )
 
 
-def claim(turn: Turn, queue: Queue, group: Group, user: str) -> None:
+def claim(step: Step, queue: Queue, group: Group, user: str) -> None:
     """A durable group that has no owner belongs from now on to the first user who joins it."""
     if user and not group.owner and group.durable and group.name != WAITING_NAME:
         group.owner = user
-        turn.note_structure(GroupOwned(queue.queue_id, group.group_id, user), durable_need(queue))
+        step.note_structure(GroupOwned(queue.queue_id, group.group_id, user), durable_need(queue))
 
 
 def group_for(
-    state: State, turn: Turn, queue: Queue, name: str | None, start: StartAt, start_sequence: int
+    state: EngineState, step: Step, queue: Queue, name: str | None, start: StartAt, start_sequence: int
 ) -> tuple[Group, bool]:
     """The group a subscriber joins, and whether it is new to it (created or adopted) and durable."""
     wanted = name if name is not None else (None if queue.options.is_fan_out else WAITING_NAME)
@@ -62,54 +62,54 @@ def group_for(
     if wanted is None:
         wanted = PASSING_PREFIX + state.new_id()
     if queue.options.is_fan_out and WAITING_NAME in queue.groups:
-        return _adopt(state, turn, queue, wanted, start, start_sequence, durable=durable), durable
-    return create_group(state, turn, queue, wanted, start, start_sequence, durable=durable), durable
+        return _adopt(state, step, queue, wanted, start, start_sequence, durable=durable), durable
+    return create_group(state, step, queue, wanted, start, start_sequence, durable=durable), durable
 
 
-def open_waiting_group(turn: Turn, queue: Queue, need: Durability) -> None:
+def open_waiting_group(step: Step, queue: Queue, need: Durability) -> None:
     """The default group of a new queue, or of a fan-out queue whose last group was deleted."""
     group = queue.new_group(WAITING_NAME, durable=True, start=queue.open_end())
     record = GroupCreated(queue.queue_id, group.group_id, WAITING_NAME, durable=True, head=group.start)
-    turn.note_structure(record, need)
+    step.note_structure(record, need)
 
 
 def _adopt(
-    state: State, turn: Turn, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
+    state: EngineState, step: Step, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
 ) -> Group:
     group = queue.groups[WAITING_NAME]
     need = durable_need(queue) if durable else Durability.ASYNC
-    rename_group(turn, queue, group, name, durable=durable, need=need)
+    rename_group(step, queue, group, name, durable=durable, need=need)
     if start in (StartAt.NOW, StartAt.SEQUENCE) or (start is StartAt.BEGINNING and queue.log is not None):
-        move_group(state, turn, queue, group, start, start_sequence, need)
+        move_group(state, step, queue, group, start, start_sequence, need)
     return group
 
 
-def rename_group(turn: Turn, queue: Queue, group: Group, name: str, *, durable: bool, need: Durability) -> None:
+def rename_group(step: Step, queue: Queue, group: Group, name: str, *, durable: bool, need: Durability) -> None:
     del queue.groups[group.name]
     group.name, group.durable = name, durable
     queue.groups[name] = group
-    turn.note_structure(GroupRenamed(queue.queue_id, group.group_id, name, durable), need)
+    step.note_structure(GroupRenamed(queue.queue_id, group.group_id, name, durable), need)
 
 
 def create_group(
-    state: State, turn: Turn, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
+    state: EngineState, step: Step, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
 ) -> Group:
     if start is StartAt.DEFAULT:
         start = StartAt.NOW if queue.groups else StartAt.BEGINNING
     begin = _first_sequence(queue, start, start_sequence)
-    wanted = queue.alive(begin, turn.now)
+    wanted = queue.alive(begin, step.now)
     head = _head(queue, wanted, begin)
     group = queue.new_group(name, durable=durable, start=begin)
     need = durable_need(queue) if durable else Durability.ASYNC
-    turn.note_structure(GroupCreated(queue.queue_id, group.group_id, name, durable, head), need)
-    _fill(state, turn, queue, group, wanted, head)
+    step.note_structure(GroupCreated(queue.queue_id, group.group_id, name, durable, head), need)
+    _fill(state, step, queue, group, wanted, head)
     if begin == 1:
         queue.whole = group
     return group
 
 
 def move_group(
-    state: State, turn: Turn, queue: Queue, group: Group, start: StartAt, start_sequence: int, need: Durability
+    state: EngineState, step: Step, queue: Queue, group: Group, start: StartAt, start_sequence: int, need: Durability
 ) -> None:
     """Set the cursor and raise the epoch. DEFAULT: the cursor stays, only what is in flight comes back."""
     if start is StartAt.DEFAULT:
@@ -117,15 +117,15 @@ def move_group(
         wanted = group.unsettled_set()
     else:
         begin = _first_sequence(queue, start, start_sequence)
-        wanted = queue.alive(begin, turn.now)
+        wanted = queue.alive(begin, step.now)
     head = _head(queue, wanted, begin)
     _empty(group)
     group.epoch += 1
     group.start = begin
     queue.starts_max = max(queue.starts_max, begin)
-    turn.note_structure(GroupMoved(queue.queue_id, group.group_id, head, group.epoch), need)
-    _fill(state, turn, queue, group, wanted, head)
-    turn.free(queue)
+    step.note_structure(GroupMoved(queue.queue_id, group.group_id, head, group.epoch), need)
+    _fill(state, step, queue, group, wanted, head)
+    step.free(queue)
 
 
 def head_of(queue: Queue, group: Group) -> int:
@@ -151,35 +151,35 @@ def _head(queue: Queue, wanted: RunSet, begin: int) -> int:
     return max(begin, unseen)
 
 
-def _fill(state: State, turn: Turn, queue: Queue, group: Group, wanted: RunSet, head: int) -> None:
+def _fill(state: EngineState, step: Step, queue: Queue, group: Group, wanted: RunSet, head: int) -> None:
     """Put the wanted sequences into the group, and settle the others from the head on, which nobody can have."""
     absent = RunSet([(head, queue.open_end() - 1)] if head < queue.open_end() else [])
     for first, last in wanted.runs():
         absent.remove(first, last)
-        enter(state, turn, queue, group, first, last)
+        enter(state, step, queue, group, first, last)
     for added in queue.unseen:
         absent.remove(added.first, added.last)
         if added.hidden is not None:
             for run in added.hidden.overlap(head, END):
                 absent.add(*run)
     if absent:
-        turn.note_settled(queue, group, absent.runs())
+        step.note_settled(queue, group, absent.runs())
 
 
-def enter(state: State, turn: Turn, queue: Queue, group: Group, first: int, last: int) -> None:
+def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
     """Visible messages become ready, or wait for their instant."""
     group.tally.entered += last - first + 1
     group.ready.add(first, last)
     if queue.delayed:
-        _delay(state, turn, queue, group, first, last)
-    turn.touch(queue, group)
+        _delay(state, step, queue, group, first, last)
+    step.touch(queue, group)
 
 
-def _delay(state: State, turn: Turn, queue: Queue, group: Group, first: int, last: int) -> None:
+def _delay(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
     delayed = queue.delayed
     for sequence in delayed.within(first, last):
         due = delayed[sequence]
-        if due > turn.now:
+        if due > step.now:
             group.ready.remove(sequence, sequence)
             group.postpone(sequence, due)
             state.arm_part(queue, group, due)
@@ -196,28 +196,28 @@ def _empty(group: Group) -> None:
     group.spent.clear()
 
 
-def remove_consumer(turn: Turn, consumer: Consumer) -> None:
+def remove_consumer(step: Step, consumer: Consumer) -> None:
     """Take out a consumer that holds nothing; a passing group ends with its last one."""
     consumer.session.consumers.pop(consumer.number, None)
     queue, group = consumer.queue, consumer.group
     if group.leave(consumer):
-        turn.touch(queue, group)
+        step.touch(queue, group)
     if not group.durable and not group.consumers and queue.groups.get(group.name) is group:
-        _leave(turn, queue, group)
+        _leave(step, queue, group)
 
 
-def _leave(turn: Turn, queue: Queue, group: Group) -> None:
+def _leave(step: Step, queue: Queue, group: Group) -> None:
     if len(queue.groups) == 1:
-        rename_group(turn, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
+        rename_group(step, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
     else:
-        delete_group(turn, queue, group, Durability.ASYNC)
+        delete_group(step, queue, group, Durability.ASYNC)
 
 
-def delete_group(turn: Turn, queue: Queue, group: Group, need: Durability) -> None:
+def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> None:
     """The group and its progress are gone; what it had not settled counts as dropped."""
     del queue.groups[group.name]
-    turn.dirty.pop(group, None)
+    step.dirty.pop(group, None)
     group.tally.dropped += group.unsettled
     queue.retire(group.tally)
-    turn.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
-    turn.free(queue)
+    step.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
+    step.free(queue)

@@ -14,37 +14,37 @@ from vibemq.engine.handlers.fan_out import (
 )
 from vibemq.engine.handlers.queues import end_consumers, find
 from vibemq.engine.queue.queue import WAITING_NAME
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.engine.views import group_info
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions
 from vibemq.model.commands import DeleteGroup, SeekGroup
 
 
-def seek_group(state: State, turn: Turn, command: SeekGroup) -> None:
+def seek_group(state: EngineState, step: Step, command: SeekGroup) -> None:
     """Create the group, or fence its consumers of other sessions and move its cursor."""
     queue = find(state, command.queue)
     need = durable_need(queue)
     group = queue.groups.get(command.group)
     if group is None:
         name = check_group_name(command.group)
-        group, _ = group_for(state, turn, queue, name, command.start, command.start_sequence)
-        claim(turn, queue, group, command.user)
+        group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
+        claim(step, queue, group, command.user)
     elif not group.durable:
         raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} belongs to one subscriber alone")
     else:
         check_owner(queue, group, command.user, manage=command.manage)
-        move_group(state, turn, queue, group, command.start, command.start_sequence, need)
+        move_group(state, step, queue, group, command.start, command.start_sequence, need)
         fenced = GroupFenced(f"group {command.group!r} of queue {queue.name!r} has a new owner; this one must stop")
 
-        end_consumers(turn, queue, group.name, fenced, but_session=command.session)
+        end_consumers(step, queue, group.name, fenced, but_session=command.session)
         for consumer in [c for c in group.consumers if not c.active]:
-            remove_consumer(turn, consumer)
-        moved(turn, queue, group)
-    turn.answer(command, group_info(group, queue.next_sequence), need)
+            remove_consumer(step, consumer)
+        moved(step, queue, group)
+    step.answer(command, group_info(group, queue.next_sequence), need)
 
 
-def drop_group(state: State, turn: Turn, command: DeleteGroup) -> None:
+def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> None:
     queue = find(state, command.queue)
     need = durable_need(queue)
     group = queue.groups.get(command.group)
@@ -54,8 +54,8 @@ def drop_group(state: State, turn: Turn, command: DeleteGroup) -> None:
         raise InvalidOptions(f"the default group of queue {queue.name!r} cannot be deleted; purge the queue instead")
     check_owner(queue, group, command.user, manage=command.manage)
     error = GroupNotFound(f"group {command.group!r} of queue {queue.name!r} was deleted")
-    end_consumers(turn, queue, group.name, error)
-    delete_group(turn, queue, group, need)
+    end_consumers(step, queue, group.name, error)
+    delete_group(step, queue, group, need)
     if not queue.groups:
-        open_waiting_group(turn, queue, need)
-    turn.answer(command, None, need)
+        open_waiting_group(step, queue, need)
+    step.answer(command, None, need)

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from vibemq.engine.handlers.dead_lettering import drop_waiting
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.step import Turn
+from vibemq.engine.step import Step
 from vibemq.errors import QueueFull
 from vibemq.model.records import Reason
 from vibemq.model.rows import Rows
@@ -42,7 +42,7 @@ def full(queue: Queue, waited_ms: int = 0) -> QueueFull:
     return QueueFull(queue.name, " and ".join(limits) + waited)
 
 
-def trim_oldest(turn: Turn, queue: Queue) -> None:
+def trim_oldest(step: Step, queue: Queue) -> None:
     """Drop the oldest waiting messages until every group is within the limits."""
     options = queue.options
     if not options.max_messages and not options.max_bytes:
@@ -52,7 +52,7 @@ def trim_oldest(turn: Turn, queue: Queue) -> None:
         if options.max_bytes:
             excess = max(excess, _excess_by_bytes(queue, group.waiting, queue.group_size(group)))
         if excess > 0:
-            drop_waiting(turn, queue, group.oldest_waiting(excess), Reason.OVERFLOW)
+            drop_waiting(step, queue, group.oldest_waiting(excess), Reason.OVERFLOW)
 
 
 def _excess_by_bytes(queue: Queue, waiting: int, size: int) -> int:

@@ -14,8 +14,8 @@ from vibemq.engine.handlers.overflow import fitting, full
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.queue import Parked, Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Extras, Turn, Wait
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Extras, Step, Wait
 from vibemq.errors import Blocked, VibeMQError
 from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply
@@ -24,19 +24,19 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
 
-def publish(state: State, turn: Turn, command: Publish) -> None:
+def publish(state: EngineState, step: Step, command: Publish) -> None:
     queue = state.queues.get(command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
     if queue is None:
-        queue = find_or_create(state, turn, command.queue, create=command.create)
-    if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, turn.now):
-        _park(state, turn, queue, command)
+        queue = find_or_create(state, step, command.queue, create=command.create)
+    if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, step.now):
+        _park(state, step, queue, command)
     else:
-        accept(state, turn, queue, command.session, command.token, command.rows, command.extras)
+        accept(state, step, queue, command.session, command.token, command.rows, command.extras)
 
 
-def check_pressure(state: State, queue: Queue | None, count: int) -> None:
+def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:
     """Raises Blocked while the broker is short of memory or disk."""
     drops = queue is not None and queue.options.overflow is Overflow.DROP_OLDEST
     if state.pressure is Pressure.OVERFLOWING or (state.pressure is Pressure.BLOCKING and not drops):
@@ -46,15 +46,17 @@ def check_pressure(state: State, queue: Queue | None, count: int) -> None:
         raise Blocked(f"the broker takes no messages for now ({why}); publish again later")
 
 
-def accept(state: State, turn: Turn, queue: Queue, session: int, token: Any, rows: Rows, extras: Extras | None) -> None:
+def accept(
+    state: EngineState, step: Step, queue: Queue, session: int, token: Any, rows: Rows, extras: Extras | None
+) -> None:
     """Take what is new and fits, by the queue's overflow policy, and answer."""
-    screened = screen(queue, rows.count, extras, turn.now)
+    screened = screen(queue, rows.count, extras, step.now)
     fresh = screened.fresh
     fits = len(fresh) if queue.options.overflow is Overflow.DROP_OLDEST else fitting(queue, rows, fresh)
     taken = fresh if queue.options.overflow is Overflow.REDIRECT_TO_DLQ else fresh[:fits]
     first = queue.next_sequence if taken else 0
     if taken:
-        _take(state, turn, queue, rows, extras, taken, fits)
+        _take(state, step, queue, rows, extras, taken, fits)
     refused: dict[int, VibeMQError] | None = None
     if len(taken) < len(fresh):
         refused = dict.fromkeys(fresh[len(taken) :], full(queue))
@@ -62,12 +64,12 @@ def accept(state: State, turn: Turn, queue: Queue, session: int, token: Any, row
     result = Published(queue.name, first, rows.count, refused)
     if screened.known or screened.twins:
         result.duplicates = _duplicates(screened, taken, first, result)
-    _answer(state, turn, queue, session, token, result, added=bool(taken))
+    _answer(state, step, queue, session, token, result, added=bool(taken))
 
 
 def _take(
-    state: State,
-    turn: Turn,
+    state: EngineState,
+    step: Step,
     queue: Queue,
     rows: Rows,
     extras: Extras | None,
@@ -77,12 +79,12 @@ def _take(
     if len(taken) < rows.count:
         rows, extras = pick(rows, extras, list(taken))
     if fits >= len(taken):
-        add(state, turn, queue, rows, extras)
+        add(state, step, queue, rows, extras)
         return
     first = queue.next_sequence
     beyond = RunSet([(first + fits, first + len(taken) - 1)])
-    add(state, turn, queue, rows, extras, beyond)
-    bury_unseen(state, turn, queue, beyond.runs())
+    add(state, step, queue, rows, extras, beyond)
+    bury_unseen(state, step, queue, beyond.runs())
 
 
 def _duplicates(screened: Screened, taken: Sequence[int], first: int, result: Published) -> dict[int, int]:
@@ -99,32 +101,32 @@ def _duplicates(screened: Screened, taken: Sequence[int], first: int, result: Pu
 
 
 def _answer(
-    state: State, turn: Turn, queue: Queue, session: int, token: Any, result: Published, *, added: bool
+    state: EngineState, step: Step, queue: Queue, session: int, token: Any, result: Published, *, added: bool
 ) -> None:
     if token is None:
         return
     durability = queue.options.durability
     gated = added and durability > Durability.ASYNC
-    tickets = _open_originals(state, turn, queue, result.duplicates) if result.duplicates else set()
+    tickets = _open_originals(state, step, queue, result.duplicates) if result.duplicates else set()
     if tickets - {state.next_ticket}:
         # The next ticket is that of this very outcome.
         wait = Wait(session, token, result, tickets | ({state.next_ticket} if gated else set()))
-        turn.waits.append(wait)
+        step.waits.append(wait)
     elif gated or tickets:
-        turn.durability = max(turn.durability, durability)
-        turn.gated.append(Reply(session, token, result, turn.answering))
+        step.durability = max(step.durability, durability)
+        step.gated.append(Reply(session, token, result, step.answering))
     else:
         # A known duplicate of an async queue may still be on its way, like a message that is new.
         kept = durability is Durability.ASYNC and (added or result.duplicates)
-        turn.tell(Reply(session, token, result, turn.answering), Durability.ASYNC if kept else Durability.TRANSIENT)
+        step.tell(Reply(session, token, result, step.answering), Durability.ASYNC if kept else Durability.TRANSIENT)
 
 
-def _open_originals(state: State, turn: Turn, queue: Queue, duplicates: dict[int, int]) -> set[int]:
+def _open_originals(state: EngineState, step: Step, queue: Queue, duplicates: dict[int, int]) -> set[int]:
     """The outcomes that carry the originals, as far as these are not safe yet."""
     wanted = set(duplicates.values())
     tickets: set[int] = set()
     carried = [(ticket, outcome.added) for ticket, outcome in state.open.items()]
-    for ticket, all_added in [*carried, (state.next_ticket, turn.added)]:
+    for ticket, all_added in [*carried, (state.next_ticket, step.added)]:
         for added in all_added:
             if added.queue is queue and not added.visible and any(added.first <= s <= added.last for s in wanted):
                 tickets.add(ticket)
@@ -145,26 +147,26 @@ def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bo
     return fitting(queue, rows, fresh) == len(fresh) or not queue.waiting()
 
 
-def _park(state: State, turn: Turn, queue: Queue, command: Publish) -> None:
-    deadline = turn.now + state.settings.block_timeout_ms
+def _park(state: EngineState, step: Step, queue: Queue, command: Publish) -> None:
+    deadline = step.now + state.settings.block_timeout_ms
     queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline))
     state.parking[queue] = None
     state.arm(queue, deadline)
 
 
-def unpark(state: State, turn: Turn, queue: Queue) -> None:
+def unpark(state: EngineState, step: Step, queue: Queue) -> None:
     """Let parked publishers go on, in order, as far as there is room; refuse those that waited too long."""
     parked = queue.parked
     while parked:
         publish = parked[0]
-        if publish.deadline <= turn.now:
+        if publish.deadline <= step.now:
             parked.popleft()
             queue.refused += publish.rows.count
             error = full(queue, state.settings.block_timeout_ms)
-            turn.answer(publish, state.refusal(error, publish.rows.count, queue.name))
-        elif state.pressure < Pressure.BLOCKING and _fits_whole(queue, publish.rows, publish.extras, turn.now):
+            step.answer(publish, state.refusal(error, publish.rows.count, queue.name))
+        elif state.pressure < Pressure.BLOCKING and _fits_whole(queue, publish.rows, publish.extras, step.now):
             parked.popleft()
-            accept(state, turn, queue, publish.session, publish.token, publish.rows, publish.extras)
+            accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras)
         else:
             break
     if parked:
@@ -173,7 +175,7 @@ def unpark(state: State, turn: Turn, queue: Queue) -> None:
         state.parking.pop(queue, None)
 
 
-def forget_parked(state: State, session: int) -> None:
+def forget_parked(state: EngineState, session: int) -> None:
     """The publisher is gone: what it still waited to publish was never accepted."""
     for queue in list(state.parking):
         kept = [p for p in queue.parked if p.session != session]

@@ -4,8 +4,8 @@ from vibemq.engine.handlers.dead_lettering import drop_waiting
 from vibemq.engine.handlers.fan_out import open_waiting_group
 from vibemq.engine.queue.group import END
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn, heavy, light
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import counters_of
 from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError
 from vibemq.model.commands import (
@@ -29,45 +29,45 @@ _FIXED = ("mode", "retention")
 """Options that decide how a queue is kept; another value means another queue."""
 
 
-def find(state: State, name: str) -> Queue:
+def find(state: EngineState, name: str) -> Queue:
     queue = state.queues.get(name)
     if queue is None:
         raise QueueNotFound(name)
     return queue
 
 
-def find_or_create(state: State, turn: Turn, name: str, *, create: bool) -> Queue:
+def find_or_create(state: EngineState, step: Step, name: str, *, create: bool) -> Queue:
     queue = state.queues.get(name)
     if queue is not None:
         return queue
     if not (create and state.settings.auto_create):
         raise QueueNotFound(name)
-    return make_queue(state, turn, check_queue_name(name), _defaults(state), state.queues)
+    return make_queue(state, step, check_queue_name(name), _defaults(state), state.queues)
 
 
-def create_queue(state: State, turn: Turn, command: CreateQueue) -> None:
+def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     existing = state.queues.get(command.queue)
     if existing is not None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
-        turn.answer(command, None, state.need_of_known)
+        step.answer(command, None, state.need_of_known)
         return
     name = check_queue_name(command.queue)
     options = command.options or _defaults(state)
     options.check_together()
     _check_durability(state, options)
-    make_queue(state, turn, name, options, state.queues)
-    turn.answer(command, None, Durability.STRONG)
+    make_queue(state, step, name, options, state.queues)
+    step.answer(command, None, Durability.STRONG)
 
 
-def _defaults(state: State) -> QueueOptions:
+def _defaults(state: EngineState) -> QueueOptions:
     defaults = state.settings.queue_defaults
     if state.settings.transient_only and defaults.durability is not Durability.TRANSIENT:
         return defaults.with_changes(durability=Durability.TRANSIENT)
     return defaults
 
 
-def _check_durability(state: State, options: QueueOptions) -> None:
+def _check_durability(state: EngineState, options: QueueOptions) -> None:
     if state.settings.transient_only and options.durability is not Durability.TRANSIENT:
         raise InvalidOptions(
             f"durability {options.durability.name.lower()} is not possible: this broker's storage keeps nothing over "
@@ -82,17 +82,17 @@ def _check_match(queue: Queue, options: QueueOptions) -> None:
         raise QueueExists(queue.name, "; ".join(different))
 
 
-def make_queue(state: State, turn: Turn, name: str, options: QueueOptions, registry: dict[str, Queue]) -> Queue:
+def make_queue(state: EngineState, step: Step, name: str, options: QueueOptions, registry: dict[str, Queue]) -> Queue:
     """`registry`: the state's queues or its stages."""
-    queue = Queue(state.next_queue_id, name, options, turn.now, state.new_id())
+    queue = Queue(state.next_queue_id, name, options, step.now, state.new_id())
     state.next_queue_id += 1
     state.register(queue, registry)
-    turn.note_structure(QueueCreated(queue.queue_id, name, options, turn.now, queue.incarnation))
-    open_waiting_group(turn, queue, Durability.STRONG)
+    step.note_structure(QueueCreated(queue.queue_id, name, options, step.now, queue.incarnation))
+    open_waiting_group(step, queue, Durability.STRONG)
     return queue
 
 
-def change_queue(state: State, turn: Turn, command: ChangeQueue) -> None:
+def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     queue = find(state, command.queue)
     options = options_from_dict(command.changes, queue.options)
     for name in _FIXED:
@@ -106,22 +106,22 @@ def change_queue(state: State, turn: Turn, command: ChangeQueue) -> None:
         )
     options.check_together()
     queue.options = options
-    turn.note_structure(QueueChanged(queue.queue_id, options))
-    turn.free(queue)
-    state.arm(queue, turn.now)
-    turn.answer(command, None, Durability.STRONG)
+    step.note_structure(QueueChanged(queue.queue_id, options))
+    step.free(queue)
+    state.arm(queue, step.now)
+    step.answer(command, None, Durability.STRONG)
 
 
-def delete_queue(state: State, turn: Turn, command: DeleteQueue) -> None:
+def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> None:
     queue = state.queues.get(command.queue)
     if queue is None:
-        turn.answer(command, None, state.need_of_known)
+        step.answer(command, None, state.need_of_known)
         return
-    remove(state, turn, queue, state.queues)
-    turn.answer(command, None, Durability.STRONG)
+    remove(state, step, queue, state.queues)
+    step.answer(command, None, Durability.STRONG)
 
 
-def remove(state: State, turn: Turn, queue: Queue, registry: dict[str, Queue]) -> None:
+def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Queue]) -> None:
     """The queue and all that waits in it are gone; its dead letters stay."""
     error = QueueNotFound(queue.name)
     queue.deleted = True
@@ -130,18 +130,18 @@ def remove(state: State, turn: Turn, queue: Queue, registry: dict[str, Queue]) -
     if queue.dead:
         state.graves[queue.queue_id] = queue.dead
     for group in list(queue.groups.values()):
-        end_consumers(turn, queue, group.name, error)
-        turn.dirty.pop(group, None)
+        end_consumers(step, queue, group.name, error)
+        step.dirty.pop(group, None)
     while queue.parked:
-        turn.answer(queue.parked.popleft(), error)
+        step.answer(queue.parked.popleft(), error)
     state.parking.pop(queue, None)
-    turn.freed.pop(queue, None)
+    step.freed.pop(queue, None)
     queue.unseen.clear()
-    turn.note_structure(QueueDeleted(queue.queue_id))
+    step.note_structure(QueueDeleted(queue.queue_id))
 
 
 def end_consumers(
-    turn: Turn, queue: Queue, group_name: str, error: VibeMQError, *, but_session: int | None = None
+    step: Step, queue: Queue, group_name: str, error: VibeMQError, *, but_session: int | None = None
 ) -> None:
     """End a group's subscriptions; what they hold is forgotten (the caller says what becomes of it)."""
     group = queue.groups[group_name]
@@ -149,22 +149,22 @@ def end_consumers(
         if consumer.session.number == but_session:
             continue
         if consumer.active:
-            turn.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
+            step.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
         group.leave(consumer)
         consumer.session.consumers.pop(consumer.number, None)
 
 
-def purge_queue(state: State, turn: Turn, command: PurgeQueue) -> None:
+def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> None:
     queue = find(state, command.queue)
-    count = drop_waiting(turn, queue, [(1, END)], Reason.PURGED)
-    turn.answer(command, Counted(count), _drop_need(queue, count))
+    count = drop_waiting(step, queue, [(1, END)], Reason.PURGED)
+    step.answer(command, Counted(count), _drop_need(queue, count))
 
 
-def remove_messages(state: State, turn: Turn, command: RemoveMessages) -> None:
+def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> None:
     queue = find(state, command.queue)
     runs = [(max(1, first), min(last, END)) for first, last in command.runs if first <= last]
-    count = drop_waiting(turn, queue, runs, Reason.PURGED)
-    turn.answer(command, Counted(count), _drop_need(queue, count))
+    count = drop_waiting(step, queue, runs, Reason.PURGED)
+    step.answer(command, Counted(count), _drop_need(queue, count))
 
 
 def _drop_need(queue: Queue, count: int) -> Durability:

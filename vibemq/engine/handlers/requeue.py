@@ -4,11 +4,11 @@ Every function here is told runs that were just taken from their holder, and giv
 """
 
 from vibemq.engine.backoff import retry_delay_ms
-from vibemq.engine.handlers.dead_lettering import bury, discard, part_with
+from vibemq.engine.handlers.dead_lettering import bury, discard, remove_from_group
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn, light
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, light
 from vibemq.model.records import Attempts, Reason, Returned
 from vibemq.model.runs import Run, runs_of
 
@@ -16,30 +16,30 @@ _FIRST = Attempts()
 
 
 def fail(
-    state: State, turn: Turn, queue: Queue, group: Group, runs: list[Run], error: str, delay_ms: int | None
+    state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run], error: str, delay_ms: int | None
 ) -> None:
     """Count a failed delivery of each; hand it out again after `delay_ms` (None: the queue's backoff), or never."""
     returned: dict[int, Attempts] = {}
     doomed: list[int] = []
     for first, last in runs:
         for sequence in range(first, last + 1):
-            history = _failed(group.attempts.get(sequence, _FIRST), turn.now, error)
+            history = _failed(group.attempts.get(sequence, _FIRST), step.now, error)
             group.remember(sequence, history)
             if history.failed >= queue.options.max_attempts:
                 doomed.append(sequence)
             else:
-                returned[sequence] = _with_due(state, turn, queue, history, delay_ms)
-    _give_back(state, turn, queue, group, returned)
+                returned[sequence] = _with_due(state, step, queue, history, delay_ms)
+    _give_back(state, step, queue, group, returned)
     if doomed:
-        _give_up(state, turn, queue, group, doomed, error)
+        _give_up(state, step, queue, group, doomed, error)
 
 
-def release(state: State, turn: Turn, queue: Queue, group: Group, runs: list[Run]) -> None:
+def release(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
     """Back to their places unharmed, at once."""
     attempts = group.attempts
     _give_back(
         state,
-        turn,
+        step,
         queue,
         group,
         {s: attempts.get(s, _FIRST)._replace(due_at=0) for first, last in runs for s in range(first, last + 1)},
@@ -56,7 +56,7 @@ def _failed(history: Attempts, now: int, error: str) -> Attempts:
     )
 
 
-def _with_due(state: State, turn: Turn, queue: Queue, history: Attempts, delay_ms: int | None) -> Attempts:
+def _with_due(state: EngineState, step: Step, queue: Queue, history: Attempts, delay_ms: int | None) -> Attempts:
     if delay_ms is None:
         delay_ms = retry_delay_ms(
             history.failed,
@@ -64,35 +64,35 @@ def _with_due(state: State, turn: Turn, queue: Queue, history: Attempts, delay_m
             max_ms=queue.options.retry_max_ms,
             jitter=state.jitter(),
         )
-    return history._replace(due_at=turn.now + delay_ms) if delay_ms > 0 else history
+    return history._replace(due_at=step.now + delay_ms) if delay_ms > 0 else history
 
 
-def _give_back(state: State, turn: Turn, queue: Queue, group: Group, returned: dict[int, Attempts]) -> None:
+def _give_back(state: EngineState, step: Step, queue: Queue, group: Group, returned: dict[int, Attempts]) -> None:
     if not returned:
         return
-    expired = [s for s in returned if queue.is_expired(s, turn.now)]
+    expired = [s for s in returned if queue.is_expired(s, step.now)]
     for sequence, history in returned.items():
         group.remember(sequence, history)
-    turn.note(Returned(queue.queue_id, group.group_id, returned), light(queue))
+    step.note(Returned(queue.queue_id, group.group_id, returned), light(queue))
     if expired:
         gone = set(expired)
         returned = {s: history for s, history in returned.items() if s not in gone}
     at_once: list[int] = []
     for sequence, history in returned.items():
-        if history.due_at > turn.now:
+        if history.due_at > step.now:
             group.postpone(sequence, history.due_at)
             state.arm_part(queue, group, history.due_at)
         else:
             at_once.append(sequence)
     for first, last in runs_of(at_once):
         group.ready.add(first, last)
-    turn.touch(queue, group)
-    part_with(state, turn, queue, group, runs_of(expired), Reason.EXPIRED)
+    step.touch(queue, group)
+    remove_from_group(state, step, queue, group, runs_of(expired), Reason.EXPIRED)
 
 
-def _give_up(state: State, turn: Turn, queue: Queue, group: Group, doomed: list[int], error: str) -> None:
+def _give_up(state: EngineState, step: Step, queue: Queue, group: Group, doomed: list[int], error: str) -> None:
     if queue.options.dead_letter:
-        bury(state, turn, queue, group, doomed, Reason.MAX_ATTEMPTS, error=error, acquired=1)
+        bury(state, step, queue, group, doomed, Reason.MAX_ATTEMPTS, error=error, acquired=1)
     else:
-        discard(turn, queue, group, runs_of(doomed), Reason.MAX_ATTEMPTS)
-    turn.touch(queue, group)
+        discard(step, queue, group, runs_of(doomed), Reason.MAX_ATTEMPTS)
+    step.touch(queue, group)

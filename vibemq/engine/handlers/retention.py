@@ -3,21 +3,21 @@
 from vibemq.engine.handlers.dead_lettering import drop_logged
 from vibemq.engine.queue.group import END
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.model.records import Reason
 from vibemq.model.runs import RunSet
 
 
-def trim_log(state: State, turn: Turn, queue: Queue) -> None:
+def trim_log(state: EngineState, step: Step, queue: Queue) -> None:
     """Drop the oldest messages beyond the limits, and come back when the next one is too old."""
     log = queue.log
     if not log:
         return
-    cut = max(_too_old(queue, turn.now), _too_many(queue, log), _too_big(queue, log))
+    cut = max(_too_old(queue, step.now), _too_many(queue, log), _too_big(queue, log))
     gone = log.overlap(1, cut)
     if gone:
-        drop_logged(turn, queue, gone, Reason.RETENTION)
+        drop_logged(step, queue, gone, Reason.RETENTION)
     if queue.options.retain_ms and log:
         complete_at = queue.sizes.next_at(log.first - 1)
         if complete_at is not None:

@@ -5,14 +5,14 @@ from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.handlers.requeue import fail, release
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.unacked import NEVER
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn, light
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, light
 from vibemq.model.commands import Extend, Settle, Settlement
 from vibemq.model.options import Durability, LostConnection
 from vibemq.model.runs import Run, run_count
 
 
-def settle(state: State, turn: Turn, command: Settle) -> None:
+def settle(state: EngineState, step: Step, command: Settle) -> None:
     consumer = state.consumer(command.session, command.consumer)
     asked = _asked(command.runs)
     if consumer is not None:
@@ -22,12 +22,12 @@ def settle(state: State, turn: Turn, command: Settle) -> None:
         state.totals.unknown_settles += asked - found
         if held:
             consumer.group.in_flight -= found
-            _apply(state, turn, consumer, held, found, command)
-            _after_settling(turn, consumer)
+            _apply(state, step, consumer, held, found, command)
+            _after_settling(step, consumer)
     else:
         state.totals.unknown_settles += asked
     # A message that another Settle of this consumer has taken is settled by a record that may still be on its way.
-    turn.answer(command, None, Durability.TRANSIENT if consumer is None else light(consumer.queue))
+    step.answer(command, None, Durability.TRANSIENT if consumer is None else light(consumer.queue))
 
 
 def _asked(runs: list[Run]) -> int:
@@ -42,61 +42,61 @@ def _take(consumer: Consumer, runs: list[Run]) -> list[Run]:
     return [run for first, last in runs for run in consumer.held.take(first, last)]
 
 
-def _apply(state: State, turn: Turn, consumer: Consumer, held: list[Run], count: int, command: Settle) -> None:
+def _apply(state: EngineState, step: Step, consumer: Consumer, held: list[Run], count: int, command: Settle) -> None:
     queue, group = consumer.queue, consumer.group
     match command.verb:
         case Settlement.ACK:
             group.forget_history(held)
             group.tally.settled += count
-            turn.note_settled(queue, group, held)
+            step.note_settled(queue, group, held)
         case Settlement.RETRY:
-            fail(state, turn, queue, group, held, command.reason, command.delay_ms)
+            fail(state, step, queue, group, held, command.reason, command.delay_ms)
         case Settlement.RELEASE:
-            release(state, turn, queue, group, held)
+            release(state, step, queue, group, held)
         case Settlement.REJECT:
-            turn_down(state, turn, queue, group, held, command.reason)
+            turn_down(state, step, queue, group, held, command.reason)
 
 
-def _after_settling(turn: Turn, consumer: Consumer) -> None:
+def _after_settling(step: Step, consumer: Consumer) -> None:
     if consumer.active:
         consumer.group.offer(consumer)
-        turn.touch(consumer.queue, consumer.group)
+        step.touch(consumer.queue, consumer.group)
     elif not consumer.held.count:
-        remove_consumer(turn, consumer)
+        remove_consumer(step, consumer)
 
 
-def extend(state: State, turn: Turn, command: Extend) -> None:
+def extend(state: EngineState, step: Step, command: Extend) -> None:
     consumer = state.consumer(command.session, command.consumer)
     asked = _asked(command.runs)
     found = 0
     if consumer is not None:
         timeout = consumer.ack_timeout_ms if command.ack_timeout_ms is None else command.ack_timeout_ms
-        deadline = deadline_of(turn.now, timeout)
+        deadline = deadline_of(step.now, timeout)
         for first, last in command.runs:
             found += consumer.held.extend(first, last, deadline)
         if found:
             state.arm_part(consumer.queue, consumer, deadline)
     state.totals.unknown_settles += asked - found
-    turn.answer(command, None)
+    step.answer(command, None)
 
 
 def deadline_of(now: int, ack_timeout_ms: int) -> int:
     return now + ack_timeout_ms if ack_timeout_ms else NEVER
 
 
-def time_out(state: State, turn: Turn, consumer: Consumer) -> None:
+def time_out(state: EngineState, step: Step, consumer: Consumer) -> None:
     """Take back what is overdue: a failed delivery of each such message; the consumer lives on."""
-    overdue = consumer.held.due(turn.now)
+    overdue = consumer.held.due(step.now)
     if not overdue:
         return
     for first, last in overdue:
         consumer.held.take(first, last)
     consumer.group.in_flight -= run_count(overdue)
-    fail(state, turn, consumer.queue, consumer.group, overdue, "not settled in time", None)
-    _after_settling(turn, consumer)
+    fail(state, step, consumer.queue, consumer.group, overdue, "not settled in time", None)
+    _after_settling(step, consumer)
 
 
-def take_back(state: State, turn: Turn, consumer: Consumer, *, clean: bool) -> None:
+def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> None:
     """The consumer is gone: everything it holds goes back to its place and to others at once."""
     held = consumer.held.take_all()
     if not held:
@@ -104,6 +104,6 @@ def take_back(state: State, turn: Turn, consumer: Consumer, *, clean: bool) -> N
     queue, group = consumer.queue, consumer.group
     group.in_flight -= run_count(held)
     if clean or queue.options.lost_connection is LostConnection.RELEASE:
-        release(state, turn, queue, group, held)
+        release(state, step, queue, group, held)
     else:
-        fail(state, turn, queue, group, held, "connection lost", 0)
+        fail(state, step, queue, group, held, "connection lost", 0)

@@ -7,15 +7,15 @@ from vibemq.engine.handlers.settle import take_back
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn, light
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, light
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import CloseSession, EndConsumers, SetCapacity, SetFlow, Subscribe, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Subscribed
 from vibemq.model.options import Durability
 
 
-def subscribe(state: State, turn: Turn, command: Subscribe) -> None:
+def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     existing = state.consumer(command.session, command.consumer)
     if existing is not None and not _may_return(existing, command):
         raise InvalidOptions(f"subscription {command.consumer} of this connection is in use; choose another number")
@@ -23,7 +23,7 @@ def subscribe(state: State, turn: Turn, command: Subscribe) -> None:
     if name is not None and name not in _group_names(state, command.queue):
         check_group_name(name)
     created = command.queue not in state.queues
-    queue = find_or_create(state, turn, command.queue, create=command.create)
+    queue = find_or_create(state, step, command.queue, create=command.create)
     next_sequence = queue.open_end()
     if existing is not None:
         group, new = existing.group, False
@@ -31,15 +31,15 @@ def subscribe(state: State, turn: Turn, command: Subscribe) -> None:
         consumer = existing
     else:
         _check_handed_out(queue, name)
-        group, new = group_for(state, turn, queue, name, command.start, command.start_sequence)
+        group, new = group_for(state, step, queue, name, command.start, command.start_sequence)
         if command.user and name is not None and group.durable and not group.owner:
-            claim(turn, queue, group, command.user)
+            claim(step, queue, group, command.user)
             new = True
         consumer = _consumer(state, queue, group, command)
     group.join(consumer)
-    turn.touch(queue, group)
+    step.touch(queue, group)
     need = Durability.STRONG if created else (durable_need(queue) if new else light(queue))
-    turn.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
+    step.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
 
 
 def _check_handed_out(queue: Queue, name: str | None) -> None:
@@ -57,12 +57,12 @@ def _may_return(consumer: Consumer, command: Subscribe) -> bool:
     return same_queue and (command.group == consumer.group.name or not command.group)
 
 
-def _group_names(state: State, queue: str) -> "dict[str, Group]":
+def _group_names(state: EngineState, queue: str) -> "dict[str, Group]":
     known = state.queues.get(queue)
     return {} if known is None else known.groups
 
 
-def _consumer(state: State, queue: Queue, group: Group, command: Subscribe) -> Consumer:
+def _consumer(state: EngineState, queue: Queue, group: Group, command: Subscribe) -> Consumer:
     session = state.session(command.session)
     consumer = Consumer(session, command.consumer, queue, group, 0, 0, None, 0, 0)
     _configure(state, consumer, command)
@@ -70,7 +70,7 @@ def _consumer(state: State, queue: Queue, group: Group, command: Subscribe) -> C
     return consumer
 
 
-def _configure(state: State, consumer: Consumer, command: Subscribe) -> None:
+def _configure(state: EngineState, consumer: Consumer, command: Subscribe) -> None:
     consumer.capacity_messages = command.capacity_messages or state.settings.capacity_messages_default
     consumer.capacity_bytes = command.capacity_bytes
     consumer.credit = command.credit
@@ -79,17 +79,17 @@ def _configure(state: State, consumer: Consumer, command: Subscribe) -> None:
     consumer.ack_timeout_ms = consumer.queue.options.ack_timeout_ms if timeout is None else timeout
 
 
-def unsubscribe(state: State, turn: Turn, command: Unsubscribe) -> None:
+def unsubscribe(state: EngineState, step: Step, command: Unsubscribe) -> None:
     consumer = state.consumer(command.session, command.consumer)
     if consumer is not None and consumer.active:
         consumer.group.retire(consumer)
-        turn.touch(consumer.queue, consumer.group)
+        step.touch(consumer.queue, consumer.group)
         if not consumer.held.count:
-            remove_consumer(turn, consumer)
-    turn.end_deliveries(command)
+            remove_consumer(step, consumer)
+    step.end_deliveries(command)
 
 
-def set_capacity(state: State, turn: Turn, command: SetCapacity) -> None:
+def set_capacity(state: EngineState, step: Step, command: SetCapacity) -> None:
     """New limits count for what is already held, too; 0 messages pauses the consumer."""
     consumer = state.consumer(command.session, command.consumer)
     if consumer is not None:
@@ -100,8 +100,8 @@ def set_capacity(state: State, turn: Turn, command: SetCapacity) -> None:
         if command.add_credit:
             consumer.credit = (consumer.credit or 0) + command.add_credit
         consumer.group.offer(consumer)
-        turn.touch(consumer.queue, consumer.group)
-    turn.answer(command, None)
+        step.touch(consumer.queue, consumer.group)
+    step.answer(command, None)
 
 
 def _weigh(consumer: Consumer) -> None:
@@ -109,7 +109,7 @@ def _weigh(consumer: Consumer) -> None:
     consumer.held.weigh(consumer.queue.sizes.between)
 
 
-def set_flow(state: State, turn: Turn, command: SetFlow) -> None:
+def set_flow(state: EngineState, step: Step, command: SetFlow) -> None:
     session = state.session(command.session)
     if session.open == command.open:
         return
@@ -117,23 +117,23 @@ def set_flow(state: State, turn: Turn, command: SetFlow) -> None:
     if command.open:
         for consumer in session.consumers.values():
             consumer.group.offer(consumer)
-            turn.touch(consumer.queue, consumer.group)
+            step.touch(consumer.queue, consumer.group)
 
 
-def end_consumers_of(state: State, turn: Turn, command: EndConsumers) -> None:
+def end_consumers_of(state: EngineState, step: Step, command: EndConsumers) -> None:
     for number, error in command.consumers.items():
         consumer = state.consumer(command.session, number)
         if consumer is None:
             continue
         told = consumer.active
         consumer.group.retire(consumer)
-        take_back(state, turn, consumer, clean=True)
-        remove_consumer(turn, consumer)
+        take_back(state, step, consumer, clean=True)
+        remove_consumer(step, consumer)
         if told:
-            turn.effects.append(ConsumerEnded(command.session, number, consumer.queue.name, error))
+            step.effects.append(ConsumerEnded(command.session, number, consumer.queue.name, error))
 
 
-def close_session(state: State, turn: Turn, command: CloseSession) -> None:
+def close_session(state: EngineState, step: Step, command: CloseSession) -> None:
     """Everything of the session goes at once: first its consumers, so that nothing comes back to one of them."""
     if state.parking:
         forget_parked(state, command.session)
@@ -144,5 +144,5 @@ def close_session(state: State, turn: Turn, command: CloseSession) -> None:
     for consumer in consumers:
         consumer.group.retire(consumer)
     for consumer in consumers:
-        take_back(state, turn, consumer, clean=command.clean)
-        remove_consumer(turn, consumer)
+        take_back(state, step, consumer, clean=command.clean)
+        remove_consumer(step, consumer)

@@ -13,13 +13,13 @@ from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.dedup import prune
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import State
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
 from vibemq.model.options import Overflow
 from vibemq.model.runs import runs_of
 
 
-def next_alarm(state: State) -> int | None:
+def next_alarm(state: EngineState) -> int | None:
     """When the next queue wants to be seen to."""
     timers = state.timers
     while timers:
@@ -31,51 +31,51 @@ def next_alarm(state: State) -> int | None:
     return None
 
 
-def ring(state: State, turn: Turn) -> None:
+def run_due_timers(state: EngineState, step: Step) -> None:
     """See to every queue whose alarm is due."""
-    while (at := next_alarm(state)) is not None and at <= turn.now:
+    while (at := next_alarm(state)) is not None and at <= step.now:
         _, queue_id = heappop(state.timers)
         queue = state.queues_by_id[queue_id]
         queue.armed_at = END
-        see_to(state, turn, queue)
+        run_timers_of(state, step, queue)
 
 
-def see_to(state: State, turn: Turn, queue: Queue) -> None:
-    due = queue.pop_alarms(turn.now)
+def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
+    due = queue.pop_alarms(step.now)
     for part in due:
-        _see_to_part(state, turn, queue, part)
-    expire(state, turn, queue)
+        _see_to_part(state, step, queue, part)
+    expire(state, step, queue)
     if queue.options.overflow is Overflow.DROP_OLDEST:
-        trim_oldest(turn, queue)
+        trim_oldest(step, queue)
     if queue.log is not None:
-        trim_log(state, turn, queue)
+        trim_log(state, step, queue)
     for part in due:
-        _arm_part(state, turn, queue, part)
+        _arm_part(state, step, queue, part)
     if queue.parked:
-        unpark(state, turn, queue)
-    prune(queue, turn.now)
-    _arm_next(state, turn, queue)
+        unpark(state, step, queue)
+    prune(queue, step.now)
+    _arm_next(state, step, queue)
 
 
-def _see_to_part(state: State, turn: Turn, queue: Queue, part: Group | Consumer) -> None:
+def _see_to_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
     if isinstance(part, Consumer):
         if part in part.group.consumers:
-            time_out(state, turn, part)
+            time_out(state, step, part)
     elif queue.groups.get(part.name) is part:
-        _see_to_group(turn, queue, part)
+        _see_to_group(step, queue, part)
 
 
-def _see_to_group(turn: Turn, queue: Queue, group: Group) -> None:
-    due = group.later.pop_due(turn.now)
+def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
+    due = group.later.pop_due(step.now)
     if due:
         for first, last in runs_of(due):
             group.ready.add(first, last)
-        turn.touch(queue, group)
+        step.touch(queue, group)
     if group.spent:
-        record_spent(turn, queue, group)
+        record_spent(step, queue, group)
 
 
-def _arm_part(state: State, turn: Turn, queue: Queue, part: Group | Consumer) -> None:
+def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
     """Say when it wants to be seen to next."""
     if isinstance(part, Consumer):
         at = part.held.earliest if part in part.group.consumers else END
@@ -85,18 +85,18 @@ def _arm_part(state: State, turn: Turn, queue: Queue, part: Group | Consumer) ->
         if part.spent:
             at = min(at, part.spent[0][0])
         if part.cursor is not None:
-            see_to_cursor(turn, queue, part, part.cursor)
-            at = min(at, next_alarm_of(part.cursor, turn.now))
+            see_to_cursor(step, queue, part, part.cursor)
+            at = min(at, next_alarm_of(part.cursor, step.now))
     else:
         return
     if at < END:
-        state.arm_part(queue, part, max(at, turn.now + 1))
+        state.arm_part(queue, part, max(at, step.now + 1))
 
 
-def _arm_next(state: State, turn: Turn, queue: Queue) -> None:
+def _arm_next(state: EngineState, step: Step, queue: Queue) -> None:
     at = min(queue.next_expiry(), queue.next_alarm())
     if queue.dedup_order:
         at = min(at, queue.dedup_order[0][0] + queue.options.dedup_window_ms + 1)
     if at < END:
         # What is due but not visible yet would ring without end.
-        state.arm(queue, max(at, turn.now + 1))
+        state.arm(queue, max(at, step.now + 1))

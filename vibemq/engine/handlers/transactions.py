@@ -12,8 +12,8 @@ from vibemq.engine.handlers.publish import accept, check_pressure
 from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
-from vibemq.engine.state import State, Transaction
-from vibemq.engine.step import Turn
+from vibemq.engine.state import EngineState, Transaction
+from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound
 from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged, Pressure, Stage
 from vibemq.model.effects import Counted, Decided, Published
@@ -58,36 +58,36 @@ def is_stage(name: str) -> bool:
     return name.startswith(STAGE_PREFIX)
 
 
-def stage(state: State, turn: Turn, command: Stage) -> None:
+def stage(state: EngineState, step: Step, command: Stage) -> None:
     name = stage_name(command.app, command.version, command.stage, command.user)
     done = decided_of(state, command.app, command.user)
     duplicate = _is_duplicate(done, command.app, command.version)
-    target = find_or_create(state, turn, command.queue, create=command.create)
+    target = find_or_create(state, step, command.queue, create=command.create)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, target, 1)
     if duplicate:
         # Its commit would change nothing, so nothing need be kept.
-        turn.answer(command, Published(command.queue, 0, 1), state.need_of_known)
+        step.answer(command, Published(command.queue, 0, 1), state.need_of_known)
         return
     queue = state.stages.get(name)
     if queue is None:
-        queue = make_queue(state, turn, name, _options(state), state.stages)
+        queue = make_queue(state, step, name, _options(state), state.stages)
     extras = {0: MessageExtra(dedup_id=str(command.chunk).encode())}
-    accept(state, turn, queue, command.session, command.token, command.rows, extras)
+    accept(state, step, queue, command.session, command.token, command.rows, extras)
 
 
-def _options(state: State) -> QueueOptions:
+def _options(state: EngineState) -> QueueOptions:
     durability = Durability.TRANSIENT if state.settings.transient_only else Durability.STRONG
     return QueueOptions(durability=durability, dead_letter=False, dedup_window_ms=STAGE_TTL_MS)
 
 
-def decide(state: State, turn: Turn, command: DecideTransaction) -> None:
+def decide(state: EngineState, step: Step, command: DecideTransaction) -> None:
     stages = list(dict.fromkeys(command.stages))
     names = [stage_name(command.app, command.version, stage, command.user) for stage in stages]
     done = decided_of(state, command.app, command.user)
     if _is_duplicate(done, command.app, command.version):
         assert done is not None
-        turn.answer(command, _answer(state, done, duplicate=True), Durability.STRONG)
+        step.answer(command, _answer(state, done, duplicate=True), Durability.STRONG)
         return
     missing = [stage for stage, name in zip(stages, names, strict=True) if name not in state.stages]
     if missing:
@@ -98,20 +98,20 @@ def decide(state: State, turn: Turn, command: DecideTransaction) -> None:
         )
     chosen = [state.stages[name].queue_id for name in names]
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
-    transaction = Transaction(command.version, turn.now, before + chosen, command.tag, command.user)
+    transaction = Transaction(command.version, step.now, before + chosen, command.tag, command.user)
     transaction.skipped_from = 0
     if done is not None:
         transaction.owner, transaction.skipped_from = done.owner or command.user, done.version + 1
     state.transactions[command.app] = transaction
-    record = TransactionDecided(command.app, command.version, turn.now, list(transaction.stages), command.tag)
+    record = TransactionDecided(command.app, command.version, step.now, list(transaction.stages), command.tag)
     record.owner, record.skipped_from = transaction.owner, transaction.skipped_from
-    turn.note_structure(record)
-    _drop_losers(state, turn, command.app, transaction)
-    _forget_old(state, turn)
-    turn.answer(command, _answer(state, transaction, duplicate=False), Durability.STRONG)
+    step.note_structure(record)
+    _drop_losers(state, step, command.app, transaction)
+    _forget_old(state, step)
+    step.answer(command, _answer(state, transaction, duplicate=False), Durability.STRONG)
 
 
-def decided_of(state: State, app: str, user: str) -> Transaction | None:
+def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
     """The last decision of the application, None when there is none.
 
     Raises NotAuthorized when the application belongs to another user; `user` "" may act for everybody.
@@ -148,7 +148,7 @@ def _is_duplicate(done: Transaction | None, app: str, version: int) -> bool:
     return version <= done.version
 
 
-def forget(state: State, turn: Turn, command: ForgetApplication) -> None:
+def forget(state: EngineState, step: Step, command: ForgetApplication) -> None:
     """Its last version and its owner; what was decided is carried out before."""
     done = state.transactions.get(command.app)
     if done is not None and unfinished_of(state, done):
@@ -157,55 +157,55 @@ def forget(state: State, turn: Turn, command: ForgetApplication) -> None:
         )
     if done is not None:
         del state.transactions[command.app]
-        turn.note_structure(TransactionsForgotten([command.app]))
-    turn.answer(command, Counted(int(done is not None)), Durability.STRONG)
+        step.note_structure(TransactionsForgotten([command.app]))
+    step.answer(command, Counted(int(done is not None)), Durability.STRONG)
 
 
-def _answer(state: State, transaction: Transaction, *, duplicate: bool) -> Decided:
+def _answer(state: EngineState, transaction: Transaction, *, duplicate: bool) -> Decided:
     return Decided(duplicate, unfinished_of(state, transaction), transaction.version, transaction.tag)
 
 
-def _drop_losers(state: State, turn: Turn, app: str, transaction: Transaction) -> None:
+def _drop_losers(state: EngineState, step: Step, app: str, transaction: Transaction) -> None:
     for name, queue in list(state.stages.items()):
         version, owner = version_and_app(name)
         if owner == app and version <= transaction.version and queue.queue_id not in transaction.stages:
-            remove(state, turn, queue, state.stages)
+            remove(state, step, queue, state.stages)
 
 
-def _forget_old(state: State, turn: Turn) -> None:
+def _forget_old(state: EngineState, step: Step) -> None:
     old = [
         app
         for app, transaction in state.transactions.items()
-        if transaction.decided_at < turn.now - REMEMBERED_MS and not unfinished_of(state, transaction)
+        if transaction.decided_at < step.now - REMEMBERED_MS and not unfinished_of(state, transaction)
     ]
     if old:
         for app in old:
             del state.transactions[app]
-        turn.note(TransactionsForgotten(old), Durability.ASYNC)
+        step.note(TransactionsForgotten(old), Durability.ASYNC)
 
 
-def move(state: State, turn: Turn, command: MoveStaged) -> None:
+def move(state: EngineState, step: Step, command: MoveStaged) -> None:
     """The bundle leaves its stage, and its messages enter their queue: one batch. Those of a deleted queue are gone
     with it."""
     queue = state.stages.get(command.stage)
     taken = queue.groups[WAITING_NAME].take_waiting(command.sequence, command.sequence) if queue is not None else []
     if queue is None or not taken:
-        turn.answer(command, Counted(0))
+        step.answer(command, Counted(0))
         return
     target = state.queues.get(command.queue)
-    count = 0 if target is None else _enter(state, turn, target, command)
+    count = 0 if target is None else _enter(state, step, target, command)
     group = queue.groups[WAITING_NAME]
     group.tally.settled += 1
-    turn.note(Dropped(queue.queue_id, taken, Reason.COMMITTED), Durability.STRONG)
-    turn.moved.append((queue, taken))
-    turn.answer(command, Counted(count), Durability.STRONG)
+    step.note(Dropped(queue.queue_id, taken, Reason.COMMITTED), Durability.STRONG)
+    step.moved.append((queue, taken))
+    step.answer(command, Counted(count), Durability.STRONG)
 
 
-def _enter(state: State, turn: Turn, target: Queue, command: MoveStaged) -> int:
-    fresh = list(screen(target, command.rows.count, command.extras, turn.now).fresh)
+def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -> int:
+    fresh = list(screen(target, command.rows.count, command.extras, step.now).fresh)
     if fresh:
         rows, extras = pick(command.rows, command.extras, fresh)
-        add(state, turn, target, rows, extras)
+        add(state, step, target, rows, extras)
     return len(fresh)
 
 
@@ -219,19 +219,19 @@ def put_back(queue: Queue, taken: list[tuple[int, int]]) -> None:
         group.ready.add(first, last)
 
 
-def drop(state: State, turn: Turn, command: DropStages) -> None:
+def drop(state: EngineState, step: Step, command: DropStages) -> None:
     decided = {queue_id for transaction in state.transactions.values() for queue_id in transaction.stages}
     for name in command.stages:
         queue = state.stages.get(name)
         if queue is not None and (queue.queue_id not in decided or not holds_something(queue)):
-            remove(state, turn, queue, state.stages)
-    turn.answer(command, None, Durability.STRONG)
+            remove(state, step, queue, state.stages)
+    step.answer(command, None, Durability.STRONG)
 
 
 def holds_something(queue: Queue) -> bool:
     return bool(queue.groups[WAITING_NAME].unsettled or queue.unseen)
 
 
-def unfinished_of(state: State, transaction: Transaction) -> list[str]:
+def unfinished_of(state: EngineState, transaction: Transaction) -> list[str]:
     """Names of its stages that are still there, in order."""
     return [state.queues_by_id[queue_id].name for queue_id in transaction.stages if queue_id in state.queues_by_id]

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vibemq.engine.queue.unacked import NEVER, Held
+from vibemq.engine.queue.unacked import NEVER, Unacked
 
 if TYPE_CHECKING:
     from vibemq.engine.queue.group import Group
@@ -25,7 +25,7 @@ class Consumer:
     priority: int
     ack_timeout_ms: int
     """0 = held for ever."""
-    held: Held = field(default_factory=Held)
+    held: Unacked = field(default_factory=Unacked)
     active: bool = False
     """False after Unsubscribe: nothing new, but what it holds stays its own."""
     place: int = -1

@@ -15,7 +15,7 @@ _NO_ORDER: "list[tuple[array[int], array[int]]]" = []
 _NO_BOUNDS: list[int] = []
 
 
-class Later:
+class Delayed:
     """Sequences by due instant: sixteen bytes each in the order of what is due, eight or more by sequence.
 
     Removed ones leave the order when they surface, or when they outnumber the others.

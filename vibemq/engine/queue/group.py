@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.delayed import Later
+from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import Levels, Ready
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
@@ -20,7 +20,7 @@ END = 1 << 62
 
 
 @dataclass(slots=True)
-class Tally:
+class GroupCounters:
     """What became of the messages that entered a group since the start. The law:
 
     entered = settled + dead + expired + dropped + moved + (ready + later + in flight)
@@ -42,7 +42,7 @@ class Tally:
     redelivered: int = 0
     """Hand-outs beyond the first."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "GroupCounters") -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -52,7 +52,7 @@ class Tally:
 
 
 _LOOKUPS_MAX = 16
-_NO_LATER = Later()
+_NO_LATER = Delayed()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
@@ -112,7 +112,7 @@ class Group:
         """When it wants to be seen to: see `State.arm_part`."""
         self.spent: deque[tuple[int, list[Run]]] = _NO_SPENT
         """Hand-outs that were their own settlement and are not recorded as settled yet."""
-        self.tally = Tally()
+        self.tally = GroupCounters()
 
     @property
     def waiting(self) -> int:
@@ -268,13 +268,13 @@ class Group:
     def postpone(self, sequence: int, due: int) -> None:
         """The message waits for that instant."""
         if self.later is _NO_LATER:
-            self.later = Later()
+            self.later = Delayed()
         self.later.add(sequence, due)
 
     def postpone_all(self, due: Instants) -> None:
         if due:
             if self.later is _NO_LATER:
-                self.later = Later()
+                self.later = Delayed()
             self.later.fill(due)
 
     def spend(self, at: int, runs: list[Run]) -> None:

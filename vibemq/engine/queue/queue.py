@@ -6,8 +6,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.delayed import Later
-from vibemq.engine.queue.group import END, Group, Tally
+from vibemq.engine.queue.delayed import Delayed
+from vibemq.engine.queue.group import END, Group, GroupCounters
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.model.instants import Instants
@@ -61,12 +61,12 @@ _NO_UNSEEN: deque[Added] = deque()
 _NO_PARKED: deque[Parked] = deque()
 _NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
-_NO_LATER = Later()
+_NO_LATER = Delayed()
 _NO_SEQUENCES: list[int] = []
 _NO_DEDUP: dict[bytes, tuple[int, int]] = {}
 _NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
-_NO_TALLY = Tally()
+_NO_TALLY = GroupCounters()
 _NO_SIZES = Sizes()
 
 
@@ -134,7 +134,7 @@ class Queue:
         self.holes: list[Run] = _NO_HOLES
         """Sequences whose messages could not be stored, to be recorded with the next ones that can."""
         self.expires: Instants = _NO_INSTANTS
-        self._upcoming: Later = _NO_LATER
+        self._upcoming: Delayed = _NO_LATER
         """Those of `expires` whose time has not come, by their instants."""
         self._expired: list[int] = _NO_SEQUENCES
         """The others."""
@@ -176,10 +176,10 @@ class Queue:
         """Whether what leaves its group leaves the store: nobody else and no log keeps it."""
         return len(self.groups) == 1 and self.log is None
 
-    def retire(self, tally: Tally) -> None:
+    def retire(self, tally: GroupCounters) -> None:
         """Keep the counters of a group that is gone."""
         if self.retired is _NO_TALLY:
-            self.retired = Tally()
+            self.retired = GroupCounters()
         self.retired.add(tally)
 
     # -- notes about messages -------------------------------------------------------------------------------------
@@ -284,14 +284,14 @@ class Queue:
 
     def set_expiry(self, sequence: int, expires_at: int) -> None:
         if self.expires is _NO_INSTANTS:
-            self.expires, self._upcoming = Instants(), Later()
+            self.expires, self._upcoming = Instants(), Delayed()
         self.expires[sequence] = expires_at
         self._upcoming.add(sequence, expires_at)
 
     def set_expiries(self, expires: Instants) -> None:
         """Those of all messages, after a start."""
         if expires:
-            self.expires, self._upcoming = expires.copy(), Later()
+            self.expires, self._upcoming = expires.copy(), Delayed()
             self._upcoming.fill(expires.copy())
 
     def pop_expired(self, now: int) -> list[int]:

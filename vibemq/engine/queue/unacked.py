@@ -16,14 +16,14 @@ STRETCHES_TOGETHER_MAX = 2048
 """Stretches that stand in one list; more are kept in parts, so that a settlement moves some kilobytes at most."""
 
 
-class Held:
+class Unacked:
     """Few stretches are four lists. Many are parts, each such a hold of its own; `_firsts` and `_lasts` are then the
     parts' bounds."""
 
     __slots__ = ("_deadlines", "_firsts", "_lasts", "_parts", "_sizes", "count", "earliest", "size")
 
     def __init__(self) -> None:
-        self._parts: list[Held] | None = None
+        self._parts: list[Unacked] | None = None
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self._deadlines: list[int] = []
@@ -196,8 +196,8 @@ class Held:
         self._lasts = [part._lasts[-1] for part in parts]
         self._deadlines, self._sizes = [], []
 
-    def _part(self, low: int, high: int) -> "Held":
-        part = Held()
+    def _part(self, low: int, high: int) -> "Unacked":
+        part = Unacked()
         part._firsts, part._lasts = self._firsts[low:high], self._lasts[low:high]
         part._deadlines, part._sizes = self._deadlines[low:high], self._sizes[low:high]
         part.count = sum(part._lasts) - sum(part._firsts) + len(part._firsts)
@@ -205,7 +205,7 @@ class Held:
         part.earliest = min(part._deadlines)
         return part
 
-    def _take_from_parts(self, parts: "list[Held]", low: int, high: int, first: int, last: int) -> list[Run]:
+    def _take_from_parts(self, parts: "list[Unacked]", low: int, high: int, first: int, last: int) -> list[Run]:
         if high - low == 1:
             part = parts[low]
             count, size = part.count, part.size
@@ -224,7 +224,7 @@ class Held:
             self.earliest = NEVER
         return taken
 
-    def _tidy(self, parts: "list[Held]", low: int, high: int) -> None:
+    def _tidy(self, parts: "list[Unacked]", low: int, high: int) -> None:
         """After the parts [low, high) have changed: none is empty or too big."""
         if high - low == 1:
             part = parts[low]
@@ -232,7 +232,7 @@ class Held:
                 self._firsts[low] = part._firsts[0]
                 self._lasts[low] = part._lasts[-1]
                 return
-        tidied: list[Held] = []
+        tidied: list[Unacked] = []
         for part in parts[low:high]:
             if part._parts is not None:
                 tidied += part._parts

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vibemq.protocols.native.session import NativeSession
     from vibemq.protocols.native.settings import NativeSettings
-    from vibemq.protocols.session import Plugin
+    from vibemq.protocols.session import ProtocolPlugin
 
-    PLUGIN: Plugin
+    PLUGIN: ProtocolPlugin
 
 __all__ = ["PLUGIN", "NativeSession", "NativeSettings"]
 
@@ -20,8 +20,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vibemq.protocols.native.session import NativeSession
     from vibemq.protocols.native.settings import NativeSettings
-    from vibemq.protocols.session import Plugin
+    from vibemq.protocols.session import ProtocolPlugin
 
-    plugin = Plugin(name="native", settings=NativeSettings, create=NativeSession, port=2925)
+    plugin = ProtocolPlugin(name="native", settings=NativeSettings, create=NativeSession, port=2925)
     globals().update(PLUGIN=plugin, NativeSession=NativeSession, NativeSettings=NativeSettings)
     return globals()[name]

@@ -9,18 +9,18 @@ from vibemq.model.commands import Extend, Publish, SetCapacity, Settle, Settleme
 from vibemq.model.effects import Published
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.records import MessageExtra
-from vibemq.model.staged_batch import pack_bundle
+from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.row_check import check_rows
 from vibemq.protocols.native.codec.wire import STR16_MAX, CommandType
 from vibemq.protocols.native.replies import PublishedMany, Staged
-from vibemq.protocols.native.state import State
+from vibemq.protocols.native.state import NativeState
 
 _INSTANT_MAX = 2**63 - 1
 _STAGE_TEXT_MAX = 256
 
 
-def publish_many(state: State, body: bytes) -> None:
+def publish_many(state: NativeState, body: bytes) -> None:
     frame = extensions.parse_publish_many(body)
     token = PublishedMany(frame.id, frame.queue)
     try:
@@ -75,7 +75,7 @@ def _dedup_id(entry: dict[str, Any], index: int) -> bytes:
     return raw
 
 
-def settle(state: State, body: bytes) -> None:
+def settle(state: NativeState, body: bytes) -> None:
     frame = extensions.parse_settle(body)
     if frame.verb not in _VERBS:
         raise RemoteProtocolError(f"a Settle has the verb {frame.verb}; known are 0 ack, 1 retry, 2 release, 3 reject")
@@ -88,14 +88,14 @@ def settle(state: State, body: bytes) -> None:
 _VERBS = frozenset(int(verb) for verb in Settlement)
 
 
-def extend_many(state: State, body: bytes) -> None:
+def extend_many(state: NativeState, body: bytes) -> None:
     frame = extensions.parse_extend_many(body)
     consumer = state.subscriptions.consumer_of(frame.id)
     if consumer is not None and frame.runs:
         state.ask(Extend(state.session, None, consumer, frame.runs, frame.ack_timeout_ms))
 
 
-def flow(state: State, body: bytes) -> None:
+def flow(state: NativeState, body: bytes) -> None:
     frame = extensions.parse_flow(body)
     subscription = state.subscriptions.of_id(frame.id)
     if subscription is not None:
@@ -111,7 +111,7 @@ def flow(state: State, body: bytes) -> None:
         )
 
 
-def stage(state: State, body: bytes) -> None:
+def stage(state: NativeState, body: bytes) -> None:
     """A piece of a transaction (cursor/1): checked like a publish, kept as one bundle."""
     frame = extensions.parse_stage(body)
     token = Staged(frame.id, frame.queue, frame.rows.count)
@@ -126,7 +126,7 @@ def stage(state: State, body: bytes) -> None:
     except VibeMQError as error:
         token.refuse(state, error)
         return
-    bundle = pack_bundle(f"{name}/{chunk}", frame.queue, frame.rows, extras)
+    bundle = pack_staged_batch(f"{name}/{chunk}", frame.queue, frame.rows, extras)
     state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, bundle))
 
 
@@ -144,7 +144,7 @@ def _whole(about: dict[str, Any], name: str) -> int:
     return value
 
 
-HANDLERS: dict[int, Callable[[State, bytes], None]] = {
+HANDLERS: dict[int, Callable[[NativeState, bytes], None]] = {
     CommandType.PUBLISH_MANY: publish_many,
     CommandType.SETTLE: settle,
     CommandType.EXTEND_MANY: extend_many,

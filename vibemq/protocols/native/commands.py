@@ -24,7 +24,7 @@ from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec.extensions import ADMIN_EXTENSION, CURSOR_EXTENSION, SETTLE_EXTENSION
 from vibemq.protocols.native.codec.options import options_of
-from vibemq.protocols.native.codec.wire import CommandType, Message
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import (
     AdminDescribed,
     Administered,
@@ -38,14 +38,14 @@ from vibemq.protocols.native.replies import (
     ask_plain,
     leave,
 )
-from vibemq.protocols.native.state import State
+from vibemq.protocols.native.state import NativeState
 from vibemq.protocols.session import Goodbye, OperationRequest
 
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
 
 
-def dispatch(state: State, message: Message) -> None:
+def dispatch(state: NativeState, message: WireMessage) -> None:
     """Turn one frame into requests or an immediate answer. Raises errors of the family to be answered with its id."""
     handler = _HANDLERS.get(message.type)
     if handler is None:
@@ -67,7 +67,7 @@ def _unknown(kind: int) -> UnknownCommand:
     return UnknownCommand(f"{name} ({kind}) is not a command for this broker, or its extension was not agreed on")
 
 
-def subscribe(state: State, message: Message) -> None:
+def subscribe(state: NativeState, message: WireMessage) -> None:
     if state.bulk:
         _subscribe_bulk(state, message)
         return
@@ -85,7 +85,7 @@ def subscribe(state: State, message: Message) -> None:
     ask_plain(state, message.queue, [message.id])
 
 
-def _subscribe_bulk(state: State, message: Message) -> None:
+def _subscribe_bulk(state: NativeState, message: WireMessage) -> None:
     headers = message.headers
     start, start_sequence = _start(headers.get("start", "default"))
     command = Subscribe(
@@ -120,7 +120,7 @@ def _start(text: str) -> tuple[StartAt, int]:
 _STARTS = {"default": StartAt.DEFAULT, "beginning": StartAt.BEGINNING, "now": StartAt.NOW}
 
 
-def number(message: Message, name: str, most: int) -> int | None:
+def number(message: WireMessage, name: str, most: int) -> int | None:
     """A header that is a whole number; None when it is absent."""
     text = message.headers.get(name)
     if text is None:
@@ -131,7 +131,7 @@ def number(message: Message, name: str, most: int) -> int | None:
     return value
 
 
-def unsubscribe(state: State, message: Message) -> None:
+def unsubscribe(state: NativeState, message: WireMessage) -> None:
     subscription_id = message.headers.get("subscription-id", "")
     if state.bulk:
         subscription = state.subscriptions.of_id(subscription_id)
@@ -146,7 +146,7 @@ def unsubscribe(state: State, message: Message) -> None:
         leave(state, message.id, subscription)
 
 
-def nack(state: State, message: Message) -> None:
+def nack(state: NativeState, message: WireMessage) -> None:
     _need(state, message, SETTLE_EXTENSION)
     name = message.headers.get("verb", "retry").lower()
     if name not in _NACK_VERBS:
@@ -162,7 +162,7 @@ def nack(state: State, message: Message) -> None:
 _NACK_VERBS = {"retry": Settlement.RETRY, "release": Settlement.RELEASE, "reject": Settlement.REJECT}
 
 
-def extend(state: State, message: Message) -> None:
+def extend(state: NativeState, message: WireMessage) -> None:
     _need(state, message, SETTLE_EXTENSION)
     ack_timeout_ms = number(message, "ack-timeout-ms", _U32_MAX)
     held = state.ledger.find(message.headers.get("messageId", message.id).encode())
@@ -171,39 +171,39 @@ def extend(state: State, message: Message) -> None:
         state.ask(Extend(state.session, None, consumer, [(sequence, sequence)], ack_timeout_ms))
 
 
-def create_queue(state: State, message: Message) -> None:
+def create_queue(state: NativeState, message: WireMessage) -> None:
     options = options_of(message.payload, message.headers, state.context.queue_defaults)
     token = Plain(CommandType.CREATE_QUEUE, message.id, message.queue)
     state.ask(CreateQueue(state.session, token, message.queue, options))
 
 
-def delete_queue(state: State, message: Message) -> None:
+def delete_queue(state: NativeState, message: WireMessage) -> None:
     token = Plain(CommandType.DELETE_QUEUE, message.id, message.queue)
     state.ask(DeleteQueue(state.session, token, message.queue))
 
 
-def queue_info(state: State, message: Message) -> None:
+def queue_info(state: NativeState, message: WireMessage) -> None:
     token = Described(CommandType.QUEUE_INFO, message.id, message.queue)
     state.ask(DescribeQueue(state.session, token, message.queue))
 
 
-def list_queues(state: State, message: Message) -> None:
+def list_queues(state: NativeState, message: WireMessage) -> None:
     state.ask(ListQueues(state.session, Listed(CommandType.LIST_QUEUES, message.id)))
 
 
-def disconnect(state: State, message: Message) -> None:
+def disconnect(state: NativeState, message: WireMessage) -> None:
     state.left = True
     state.ask(Goodbye())
 
 
-def administer(state: State, message: Message) -> None:
+def administer(state: NativeState, message: WireMessage) -> None:
     _need(state, message, ADMIN_EXTENSION)
     name, arguments = _named(message, "an Admin frame")
     kind = AdminDescribed if name == "queue.info" else Administered
     state.ask(OperationRequest(kind(CommandType.ADMIN, message.id), name, arguments))
 
 
-def ask_cursor(state: State, message: Message) -> None:
+def ask_cursor(state: NativeState, message: WireMessage) -> None:
     _need(state, message, CURSOR_EXTENSION)
     name, arguments = _named(message, "a CursorRequest")
     if message.queue:
@@ -214,7 +214,7 @@ def ask_cursor(state: State, message: Message) -> None:
     state.ask(OperationRequest(Asked(CommandType.CURSOR_REPLY, message.id, message.queue), name, arguments))
 
 
-def _named(message: Message, what: str) -> tuple[str, dict[str, Any]]:
+def _named(message: WireMessage, what: str) -> tuple[str, dict[str, Any]]:
     """The name of an operation and its arguments. Raises InvalidPayload."""
     try:
         payload = orjson.loads(message.payload or b"")
@@ -228,7 +228,7 @@ def _named(message: Message, what: str) -> tuple[str, dict[str, Any]]:
     return name, arguments
 
 
-def _need(state: State, message: Message, extension: str) -> None:
+def _need(state: NativeState, message: WireMessage, extension: str) -> None:
     if extension not in state.extensions:
         raise _unknown(message.type)
 
@@ -243,7 +243,7 @@ _NEEDS_QUEUE = frozenset(
     }
 )
 
-_HANDLERS: dict[int, Callable[[State, Message], None]] = {
+_HANDLERS: dict[int, Callable[[NativeState, WireMessage], None]] = {
     CommandType.CONNECT: handshake.connect,
     CommandType.DISCONNECT: disconnect,
     CommandType.SUBSCRIBE: subscribe,

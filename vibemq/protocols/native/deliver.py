@@ -16,7 +16,7 @@ from vibemq.protocols.native.codec.frames import HEADER
 from vibemq.protocols.native.codec.headers import NO_HEADERS
 from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
 from vibemq.protocols.native.codec.wire import STR16_MAX, U16, U32, VERSION, CommandType, str16
-from vibemq.protocols.native.outbox import Outbox
+from vibemq.protocols.native.outbox import FrameQueue
 
 _START = bytes((VERSION, CommandType.DELIVER))
 _ATTEMPTS = str16("deliveryAttempts")
@@ -30,7 +30,7 @@ Acquired = Mapping[int, int]
 class PlainDeliveries:
     """Writes rows as Deliver frames for peers that read nothing else."""
 
-    def __init__(self, outbox: Outbox, json: JsonCheck) -> None:
+    def __init__(self, outbox: FrameQueue, json: JsonCheck) -> None:
         self._outbox = outbox
         self._json = json
 

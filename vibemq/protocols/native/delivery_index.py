@@ -14,7 +14,7 @@ _EMPTY_REST = bytes(8)
 """No queue, no payload, no headers."""
 
 
-class Ledger:
+class DeliveryIndex:
     """Deliveries of one connection by message id, oldest first; several may carry the same id.
 
     Entries leave with their ack. Those never acked (the engine has long handed the message to someone else) are
@@ -71,7 +71,7 @@ class Ledger:
 class AckIntake:
     """Collects the Ack frames (30) of one read until `flush`."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: DeliveryIndex) -> None:
         self._ledger = ledger
         self._taken: dict[int, list[int]] = {}
         self._head = b""

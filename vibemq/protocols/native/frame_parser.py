@@ -13,20 +13,20 @@ from vibemq.protocols.native import bulk, commands, handshake
 from vibemq.protocols.native.codec.compression import Inflater
 from vibemq.protocols.native.codec.extensions import CURSOR_EXTENSION
 from vibemq.protocols.native.codec.frames import ByteBuffer, Frame, find_frame
-from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 from vibemq.protocols.native.publish import Refused
 from vibemq.protocols.native.replies import PublishedPlain
-from vibemq.protocols.native.state import State
+from vibemq.protocols.native.state import NativeState
 
 _TYPE_AT = 6
 """Offset of the type byte in an uncompressed frame."""
 _PUBLISH, _ACK = int(CommandType.PUBLISH), int(CommandType.ACK)
 
 
-class Intake:
+class FrameParser:
     """Reads frames of one connection in order; what they ask for gathers in `state.requests`."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: NativeState) -> None:
         limits = state.context.limits
         self._state = state
         self._buffer = ByteBuffer()
@@ -141,7 +141,7 @@ class Intake:
         target = message.headers.get("messageId")
         self._state.acks.add(data[start + 4 : id_end] if target is None else target.encode(errors="replace"))
 
-    def _message(self, message: Message) -> None:
+    def _message(self, message: WireMessage) -> None:
         """One plain frame, in the order of checks of the protocol: form, limits, authentication, content."""
         state = self._state
         if message.payload is not None and not state.bulk and not state.json.is_json(message.payload):
@@ -157,7 +157,7 @@ class Intake:
         else:
             commands.dispatch(state, message)
 
-    def _check_limits(self, message: Message) -> None:
+    def _check_limits(self, message: WireMessage) -> None:
         limits = self._state.context.limits
         if len(message.headers) > limits.headers_max:
             raise InvalidMessage(f"{len(message.headers)} headers; a message may have {limits.headers_max}")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from vibemq.errors import AuthRequired, VibeMQError
 from vibemq.protocols.native.codec.compression import Compression, choose
 from vibemq.protocols.native.codec.extensions import EXTENSIONS
-from vibemq.protocols.native.codec.wire import CommandType, Message, encode_body
-from vibemq.protocols.native.state import State
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, encode_body
+from vibemq.protocols.native.state import NativeState
 from vibemq.protocols.session import Authenticate, Principal
 
 CLIENT_NAME_MAX = 256
@@ -22,7 +22,7 @@ class ConnectAsked:
     client_name: str
 
 
-def connect(state: State, message: Message) -> None:
+def connect(state: NativeState, message: WireMessage) -> None:
     """Ask for the credentials' check. May be repeated; a failed repetition leaves the session as it was."""
     headers = message.headers
     username, password = headers.get("authUsername", ""), headers.get("authPassword", "")
@@ -46,7 +46,7 @@ def _granted(offered: str) -> frozenset[str]:
     return frozenset(names.intersection(EXTENSIONS))
 
 
-def accept(state: State, token: ConnectAsked, principal: Principal) -> None:
+def accept(state: NativeState, token: ConnectAsked, principal: Principal) -> None:
     """Answer with ConnectAck. Extensions are agreed once, compression with every Connect."""
     if state.principal is None:
         state.extensions = token.extensions
@@ -64,7 +64,7 @@ def accept(state: State, token: ConnectAsked, principal: Principal) -> None:
     state.outbox.compression = token.compression
 
 
-def refuse(state: State, token: ConnectAsked, error: VibeMQError) -> None:
+def refuse(state: NativeState, token: ConnectAsked, error: VibeMQError) -> None:
     """Answer with an Error; the peer may try again, not for ever."""
     state.authenticating = False
     state.failed_attempts += 1

@@ -11,7 +11,7 @@ _MESSAGE_ID = str16("messageId")
 _QUEUE_NAME = str16("queueName")
 
 
-class Outbox:
+class FrameQueue:
     def __init__(self, *, body_bytes_max: int, threshold: int) -> None:
         self.body_bytes_max = body_bytes_max
         self.compression = Compression.NONE
@@ -39,7 +39,7 @@ class Outbox:
         return bool(self._parts)
 
 
-def send_publish_acks(outbox: Outbox, ids: list[bytes], queue_block: bytes, *, with_headers: bool) -> None:
+def send_publish_acks(outbox: FrameQueue, ids: list[bytes], queue_block: bytes, *, with_headers: bool) -> None:
     """Queue one PublishAck for each id (as str16 blocks). `with_headers` repeats id and queue as the seed's clients
     read them. Ids of one length, the rule, cost one join for all."""
     if not ids:

@@ -15,8 +15,8 @@ from vibemq.protocols.native.codec.wire import CommandType
 from vibemq.protocols.native.errors import sentence, wire_code
 from vibemq.protocols.native.outbox import send_publish_acks
 from vibemq.protocols.native.publish import Batch
-from vibemq.protocols.native.state import State
-from vibemq.protocols.native.subscriptions import Subscription
+from vibemq.protocols.native.state import NativeState
+from vibemq.protocols.native.subscriptions import NativeSubscription
 
 
 def _json(result: Any) -> bytes:
@@ -33,10 +33,10 @@ class Plain:
     id: str
     queue: str = ""
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         state.reply(self.kind, self.id, self.queue)
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         state.error(self.id, error)
 
 
@@ -44,11 +44,11 @@ class Plain:
 class Described(Plain):
     """QueueInfo (42): no payload for an unknown queue."""
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         payload = queue_info_json(result) if isinstance(result, QueueInfo) else b""
         state.reply(self.kind, self.id, self.queue, payload)
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         if isinstance(error, QueueNotFound):
             state.reply(self.kind, self.id, self.queue)
         else:
@@ -59,7 +59,7 @@ class Described(Plain):
 class Listed(Plain):
     """ListQueues (43): a JSON array of names."""
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         state.reply(self.kind, self.id, payload=orjson.dumps(result.names))
 
 
@@ -67,7 +67,7 @@ class Listed(Plain):
 class Administered(Plain):
     """Admin (66): the result as JSON."""
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         if isinstance(result, Fetched):
             state.error(self.id, UnknownCommand("rows are answered as columns; ask in a CursorRequest (70)"))
         else:
@@ -78,7 +78,7 @@ class Administered(Plain):
 class Asked(Plain):
     """CursorRequest (70): JSON, or columns."""
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         if isinstance(result, Fetched):
             most = state.outbox.body_bytes_max
             try:
@@ -97,14 +97,14 @@ class Staged:
     queue: str
     count: int
 
-    def answer(self, state: State, result: Published) -> None:
+    def answer(self, state: NativeState, result: Published) -> None:
         if result.refused:
             self.refuse(state, result.refused[0])
         else:
             payload = orjson.dumps({"staged": self.count})
             state.reply(CommandType.CURSOR_REPLY, self.id, self.queue, payload)
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         state.error(self.id, error)
 
 
@@ -112,10 +112,10 @@ class Staged:
 class AdminDescribed(Administered):
     """queue.info: null for an unknown queue."""
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         state.reply(self.kind, self.id, payload=orjson.dumps(result))
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         if isinstance(error, QueueNotFound):
             self.answer(state, None)
         else:
@@ -133,7 +133,7 @@ class PublishedPlain:
     def of(cls, batch: Batch) -> "PublishedPlain":
         return cls(batch.ids, batch.queue_block)
 
-    def answer(self, state: State, result: Published) -> None:
+    def answer(self, state: NativeState, result: Published) -> None:
         ids = self.ids
         if result.refused:
             for index, error in sorted(result.refused.items()):
@@ -141,12 +141,12 @@ class PublishedPlain:
             ids = [id_block for index, id_block in enumerate(ids) if index not in result.refused]
         send_publish_acks(state.outbox, ids, self.queue_block, with_headers=not state.bulk)
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         for id_block in self.ids:
             self._error(state, id_block, error)
 
     @staticmethod
-    def _error(state: State, id_block: bytes, error: VibeMQError) -> None:
+    def _error(state: NativeState, id_block: bytes, error: VibeMQError) -> None:
         state.error(id_block[2:].decode(errors="replace"), error)
 
 
@@ -157,7 +157,7 @@ class PublishedMany:
     id: str
     queue: str
 
-    def answer(self, state: State, result: Published) -> None:
+    def answer(self, state: NativeState, result: Published) -> None:
         refused = result.refused or {}
         told = {index: (wire_code(error), sentence(error)) for index, error in refused.items()}
         bare = {index: (code, "") for index, (code, _) in told.items()}
@@ -171,7 +171,7 @@ class PublishedMany:
                 state.outbox.send(body)
                 return
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         state.error(self.id, error)
 
 
@@ -179,14 +179,14 @@ class PublishedMany:
 class SubscribeAsked:
     """SubscribeAck to every frame that asked meanwhile."""
 
-    subscription: Subscription
+    subscription: NativeSubscription
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         self.subscription.active = True
         for message_id in self._askers():
             acknowledge_subscribe(state, self.subscription, message_id, getattr(result, "group", None))
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         state.subscriptions.remove(self.subscription)
         for message_id in self._askers():
             state.error(message_id, error)
@@ -196,7 +196,9 @@ class SubscribeAsked:
         return askers
 
 
-def acknowledge_subscribe(state: State, subscription: Subscription, message_id: str, group: str | None = None) -> None:
+def acknowledge_subscribe(
+    state: NativeState, subscription: NativeSubscription, message_id: str, group: str | None = None
+) -> None:
     headers = {"queueName": subscription.queue, "subscriptionId": subscription.id}
     if group and not subscription.plain:
         headers["group"] = group
@@ -207,7 +209,7 @@ def acknowledge_subscribe(state: State, subscription: Subscription, message_id: 
 class RenewalAsked(SubscribeAsked):
     """For a plain subscription whose queue had gone; nobody waits for the answer."""
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         subscription = self.subscription
         subscription.active = True
         state.wanted.discard(subscription.queue)
@@ -216,13 +218,13 @@ class RenewalAsked(SubscribeAsked):
             state.subscriptions.remove(subscription)
             state.ask(Unsubscribe(state.session, None, subscription.consumer))
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         state.subscriptions.remove(self.subscription)
         if isinstance(error, NotAuthorized):
             state.wanted.discard(self.subscription.queue)
 
 
-def ask_plain(state: State, queue: str, askers: list[str]) -> None:
+def ask_plain(state: NativeState, queue: str, askers: list[str]) -> None:
     """Subscribe a plain client; without askers it is a renewal, which does not create the queue."""
     subscription = state.subscriptions.add(askers[0] if askers else state.context.new_id(), queue, plain=True)
     subscription.asked_by = askers
@@ -245,23 +247,23 @@ class UnsubscribeAsked:
     """UnsubscribeAck; from then on nothing is delivered."""
 
     id: str
-    subscription: Subscription
+    subscription: NativeSubscription
 
-    def answer(self, state: State, result: Any) -> None:
+    def answer(self, state: NativeState, result: Any) -> None:
         state.subscriptions.remove(self.subscription)
         acknowledge_unsubscribe(state, self.id, self.subscription.queue, self.subscription.id)
 
-    def refuse(self, state: State, error: VibeMQError) -> None:
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
         state.subscriptions.remove(self.subscription)
         state.error(self.id, error)
 
 
-def acknowledge_unsubscribe(state: State, message_id: str, queue: str, subscription_id: str) -> None:
+def acknowledge_unsubscribe(state: NativeState, message_id: str, queue: str, subscription_id: str) -> None:
     headers = {"queueName": queue, "subscriptionId": subscription_id}
     state.reply(CommandType.UNSUBSCRIBE_ACK, message_id, queue, headers=headers)
 
 
-def leave(state: State, message_id: str, subscription: Subscription) -> None:
+def leave(state: NativeState, message_id: str, subscription: NativeSubscription) -> None:
     """Ask the engine to end a subscription."""
     state.subscriptions.forget_name(subscription)
     state.ask(Unsubscribe(state.session, UnsubscribeAsked(message_id, subscription), subscription.consumer))

@@ -18,12 +18,12 @@ from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
-from vibemq.protocols.native.frame_parser import Intake
+from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.handshake import ConnectAsked
 from vibemq.protocols.native.replies import ask_plain
 from vibemq.protocols.native.settings import NativeSettings
-from vibemq.protocols.native.state import Pending, State
-from vibemq.protocols.native.subscriptions import Subscription
+from vibemq.protocols.native.state import NativeState, Pending
+from vibemq.protocols.native.subscriptions import NativeSubscription
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 _TOO_LARGE = "too large for this protocol"
@@ -33,8 +33,8 @@ class NativeSession:
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(self, context: SessionContext, settings: NativeSettings) -> None:
-        self._state = State.of(context, settings)
-        self._intake = Intake(self._state)
+        self._state = NativeState.of(context, settings)
+        self._intake = FrameParser(self._state)
         self._deliveries = PlainDeliveries(self._state.outbox, self._state.json)
         self._fatal: RemoteProtocolError | None = None
         self._ended = False
@@ -126,14 +126,14 @@ class NativeSession:
             if too_large:
                 self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), _TOO_LARGE)
 
-    def _deliver_plain(self, deliver: Deliver, piece: Slice, subscription: Subscription) -> list[int]:
+    def _deliver_plain(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> list[int]:
         acquired = deliver.acquired or {}
         ids, sequences, too_large = self._deliveries.send(piece, subscription.queue_block, acquired)
         if not deliver.settled:
             self._state.ledger.note(ids, deliver.consumer, sequences)
         return too_large
 
-    def _deliver_bulk(self, deliver: Deliver, piece: Slice, subscription: Subscription) -> list[int]:
+    def _deliver_bulk(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> list[int]:
         outbox = self._state.outbox
         too_large: list[int] = []
         acquired = deliver.acquired or {}

@@ -9,12 +9,12 @@ from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
-from vibemq.protocols.native.delivery_index import AckIntake, Ledger
+from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex
 from vibemq.protocols.native.errors import error_body
-from vibemq.protocols.native.outbox import Outbox
+from vibemq.protocols.native.outbox import FrameQueue
 from vibemq.protocols.native.publish import PublishIntake
 from vibemq.protocols.native.settings import NativeSettings
-from vibemq.protocols.native.subscriptions import Subscriptions, Wanted
+from vibemq.protocols.native.subscriptions import NativeSubscriptions, Wanted
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 _LEDGER_ENTRIES_LEAST = 4096
@@ -23,23 +23,23 @@ _LEDGER_ENTRIES_LEAST = 4096
 class Pending(Protocol):
     """A token: the session's note about a command that waits for its answer."""
 
-    def answer(self, state: "State", result: Any) -> None: ...
+    def answer(self, state: "NativeState", result: Any) -> None: ...
 
-    def refuse(self, state: "State", error: VibeMQError) -> None: ...
+    def refuse(self, state: "NativeState", error: VibeMQError) -> None: ...
 
 
 @dataclass(slots=True)
-class State:
+class NativeState:
     context: SessionContext
     settings: NativeSettings
     now: int
-    outbox: Outbox
+    outbox: FrameQueue
     json: JsonCheck
     headers: HeaderReader
     publishes: PublishIntake
-    ledger: Ledger
+    ledger: DeliveryIndex
     acks: AckIntake
-    subscriptions: Subscriptions
+    subscriptions: NativeSubscriptions
     wanted: Wanted = field(default_factory=Wanted)
     principal: Principal | None = None
     client_name: str = ""
@@ -53,22 +53,22 @@ class State:
     closing: bool = False
 
     @classmethod
-    def of(cls, context: SessionContext, settings: NativeSettings) -> "State":
+    def of(cls, context: SessionContext, settings: NativeSettings) -> "NativeState":
         limits = context.limits
         json = JsonCheck(depth_max=limits.json_depth_max, nonce=context.new_id())
         headers = HeaderReader(headers_max=limits.headers_max, value_units_max=limits.header_value_units_max)
-        ledger = Ledger(entries_max=_LEDGER_ENTRIES_LEAST)
+        ledger = DeliveryIndex(entries_max=_LEDGER_ENTRIES_LEAST)
         return cls(
             context,
             settings,
             context.now,
-            Outbox(body_bytes_max=limits.body_bytes_max, threshold=settings.compression_threshold),
+            FrameQueue(body_bytes_max=limits.body_bytes_max, threshold=settings.compression_threshold),
             json,
             headers,
             PublishIntake(body_bytes_max=limits.body_bytes_max, headers=headers, json=json),
             ledger,
             AckIntake(ledger),
-            Subscriptions(subscriptions_max=settings.subscriptions_max),
+            NativeSubscriptions(subscriptions_max=settings.subscriptions_max),
         )
 
     @property

@@ -11,7 +11,7 @@ _WAIT_MAX_MS = 30_000
 
 
 @dataclass(slots=True)
-class Subscription:
+class NativeSubscription:
     """One consumer. A plain client has one per queue, known by the queue's name; with batch/1 the id names it."""
 
     consumer: int
@@ -25,13 +25,13 @@ class Subscription:
     """Ids of the Subscribe frames that wait for the engine's answer."""
 
 
-class Subscriptions:
+class NativeSubscriptions:
     def __init__(self, *, subscriptions_max: int) -> None:
         self._max = subscriptions_max
         self._next_consumer = 1
-        self._by_consumer: dict[int, Subscription] = {}
-        self._by_queue: dict[str, Subscription] = {}
-        self._by_id: dict[str, Subscription] = {}
+        self._by_consumer: dict[int, NativeSubscription] = {}
+        self._by_queue: dict[str, NativeSubscription] = {}
+        self._by_id: dict[str, NativeSubscription] = {}
         self._ended: dict[str, int] = {}
         """Id -> consumer of subscriptions that are over, whose messages may still be settled."""
 
@@ -42,7 +42,7 @@ class Subscriptions:
     def full(self) -> bool:
         return len(self._by_consumer) >= self._max
 
-    def add(self, message_id: str, queue: str, *, plain: bool) -> Subscription:
+    def add(self, message_id: str, queue: str, *, plain: bool) -> NativeSubscription:
         """Raises LimitError, or InvalidMessage when the id is in use."""
         if self.full:
             raise LimitError(f"a connection may have {self._max} subscriptions; open another connection")
@@ -50,7 +50,9 @@ class Subscriptions:
             raise InvalidMessage(
                 f"the subscription id {message_id[:64]!r} is in use on this connection; take a new one"
             )
-        subscription = Subscription(self._next_consumer, message_id, queue, str16(queue), plain, asked_by=[message_id])
+        subscription = NativeSubscription(
+            self._next_consumer, message_id, queue, str16(queue), plain, asked_by=[message_id]
+        )
         self._next_consumer += 1
         self._by_consumer[subscription.consumer] = subscription
         if plain:
@@ -59,14 +61,14 @@ class Subscriptions:
             self._by_id[message_id] = subscription
         return subscription
 
-    def of_consumer(self, consumer: int) -> Subscription | None:
+    def of_consumer(self, consumer: int) -> NativeSubscription | None:
         return self._by_consumer.get(consumer)
 
-    def of_queue(self, queue: str) -> Subscription | None:
+    def of_queue(self, queue: str) -> NativeSubscription | None:
         """A plain client's."""
         return self._by_queue.get(queue)
 
-    def of_id(self, message_id: str) -> Subscription | None:
+    def of_id(self, message_id: str) -> NativeSubscription | None:
         return self._by_id.get(message_id)
 
     def consumer_of(self, message_id: str) -> int | None:
@@ -74,7 +76,7 @@ class Subscriptions:
         subscription = self._by_id.get(message_id)
         return subscription.consumer if subscription is not None else self._ended.get(message_id)
 
-    def forget_name(self, subscription: Subscription) -> None:
+    def forget_name(self, subscription: NativeSubscription) -> None:
         """It is being unsubscribed: its queue or id may be used again, its deliveries still arrive."""
         if self._by_queue.get(subscription.queue) is subscription:
             del self._by_queue[subscription.queue]
@@ -83,7 +85,7 @@ class Subscriptions:
             if len(self._ended) > _ENDED_MAX:
                 del self._ended[next(iter(self._ended))]
 
-    def remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: NativeSubscription) -> None:
         """It is over; nothing may be delivered for it any more."""
         self.forget_name(subscription)
         self._by_consumer.pop(subscription.consumer, None)

@@ -2,8 +2,8 @@
 
 from vibemq.protocols.omq.session import OmqSession
 from vibemq.protocols.omq.settings import OmqSettings
-from vibemq.protocols.session import Plugin
+from vibemq.protocols.session import ProtocolPlugin
 
-PLUGIN = Plugin(name="omq", settings=OmqSettings, create=OmqSession, port=7460)
+PLUGIN = ProtocolPlugin(name="omq", settings=OmqSettings, create=OmqSession, port=7460)
 
 __all__ = ["PLUGIN", "OmqSession", "OmqSettings"]

@@ -117,7 +117,7 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageFrame:
     id: int
     topic_id: int
     body: bytes
@@ -133,10 +133,10 @@ class Unsubscribed:
     topic: Topic
 
 
-Frame = Error | Ping | Message | Subscribed | Unsubscribed
+Frame = Error | Ping | MessageFrame | Subscribed | Unsubscribed
 
 
-class FrameReader:
+class OmqFrameReader:
     """Cuts what a broker sends (behind the handshake) into frames, however the network cut it first."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def decode_frame(kind: int, payload: bytes) -> Frame:
         case FrameType.MESSAGE:
             if len(payload) < 12:
                 raise ValueError(f"a Message of {len(payload)} bytes")
-            return Message(int.from_bytes(payload[:8], "big"), int.from_bytes(payload[8:12], "big"), payload[12:])
+            return MessageFrame(int.from_bytes(payload[:8], "big"), int.from_bytes(payload[8:12], "big"), payload[12:])
         case FrameType.SUBSCRIBED:
             return Subscribed(parse_topic(_only_value(payload)))
         case FrameType.UNSUBSCRIBED:

@@ -6,7 +6,7 @@ from vibemq.errors import AuthFailed, AuthRequired, VibeMQError
 from vibemq.protocols.omq.commands import Connect
 from vibemq.protocols.omq.errors import Refusal
 from vibemq.protocols.omq.frames import ACCEPTED, HANDSHAKE, REFUSED, VERSION
-from vibemq.protocols.omq.state import State
+from vibemq.protocols.omq.state import OmqState
 from vibemq.protocols.session import Authenticate
 
 ID_BYTES_MAX = 255
@@ -22,7 +22,7 @@ class ConnectAsked:
     """Whether a second reading of the credentials is left to try."""
 
 
-def shake_hands(state: State, version: bytes) -> bool:
+def shake_hands(state: OmqState, version: bytes) -> bool:
     """Answer the first eight bytes; False when it was the refusal, after which nothing follows from either side."""
     if HANDSHAKE.unpack(version) == (VERSION,):
         state.send(ACCEPTED)
@@ -33,7 +33,7 @@ def shake_hands(state: State, version: bytes) -> bool:
     return False
 
 
-def connect(state: State, command: Connect) -> None:
+def connect(state: OmqState, command: Connect) -> None:
     """Ask for the check of the credentials, which the id carries as `name:secret`."""
     if command.version != VERSION:
         state.fail(Refusal("version mismatch", f"the handshake said {VERSION}, Connect says {command.version}"))
@@ -53,7 +53,7 @@ def connect(state: State, command: Connect) -> None:
     state.ask(Authenticate(ConnectAsked(name, secret, again=bool(name)), name, secret, secret))
 
 
-def refused(state: State, token: ConnectAsked, error: VibeMQError) -> bool:
+def refused(state: OmqState, token: ConnectAsked, error: VibeMQError) -> bool:
     """Whether the secret is to be checked once more, as the password that a shared token may have stood before."""
     if token.again and isinstance(error, AuthFailed):
         state.ask(Authenticate(ConnectAsked(token.name, token.secret, again=False), token.name, token.secret))

@@ -19,8 +19,8 @@ from vibemq.protocols.omq.handshake import ConnectAsked
 from vibemq.protocols.omq.scalars import second_of
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader
-from vibemq.protocols.omq.state import State
-from vibemq.protocols.omq.subscriptions import Subscriptions
+from vibemq.protocols.omq.state import OmqState
+from vibemq.protocols.omq.subscriptions import OmqSubscriptions
 from vibemq.protocols.session import Goodbye, Principal, Request, SessionContext
 
 PIPELINED_BYTES_MAX = 262_144
@@ -34,8 +34,8 @@ class OmqSession:
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(self, context: SessionContext, settings: OmqSettings) -> None:
-        self._state = State(context, settings, context.now)
-        self._subscriptions = Subscriptions(self._state)
+        self._state = OmqState(context, settings, context.now)
+        self._subscriptions = OmqSubscriptions(self._state)
         self._version = b""
         self._shaken = False
         self._reader = SexpReader(bytes_max=settings.command_bytes_max, nesting_max=settings.nesting_max)

@@ -22,7 +22,7 @@ class Slot:
 
 
 @dataclass(slots=True)
-class State:
+class OmqState:
     context: SessionContext
     settings: OmqSettings
     now: int

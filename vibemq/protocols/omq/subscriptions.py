@@ -14,10 +14,10 @@ from vibemq.model import effects
 from vibemq.model.commands import SetCapacity, Settle, Settlement, StartAt, Subscribe, Unsubscribe
 from vibemq.model.stored import Slice
 from vibemq.protocols.omq import commands as said
-from vibemq.protocols.omq.delivery_index import Held, Ledger
+from vibemq.protocols.omq.delivery_index import DeliveryIndex, Held
 from vibemq.protocols.omq.errors import Refusal
 from vibemq.protocols.omq.frames import Topic, message_frames, subscribed_frame, unsubscribed_frame
-from vibemq.protocols.omq.state import Slot, State
+from vibemq.protocols.omq.state import OmqState, Slot
 
 TOPIC_BYTES_MAX = 1024
 TOPICS_MAX = 65_536
@@ -33,7 +33,7 @@ _SHARED_GROUP = ""
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class OmqSubscription:
     consumer: int
     name: str
     replay: said.Replay
@@ -51,7 +51,7 @@ class Subscription:
 class SubscribeAsked:
     """Token of a Subscribe."""
 
-    subscription: Subscription
+    subscription: OmqSubscription
     slot: Slot
 
 
@@ -59,7 +59,7 @@ class SubscribeAsked:
 class UnsubscribeAsked:
     """Token of an Unsubscribe; without a slot it is the session that ends the subscription."""
 
-    subscription: Subscription
+    subscription: OmqSubscription
     slot: Slot | None
 
 
@@ -68,13 +68,13 @@ class CreditAsked:
     """Token of a SetCapacity."""
 
 
-class Subscriptions:
-    def __init__(self, state: State) -> None:
+class OmqSubscriptions:
+    def __init__(self, state: OmqState) -> None:
         self._state = state
-        self.ledger = Ledger()
-        self._wanted: dict[str, Subscription] = {}
+        self.ledger = DeliveryIndex()
+        self._wanted: dict[str, OmqSubscription] = {}
         """By topic, those that the client has not ended."""
-        self._by_consumer: dict[int, Subscription] = {}
+        self._by_consumer: dict[int, OmqSubscription] = {}
         """Those and the ones that are leaving."""
         self._topic_ids: dict[str, int] = {}
         self._last_consumer = 0
@@ -113,7 +113,7 @@ class Subscriptions:
             self._state.refuse(refusal, slot=slot)
             return
         self._last_consumer += 1
-        subscription = Subscription(self._last_consumer, name, replay)
+        subscription = OmqSubscription(self._last_consumer, name, replay)
         self._wanted[name] = self._by_consumer[subscription.consumer] = subscription
         self._unanswered += 1
         self._state.ask(self._request(subscription, slot))
@@ -128,7 +128,7 @@ class Subscriptions:
             return Refusal("too many topics", f"a connection may name {TOPICS_MAX}; open another one")
         return None
 
-    def _request(self, subscription: Subscription, slot: Slot) -> Subscribe:
+    def _request(self, subscription: OmqSubscription, slot: Slot) -> Subscribe:
         start, first = StartAt.NOW, 0
         match subscription.replay:
             case said.FromBeginning():
@@ -169,7 +169,7 @@ class Subscriptions:
             case UnsubscribeAsked():
                 self._unsubscribed(token.subscription, token.slot)
 
-    def _subscribed(self, subscription: Subscription, slot: Slot, result: effects.Subscribed) -> None:
+    def _subscribed(self, subscription: OmqSubscription, slot: Slot, result: effects.Subscribed) -> None:
         state, name = self._state, subscription.name
         subscription.shared = result.group == _SHARED_GROUP
         if subscription.shared and isinstance(subscription.replay, said.FromMessage):
@@ -180,11 +180,11 @@ class Subscriptions:
         subscription.topic = Topic(number, name.encode())
         state.answer(slot, subscribed_frame(subscription.topic), lambda: self._give_credit(subscription))
 
-    def _not_subscribed(self, subscription: Subscription, slot: Slot, error: VibeMQError) -> None:
+    def _not_subscribed(self, subscription: OmqSubscription, slot: Slot, error: VibeMQError) -> None:
         self._remove(subscription)
         self._state.refuse(error, subscription.name, slot)
 
-    def _give_credit(self, subscription: Subscription) -> None:
+    def _give_credit(self, subscription: OmqSubscription) -> None:
         state, settings = self._state, self._state.settings
         if subscription.leaving or state.failed:
             return
@@ -195,7 +195,7 @@ class Subscriptions:
         session, token = state.context.session, CreditAsked()
         state.ask(SetCapacity(session, token, subscription.consumer, messages, size, add_credit=_ENDLESS))
 
-    def _unsubscribed(self, subscription: Subscription, slot: Slot | None) -> None:
+    def _unsubscribed(self, subscription: OmqSubscription, slot: Slot | None) -> None:
         self._remove(subscription)
         if slot is not None and subscription.topic is not None:
             self._state.answer(slot, unsubscribed_frame(subscription.topic))
@@ -208,7 +208,7 @@ class Subscriptions:
             self._remove(subscription)
             self._state.answer(self._state.expect(), unsubscribed_frame(subscription.topic))
 
-    def _remove(self, subscription: Subscription) -> None:
+    def _remove(self, subscription: OmqSubscription) -> None:
         self._by_consumer.pop(subscription.consumer, None)
         if self._wanted.get(subscription.name) is subscription:
             del self._wanted[subscription.name]
@@ -253,7 +253,7 @@ class Subscriptions:
                 self._ask_unsubscribe(subscription, None)
         return not self._by_consumer
 
-    def _ask_unsubscribe(self, subscription: Subscription, slot: Slot | None) -> None:
+    def _ask_unsubscribe(self, subscription: OmqSubscription, slot: Slot | None) -> None:
         token = UnsubscribeAsked(subscription, slot)
         self._state.ask(Unsubscribe(self._state.context.session, token, subscription.consumer))
 

@@ -26,7 +26,7 @@ from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.server.clock import Clock
-from vibemq.server.commit.release_order import Hold, Switchboard
+from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
@@ -94,7 +94,7 @@ class Committer:
         *,
         store: Store,
         engine: QueueEngine,
-        switchboard: Switchboard,
+        switchboard: EffectRouter,
         clock: Clock,
         metrics: Metrics,
         weak_flush_ms: int,

@@ -9,7 +9,7 @@ class Flushable(Protocol):
     def flush(self) -> None: ...
 
 
-class Turn:
+class LoopCycle:
     """Runs `before` (the committer, the ticker) and then flushes every connection that asked, in one callback."""
 
     def __init__(self) -> None:

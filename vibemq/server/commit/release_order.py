@@ -25,13 +25,13 @@ class Hold:
 
     __slots__ = ("effects", "lane", "open")
 
-    def __init__(self, lane: "Lane", effects: list[Effect], *, is_open: bool) -> None:
+    def __init__(self, lane: "ReleaseQueue", effects: list[Effect], *, is_open: bool) -> None:
         self.lane = lane
         self.effects = effects
         self.open = is_open
 
 
-class Lane:
+class ReleaseQueue:
     """One session's queue of effects; `take` receives them in order."""
 
     __slots__ = ("_holds", "_take")
@@ -85,14 +85,14 @@ LATE = 1 << 30
 """Behind the answers to all commands of a step."""
 
 
-class Switchboard:
+class EffectRouter:
     """The lanes of all sessions, by session number. Effects for sessions that are gone are dropped."""
 
     def __init__(self) -> None:
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, ReleaseQueue] = {}
 
-    def connect(self, session: int, take: Take) -> Lane:
-        lane = self._lanes[session] = Lane(take)
+    def connect(self, session: int, take: Take) -> ReleaseQueue:
+        lane = self._lanes[session] = ReleaseQueue(take)
         return lane
 
     def disconnect(self, session: int) -> None:
@@ -145,7 +145,9 @@ class Switchboard:
         for lane, its_effects in self._by_lane(effects, _session_of):
             lane.tell(its_effects)
 
-    def _by_lane(self, items: Iterable[Item], session_of: Callable[[Item], int]) -> list[tuple[Lane, list[Item]]]:
+    def _by_lane(
+        self, items: Iterable[Item], session_of: Callable[[Item], int]
+    ) -> list[tuple[ReleaseQueue, list[Item]]]:
         groups: dict[int, list[Item]] = {}
         for item in items:
             groups.setdefault(session_of(item), []).append(item)

@@ -20,7 +20,7 @@ log = logging.getLogger("vibemq.errands")
 Failed = Callable[[Exception], None]
 
 
-class Errands:
+class BackgroundTasks:
     """`begin` may be called from anywhere on the loop; `run` starts what was begun, in order.
 
     An exception ends its own task only: a task group would cancel all others, and with them the broker. StorageFailed

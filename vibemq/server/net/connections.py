@@ -12,7 +12,7 @@ from vibemq._version import __version__
 from vibemq.config import Limits
 from vibemq.errors import ConnectionLimit, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.options import QueueOptions
-from vibemq.protocols.session import Plugin, Principal, Session, SessionContext, SessionLimits
+from vibemq.protocols.session import Principal, ProtocolPlugin, Session, SessionContext, SessionLimits
 from vibemq.server.clock import Clock
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.limits import AddressLimiter
@@ -23,11 +23,11 @@ FILES_KEPT = 192
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class Endpoint:
     """What a listener gives to each of its connections."""
 
     protocol: str
-    plugin: Plugin
+    plugin: ProtocolPlugin
     settings: Any
     """The protocol's own, already checked."""
 
@@ -41,7 +41,7 @@ class AdmittedConnection(Protocol):
     host: str
     since: int
     session: Session
-    entrance: Entrance
+    entrance: Endpoint
 
     @property
     def principal(self) -> Principal | None: ...
@@ -72,7 +72,7 @@ def connections_max(wanted: int, open_files: int) -> int:
     return min(wanted or room, room)
 
 
-class Roster:
+class ConnectionTable:
     """All admitted connections by session number."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Roster:
         return None
 
     def make_session(self, connection: AdmittedConnection) -> Session:
-        entrance: Entrance = connection.entrance
+        entrance: Endpoint = connection.entrance
         assert entrance.plugin.create is not None, "nothing is listened to otherwise"
         context = self._context(connection.number)
         connection.connection_id = context.connection_id

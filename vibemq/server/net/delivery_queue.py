@@ -18,7 +18,7 @@ from vibemq.storage.reading import Piece, read_piece
 READ_BYTES = 262_144
 
 
-class Outbox:
+class DeliveryQueue:
     """Reads and encodes deliveries in order.
 
     Args:

@@ -13,7 +13,7 @@ INNER_SESSION = 0
 """Sessions of connections are numbered from 1."""
 
 
-class InnerSession:
+class LocalSession:
     """Asks the engine and waits for the reply, which comes when the answer's durability holds."""
 
     def __init__(self, decide: Callable[[Sequence[Command]], None]) -> None:

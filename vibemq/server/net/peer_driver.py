@@ -21,12 +21,12 @@ from vibemq.model.runs import Run
 from vibemq.operations.registry import Call, Registry
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
 from vibemq.server.clock import Clock
-from vibemq.server.commit.release_order import Lane, Switchboard
+from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.admission import Admission
-from vibemq.server.net.delivery_queue import Outbox
+from vibemq.server.net.delivery_queue import DeliveryQueue
 from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
@@ -44,7 +44,7 @@ class PeerServices(Protocol):
     @property
     def store(self) -> Store: ...
     @property
-    def switchboard(self) -> Switchboard: ...
+    def switchboard(self) -> EffectRouter: ...
     @property
     def metrics(self) -> Metrics: ...
     @property
@@ -104,8 +104,8 @@ class PeerDriver:
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._clean = False
-        self.lane: Lane = shell.switchboard.connect(number, self.take)
-        self.outbox = Outbox(
+        self.lane: ReleaseQueue = shell.switchboard.connect(number, self.take)
+        self.outbox = DeliveryQueue(
             session,
             shell.store,
             delivered=self._delivered,

@@ -31,7 +31,7 @@ class Timed(Protocol):
     def tick(self) -> None: ...
 
 
-class Ticker:
+class Timers:
     """One timer of the event loop, set to the nearest deadline of the engine and of all sessions."""
 
     def __init__(self, engine: QueueEngine, committer: Committer, clock: Clock) -> None:

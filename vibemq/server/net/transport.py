@@ -13,11 +13,11 @@ from vibemq.auth.users import Accounts
 from vibemq.config import Limits
 from vibemq.errors import StorageError, VibeMQError
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.commit.loop_cycle import Turn
+from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.net.admission import Admission
-from vibemq.server.net.connections import Entrance, Roster
+from vibemq.server.net.connections import ConnectionTable, Endpoint
 from vibemq.server.net.peer_driver import PeerDriver, PeerServices
-from vibemq.server.net.timers import Ticker
+from vibemq.server.net.timers import Timers
 
 log = logging.getLogger("vibemq.connection")
 
@@ -33,11 +33,11 @@ class TransportServices(PeerServices, Protocol):
     @property
     def accounts(self) -> Accounts: ...
     @property
-    def roster(self) -> Roster: ...
+    def roster(self) -> ConnectionTable: ...
     @property
-    def ticker(self) -> Ticker: ...
+    def ticker(self) -> Timers: ...
     @property
-    def turn(self) -> Turn: ...
+    def turn(self) -> LoopCycle: ...
     @property
     def overloaded(self) -> bool: ...
     @property
@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
     session: Session
     peer: PeerDriver
 
-    def __init__(self, shell: TransportServices, entrance: Entrance) -> None:
+    def __init__(self, shell: TransportServices, entrance: Endpoint) -> None:
         self._shell = shell
         self.entrance = entrance
         self.number = 0

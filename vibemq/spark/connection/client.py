@@ -16,7 +16,7 @@ from typing import Any
 from vibemq.spark.connection import wire
 from vibemq.spark.connection.link import ANSWER_TIMEOUT_S, Link
 from vibemq.spark.errors import ConnectionLost, Refused, Unreachable
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 
 PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 2.0
 NOTICE_AFTER_S = 2.0
@@ -30,7 +30,7 @@ class Ticket:
     def __init__(self, request_id: str, frame: wire.Frame) -> None:
         self.id = request_id
         self.frame = frame
-        self.answer: wire.Reply | None = None
+        self.answer: wire.WireReply | None = None
         self.patience: Patience | None = None
 
 
@@ -57,10 +57,10 @@ class Patience:
         self._pause_s = min(2 * self._pause_s, PAUSE_MOST_S)
 
 
-class Client:
+class BrokerClient:
     """See the module."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SourceOptions) -> None:
         self._settings = settings
         self._link: Link | None = None
         self._pid = os.getpid()
@@ -109,7 +109,7 @@ class Client:
             self._drop()  # `answer` dials, and sends it again.
         return ticket
 
-    def answer(self, ticket: Ticket, *, patient: bool = True) -> wire.Reply:
+    def answer(self, ticket: Ticket, *, patient: bool = True) -> wire.WireReply:
         """Raises Refused for an Error that does not pass, Unreachable."""
         while True:
             try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from vibemq.spark.connection import wire
 from vibemq.spark.errors import ConnectionLost, Refused, SourceError
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.values import Endpoint
 
 DIAL_TIMEOUT_S = 10.0
@@ -22,7 +22,7 @@ COPIED_BYTES_MAX = 1 << 16
 class Link:
     """Raises ConnectionLost wherever the connection ends or its peer falls silent."""
 
-    def __init__(self, endpoint: Endpoint, settings: Settings) -> None:
+    def __init__(self, endpoint: Endpoint, settings: SourceOptions) -> None:
         """Dial and log in.
 
         Raises:
@@ -63,7 +63,7 @@ class Link:
         except OSError as error:
             raise ConnectionLost(_reason(error)) from None
 
-    def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> wire.Reply:
+    def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> wire.WireReply:
         self._socket.settimeout(timeout_s)
         size = wire.frame_size(bytes(self._exactly(wire.HEAD_BYTES)), most=FRAME_BYTES_MAX)
         answer = wire.reply(self._exactly(size))
@@ -131,7 +131,7 @@ def _for_sending(frame: wire.Frame) -> Iterator[wire.Blob]:
         yield b"".join(small)
 
 
-def _dial(endpoint: Endpoint, settings: Settings) -> socket.socket:
+def _dial(endpoint: Endpoint, settings: SourceOptions) -> socket.socket:
     connection = socket.create_connection((endpoint.host, endpoint.port), DIAL_TIMEOUT_S)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -145,7 +145,7 @@ def _dial(endpoint: Endpoint, settings: Settings) -> socket.socket:
     return connection
 
 
-def _tls_context(settings: Settings) -> ssl.SSLContext:
+def _tls_context(settings: SourceOptions) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca or None)
         if settings.tls_certificate:
@@ -158,7 +158,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext:
     return context
 
 
-def _credentials(settings: Settings) -> dict[str, str]:
+def _credentials(settings: SourceOptions) -> dict[str, str]:
     password = _secret(settings.password_file, settings.password_env, "password")
     token = _secret(settings.token_file, settings.token_env, "token")
     found = {"authUsername": settings.username, "authPassword": password, "authToken": token}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from vibemq.spark.connection.client import Client
-from vibemq.spark.options import Settings
+from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.options import SourceOptions
 
 _HOME = "_vibemq_spark_connections"
 """A module of its own in `sys.modules`: code that was shipped with the plan is unpickled anew for each task, and its
@@ -16,13 +16,13 @@ IDLE_MOST = 4
 
 
 @contextmanager
-def leased(settings: Settings) -> Iterator[Client]:
+def leased(settings: SourceOptions) -> Iterator[BrokerClient]:
     """A client for this thread alone, connected already if an earlier task left one."""
     idle = _idle(settings)
     try:
         client = idle.pop()
     except IndexError:
-        client = Client(settings)
+        client = BrokerClient(settings)
     client.freshen()
     try:
         yield client
@@ -36,13 +36,13 @@ def leased(settings: Settings) -> Iterator[Client]:
         client.close()
 
 
-def _idle(settings: Settings) -> list[Client]:
+def _idle(settings: SourceOptions) -> list[BrokerClient]:
     home = sys.modules.setdefault(_HOME, ModuleType(_HOME))
-    by_peer: dict[object, list[Client]] = home.__dict__.setdefault("idle", {})
+    by_peer: dict[object, list[BrokerClient]] = home.__dict__.setdefault("idle", {})
     return by_peer.setdefault((os.getpid(), *_peer(settings)), [])
 
 
-def _peer(settings: Settings) -> tuple[object, ...]:
+def _peer(settings: SourceOptions) -> tuple[object, ...]:
     """Everything that makes one connection differ from another."""
     return (
         settings.endpoint,

@@ -1,4 +1,4 @@
-"""Frames of the native protocol for a blocking client: bytes out, `Reply` in. No sockets.
+"""Frames of the native protocol for a blocking client: bytes out, `WireReply` in. No sockets.
 
     frame   size u32 | flag u8 | body          body   version u8 | type u8 | id str16 | queue str16 | …
 
@@ -34,7 +34,7 @@ Frame = list[Blob]
 """In pieces: rows are megabytes, and are copied by nobody but the kernel."""
 
 
-class Reply(NamedTuple):
+class WireReply(NamedTuple):
     """One body. `rest` is what lies behind the queue field, at offset `at`; it shares memory with `body`."""
 
     kind: int
@@ -128,39 +128,39 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def reply(body: bytearray) -> Reply:
+def reply(body: bytearray) -> WireReply:
     try:
         request_id, at = _read_str16(body, 2)
         _, at = _read_str16(body, at)
     except struct.error:
         raise ConnectionLost("a frame ends inside a field") from None
-    return Reply(body[1], request_id, body, at)
+    return WireReply(body[1], request_id, body, at)
 
 
-def payload(answer: Reply) -> bytes:
+def payload(answer: WireReply) -> bytes:
     (size,) = struct.unpack_from(_U32, answer.body, answer.at)
     return bytes(answer.body[answer.at + 4 : answer.at + 4 + size])
 
 
-def json_payload(answer: Reply) -> Any:
+def json_payload(answer: WireReply) -> Any:
     try:
         return json.loads(payload(answer) or b"null")
     except ValueError:
         raise ConnectionLost("an answer's payload is not JSON") from None
 
 
-def headers(answer: Reply) -> dict[str, str]:
+def headers(answer: WireReply) -> dict[str, str]:
     return _headers(answer)[0]
 
 
-def error(answer: Reply) -> tuple[str, str]:
+def error(answer: WireReply) -> tuple[str, str]:
     """(code, sentence) of an Error."""
     _, at = _headers(answer)
     code, at = _read_str16(answer.body, at)
     return code, _read_str16(answer.body, at)[0]
 
 
-def acked(answer: Reply) -> Acked:
+def acked(answer: WireReply) -> Acked:
     _, count, flags = struct.unpack_from(_ACKED, answer.body, answer.at)
     detail: dict[str, Any] = {}
     if flags & 1:
@@ -175,7 +175,7 @@ def acked(answer: Reply) -> Acked:
     return Acked(count, refused, len(detail.get("duplicates", {})))
 
 
-def _headers(answer: Reply) -> tuple[dict[str, str], int]:
+def _headers(answer: WireReply) -> tuple[dict[str, str], int]:
     body = answer.body
     at = answer.at + 4 + struct.unpack_from(_U32, body, answer.at)[0]
     (count,) = struct.unpack_from(_U16, body, at)

@@ -4,14 +4,14 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import GO_ON, DataLoss, Refused, explained
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import check_losses, notice
-from vibemq.spark.read.offsets import Position, Positions
+from vibemq.spark.read.offsets import Positions, QueuePosition
 
 
-class Limits(NamedTuple):
+class AdmissionLimits(NamedTuple):
     """0 = none."""
 
     messages: int
@@ -19,7 +19,7 @@ class Limits(NamedTuple):
     least: int = 1
 
     @classmethod
-    def of(cls, limit: Any, settings: Settings) -> "Limits":
+    def of(cls, limit: Any, settings: SourceOptions) -> "AdmissionLimits":
         """Spark's limit wins over the option of its kind; ReadAllAvailable over both."""
         messages, size = settings.max_messages_per_trigger, settings.max_bytes_per_trigger
         match type(limit).__name__:
@@ -45,12 +45,12 @@ class _Reach(NamedTuple):
 class Admission:
     """Asks the broker; remembers only since when too few messages have been waiting."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: BrokerClient, settings: SourceOptions) -> None:
         self._client = client
         self._settings = settings
         self._waiting_since: float | None = None
 
-    def next(self, start: Positions, limits: Limits, targets: Mapping[str, Position] | None) -> Positions:
+    def next(self, start: Positions, limits: AdmissionLimits, targets: Mapping[str, QueuePosition] | None) -> Positions:
         """Where the next batch ends; `start` when there is nothing, after a pause.
 
         Args:
@@ -72,10 +72,10 @@ class Admission:
         for queue, reach in reaches.items():
             until = reach.end if targets is None else min(reach.end, targets[queue].sequence)
             self._check(queue, start[queue].sequence, reach, until)
-            end[queue] = Position(start[queue].incarnation, max(until, start[queue].sequence))
+            end[queue] = QueuePosition(start[queue].incarnation, max(until, start[queue].sequence))
         return end
 
-    def _reaches(self, start: Positions, limits: Limits, *, wait_ms: int) -> dict[str, _Reach]:
+    def _reaches(self, start: Positions, limits: AdmissionLimits, *, wait_ms: int) -> dict[str, _Reach]:
         # One queue is asked once. Of several the waiting is done only when none has anything, so that none is delayed.
         reaches = self._ask(start, dict.fromkeys(start, limits), wait_ms if len(start) == 1 else 0)
         if len(start) > 1 and not any(reach.messages for reach in reaches.values()):
@@ -88,13 +88,13 @@ class Admission:
             return reaches
         # Together they have too much: each gets its share, but one message.
         shares = {
-            queue: Limits(max(1, int(reach.messages / over)), max(1, int(reach.bytes / over)))
+            queue: AdmissionLimits(max(1, int(reach.messages / over)), max(1, int(reach.bytes / over)))
             for queue, reach in reaches.items()
             if reach.messages
         }
         return reaches | self._ask({queue: start[queue] for queue in shares}, shares, 0)
 
-    def _ask(self, start: Positions, limits: Mapping[str, Limits], wait_ms: int) -> dict[str, _Reach]:
+    def _ask(self, start: Positions, limits: Mapping[str, AdmissionLimits], wait_ms: int) -> dict[str, _Reach]:
         requests = [
             (
                 queue,
@@ -124,7 +124,7 @@ class Admission:
         losses = ("QUEUE_NOT_FOUND", "WRONG_INCARNATION", "OFFSET_GONE")
         return error.code in losses and not self._settings.fail_on_data_loss
 
-    def _nothing(self, queue: str, at: Position, error: Refused) -> _Reach:
+    def _nothing(self, queue: str, at: QueuePosition, error: Refused) -> _Reach:
         """Of a queue that is gone, or whose messages here are gone: on to what is left."""
         head = at.sequence
         if error.code == "OFFSET_GONE":
@@ -132,7 +132,7 @@ class Admission:
             notice(f"queue {queue!r}: messages {at.sequence} to {head - 1} are gone ({error.code})")
         return _Reach(head, head - at.sequence, 0, head, [])
 
-    def _too_few(self, reaches: Mapping[str, _Reach], limits: Limits) -> bool:
+    def _too_few(self, reaches: Mapping[str, _Reach], limits: AdmissionLimits) -> bool:
         messages = sum(reach.messages for reach in reaches.values())
         if messages >= limits.least or not messages:
             self._waiting_since = None
@@ -155,7 +155,7 @@ class Admission:
         check_losses(queue, [(low, min(high, until - 1)) for low, high in reach.lost if low < until], self._settings)
 
 
-def _is_below(at: Position, target: Position | None) -> bool:
+def _is_below(at: QueuePosition, target: QueuePosition | None) -> bool:
     return target is not None and at.incarnation == target.incarnation and at.sequence < target.sequence
 
 

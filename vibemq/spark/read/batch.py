@@ -6,12 +6,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.connection.pool import leased
 from vibemq.spark.errors import GO_ON, DataLoss, OptionError, Refused, explained
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice, read_task
-from vibemq.spark.read.offsets import Span
+from vibemq.spark.read.offsets import OffsetRange
 from vibemq.spark.read.planning import dead_partitions, partitions, queues_of
 from vibemq.spark.values import Start
 
@@ -20,7 +20,7 @@ class BatchReader(DataSourceReader):
     """Of queues, or of their dead letters. No pushFilters: Spark caches a pushed filter with the table and then
     answers later queries wrongly."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: SourceOptions, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
 
@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
         return read_task(partition.value, self._settings, self._schema)
 
 
-def _span(client: Client, settings: Settings, queue: str) -> Span:
+def _span(client: BrokerClient, settings: SourceOptions, queue: str) -> OffsetRange:
     try:
         now = client.call("group.offsets", queue, {})
         head, tail = int(now["head"]), int(now["tail"])
@@ -53,10 +53,10 @@ def _span(client: Client, settings: Settings, queue: str) -> Span:
             raise DataLoss(f"{what}. {GO_ON}")
         notice(what)
         first = head
-    return Span(queue, str(now["incarnation"]), first, end, group)
+    return OffsetRange(queue, str(now["incarnation"]), first, end, group)
 
 
-def _first(client: Client, settings: Settings, queue: str, head: int, tail: int) -> tuple[int, str]:
+def _first(client: BrokerClient, settings: SourceOptions, queue: str, head: int, tail: int) -> tuple[int, str]:
     """(where to start, the group whose view it is)."""
     if settings.starting_timestamp is not None:
         return _sequence_at(client, queue, settings.starting_timestamp), ""
@@ -75,14 +75,14 @@ def _first(client: Client, settings: Settings, queue: str, head: int, tail: int)
     return head, ""
 
 
-def _end(client: Client, settings: Settings, queue: str, tail: int) -> int:
+def _end(client: BrokerClient, settings: SourceOptions, queue: str, tail: int) -> int:
     if settings.ending_timestamp is not None:
         return _sequence_at(client, queue, settings.ending_timestamp)
     asked = settings.ending_offsets.of(queue)
     return asked if isinstance(asked, int) else tail
 
 
-def _sequence_at(client: Client, queue: str, at_ms: int) -> int:
+def _sequence_at(client: BrokerClient, queue: str, at_ms: int) -> int:
     return int(client.call("group.offsets", queue, {"at_ms": at_ms})["sequence_at"])
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from vibemq.spark.connection.wire import Reply
+from vibemq.spark.connection.wire import WireReply
 from vibemq.spark.errors import SourceError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ WIRE_COLUMNS = {
 class Block:
     """One answer to a fetch. Its arrays keep the frame's memory alive."""
 
-    def __init__(self, answer: Reply) -> None:
+    def __init__(self, answer: WireReply) -> None:
         import pyarrow as pa
 
         body = answer.body

@@ -4,17 +4,17 @@ import os
 import socket
 from dataclasses import dataclass
 
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused, explained, quarantine_command
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice
-from vibemq.spark.read.offsets import Position, Positions, Span
+from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition
 
 JOINS_SUSPICIOUS = 3
 
 
 @dataclass
-class Cursor:
+class QueryCursor:
     queue: str
     incarnation: str
     epoch: int
@@ -22,19 +22,19 @@ class Cursor:
     joins: int
 
     @property
-    def position(self) -> Position:
-        return Position(self.incarnation, self.committed)
+    def position(self) -> QueuePosition:
+        return QueuePosition(self.incarnation, self.committed)
 
 
-class Cursors:
+class QueryCursors:
     """Joins are lazy and happen once a process: a join fences the query that had the group before."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: BrokerClient, settings: SourceOptions) -> None:
         self._client = client
         self._settings = settings
-        self._joined: dict[str, Cursor] = {}
+        self._joined: dict[str, QueryCursor] = {}
 
-    def of(self, queue: str, at: Position | None) -> Cursor:
+    def of(self, queue: str, at: QueuePosition | None) -> QueryCursor:
         """The cursor; joined now if it is not yet. A new group begins at `at`, the checkpoint's position, if any.
 
         Raises:
@@ -94,7 +94,7 @@ class Cursors:
                 fenced = Refused("GROUP_FENCED", f"epoch {cursor.epoch} has become {epoch}")
                 raise explained(fenced, queue, self._settings.group)
 
-    def warn_of_standstill(self, spans: list[Span]) -> None:
+    def warn_of_standstill(self, spans: list[OffsetRange]) -> None:
         """A batch that was started again and again may never succeed; say how to get it out of the way."""
         for span in spans:
             cursor = self._joined.get(span.queue)
@@ -107,7 +107,7 @@ class Cursors:
                 )
                 cursor.joins = 0
 
-    def _join(self, queue: str, at: Position | None) -> Cursor:
+    def _join(self, queue: str, at: QueuePosition | None) -> QueryCursor:
         settings = self._settings
         arguments: dict[str, object] = {
             "group": settings.group,
@@ -121,7 +121,7 @@ class Cursors:
             if value is not None:
                 arguments[name] = value
         answer = self._client.call("group.join", queue, arguments)
-        return Cursor(
+        return QueryCursor(
             queue, str(answer["incarnation"]), int(answer["epoch"]), int(answer["committed"]), int(answer["joins"])
         )
 

@@ -7,10 +7,10 @@ from typing import Any, TypedDict
 from pyspark.sql.types import StructType
 
 from vibemq.spark.collector import relieve
-from vibemq.spark.connection.client import Client, Ticket
+from vibemq.spark.connection.client import BrokerClient, Ticket
 from vibemq.spark.connection.pool import leased
 from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, explained
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.columns import Block, arrow_schema, record_batch, wire_columns
 
 LOSSES = ("WRONG_INCARNATION", "OFFSET_GONE", "QUEUE_NOT_FOUND")
@@ -30,7 +30,7 @@ class Task(TypedDict):
     """Ids of dead letters instead of sequences."""
 
 
-def read_task(task: Task | None, settings: Settings, schema: StructType) -> Iterator[Any]:
+def read_task(task: Task | None, settings: SourceOptions, schema: StructType) -> Iterator[Any]:
     """RecordBatches of exactly `schema`. None, which Spark makes of no partitions at all, reads nothing.
 
     Raises:
@@ -47,7 +47,7 @@ def read_task(task: Task | None, settings: Settings, schema: StructType) -> Iter
     relieve()
 
 
-def _blocks(client: Client, task: Task, settings: Settings, columns: list[str]) -> Iterator[Block]:
+def _blocks(client: BrokerClient, task: Task, settings: SourceOptions, columns: list[str]) -> Iterator[Block]:
     ask = _asker(client, task, settings, columns)
     at = task["first"]
     ticket: Ticket | None = ask(at)
@@ -75,7 +75,7 @@ def _tell_of_damage(queue: str, gaps: list[Any]) -> None:
         notice(f"queue {queue!r}: {len(damaged):,} dead letters cannot be read and are left out (ids {shown})")
 
 
-def _asker(client: Client, task: Task, settings: Settings, columns: list[str]) -> Callable[[int], Ticket]:
+def _asker(client: BrokerClient, task: Task, settings: SourceOptions, columns: list[str]) -> Callable[[int], Ticket]:
     arguments: dict[str, Any] = {"to": task["end"], "max_bytes": settings.fetch_bytes}
     arguments |= {"columns": columns, "compact": True}
     if task["group"]:
@@ -86,7 +86,7 @@ def _asker(client: Client, task: Task, settings: Settings, columns: list[str]) -
     return lambda at: client.ask_verb(verb, task["queue"], {**arguments, "from": at})
 
 
-def _behind_the_loss(client: Client, task: Task, settings: Settings, at: int, error: Refused) -> int:
+def _behind_the_loss(client: BrokerClient, task: Task, settings: SourceOptions, at: int, error: Refused) -> int:
     """Where to go on, or raise: the first sequence that is still there, or the end of the task."""
     if settings.fail_on_data_loss or task["dead"] or error.code not in LOSSES:
         raise explained(error, task["queue"], task["group"]) from None
@@ -98,7 +98,7 @@ def _behind_the_loss(client: Client, task: Task, settings: Settings, at: int, er
     return on
 
 
-def check_losses(queue: str, runs: list[tuple[int, int]], settings: Settings) -> None:
+def check_losses(queue: str, runs: list[tuple[int, int]], settings: SourceOptions) -> None:
     """Raise DataLoss or say so in the log, if anything is lost."""
     if not runs:
         return

@@ -13,15 +13,15 @@ from vibemq.spark.errors import OptionError
 VERSION = 1
 
 
-class Position(NamedTuple):
+class QueuePosition(NamedTuple):
     incarnation: str
     sequence: int
 
 
-Positions = dict[str, Position]
+Positions = dict[str, QueuePosition]
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """Sequences [first, end) of one queue."""
 
     queue: str
@@ -32,7 +32,9 @@ class Span(NamedTuple):
     """The group whose view it is: without what that one has rejected or in quarantine. Empty: nobody's."""
 
 
-def dump(positions: Mapping[str, Position], details: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+def dump(
+    positions: Mapping[str, QueuePosition], details: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
     """Canonical; `details` are more keys for a queue's entry, in reports only."""
     more = details or {}
     entries = {
@@ -50,7 +52,7 @@ def load(offset: Mapping[str, Any]) -> Positions:
                 f"the checkpoint's offsets have version {offset['v']!r}, this source writes {VERSION}; update vibemq,"
                 " or start with a new checkpoint: the query goes on at the cursor of its group"
             )
-        return {queue: Position(str(entry["i"]), int(entry["s"])) for queue, entry in offset["q"].items()}
+        return {queue: QueuePosition(str(entry["i"]), int(entry["s"])) for queue, entry in offset["q"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise OptionError(f"the checkpoint belongs to another source; its offset is {offset!r}") from None
 
@@ -65,11 +67,11 @@ def check_queues(positions: Iterable[str], asked: Iterable[str]) -> None:
         )
 
 
-def spans(start: Mapping[str, Position], end: Mapping[str, Position], group: str = "") -> list[Span]:
+def spans(start: Mapping[str, QueuePosition], end: Mapping[str, QueuePosition], group: str = "") -> list[OffsetRange]:
     """What lies between two offsets. A queue that enters, leaves or was made anew has nothing there."""
     found = []
     for queue, until in sorted(end.items()):
         since = start.get(queue)
         if since is not None and since.incarnation == until.incarnation and since.sequence < until.sequence:
-            found.append(Span(queue, until.incarnation, since.sequence, until.sequence, group))
+            found.append(OffsetRange(queue, until.incarnation, since.sequence, until.sequence, group))
     return found

@@ -7,16 +7,16 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused, explained
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import Task
-from vibemq.spark.read.offsets import Span
+from vibemq.spark.read.offsets import OffsetRange
 
 LETTERS_PER_TASK = 20_000
 
 
-def queues_of(client: Client, settings: Settings) -> tuple[str, ...]:
+def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
     """The queues the options name; of a pattern those that exist now."""
     if settings.queue:
         return (settings.queue,)
@@ -26,7 +26,7 @@ def queues_of(client: Client, settings: Settings) -> tuple[str, ...]:
     return tuple(name for name in client.list_queues() if fnmatch.fnmatchcase(name, pattern))
 
 
-def partitions(client: Client, settings: Settings, spans: Sequence[Span]) -> list[InputPartition]:
+def partitions(client: BrokerClient, settings: SourceOptions, spans: Sequence[OffsetRange]) -> list[InputPartition]:
     """Tasks balanced by bytes: one big message does not make a straggler."""
     found: list[InputPartition] = []
     share = max(1, len(spans))
@@ -49,7 +49,7 @@ def partitions(client: Client, settings: Settings, spans: Sequence[Span]) -> lis
     return found
 
 
-def dead_partitions(client: Client, settings: Settings, queue: str) -> list[InputPartition]:
+def dead_partitions(client: BrokerClient, settings: SourceOptions, queue: str) -> list[InputPartition]:
     """All dead letters of a queue, in tasks of equal ranges of ids."""
     try:
         range_now = client.call("dead.offsets", queue, {})

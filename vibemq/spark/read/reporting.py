@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.read.cursors import JOINS_SUSPICIOUS
-from vibemq.spark.read.offsets import Position, dump
+from vibemq.spark.read.offsets import QueuePosition, dump
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Lag:
     queues: Mapping[str, "Lag"] = field(default_factory=dict)
 
 
-def report(client: Client, group: str, queues: Sequence[str]) -> dict[str, Any]:
+def report(client: BrokerClient, group: str, queues: Sequence[str]) -> dict[str, Any]:
     """An offset with the tails and more keys. Asks once and does not wait. Raises SourceError, KeyError, ValueError."""
     tails, details = {}, {}
     for queue in queues:
         now = client.call("group.offsets", queue, {"group": group}, patient=False)
-        tails[queue] = Position(str(now["incarnation"]), int(now["tail"]))
+        tails[queue] = QueuePosition(str(now["incarnation"]), int(now["tail"]))
         oldest = int(now["oldest_at"])
         details[queue] = {
             "backlog": int(now["backlog_messages"]),

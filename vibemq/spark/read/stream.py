@@ -16,13 +16,13 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, Refused, SourceError, explained
-from vibemq.spark.options import Settings
-from vibemq.spark.read.admission import Admission, Limits
-from vibemq.spark.read.cursors import Cursors
+from vibemq.spark.options import SourceOptions
+from vibemq.spark.read.admission import Admission, AdmissionLimits
+from vibemq.spark.read.cursors import QueryCursors
 from vibemq.spark.read.fetching import notice, read_task
-from vibemq.spark.read.offsets import Position, Positions, Span, check_queues, dump, load, spans
+from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, check_queues, dump, load, spans
 from vibemq.spark.read.planning import partitions, queues_of
 from vibemq.spark.read.reporting import report
 
@@ -47,7 +47,7 @@ DISCOVERY_S = 5.0
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Opens nothing before Spark asks for an offset: an instance is made in the planner too, and in every task."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: SourceOptions, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
         self._live: _Live | None = None
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         if start is None:  # Spark 4.0 and 4.1
             return dump(self._query.tails())
-        return dump(self._query.advance(load(start), Limits.of(limit, self._settings)))
+        return dump(self._query.advance(load(start), AdmissionLimits.of(limit, self._settings)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return self._query.report()
@@ -105,12 +105,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Live:
     """What the long-lived process knows beside the options."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SourceOptions) -> None:
         self._settings = settings
-        self._client = Client(settings)
-        self._cursors = Cursors(self._client, settings)
+        self._client = BrokerClient(settings)
+        self._cursors = QueryCursors(self._client, settings)
         self._admission = Admission(self._client, settings)
-        self._targets: dict[str, Position] | None = None
+        self._targets: dict[str, QueuePosition] | None = None
         self._queues: tuple[str, ...] = ()
         self._looked_at: float | None = None
 
@@ -140,7 +140,7 @@ class _Live:
                 found[queue] = cursor.position
         return found
 
-    def advance(self, start: Positions, limits: Limits) -> Positions:
+    def advance(self, start: Positions, limits: AdmissionLimits) -> Positions:
         entered = self.entered(start)
         if self._settings.ack_on == "auto":
             self._cursors.acknowledge(start)
@@ -168,16 +168,16 @@ class _Live:
                 if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
                     raise explained(error, queue, self._settings.group) from None
                 continue
-            found[queue] = Position(str(now["incarnation"]), int(now["tail"]))
+            found[queue] = QueuePosition(str(now["incarnation"]), int(now["tail"]))
         return found
 
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         """Also joins, so that whoever had the group before is fenced before this query's tasks begin."""
         self.queues(end)
-        wanted: list[Span] = spans(start, end, self._settings.group)
+        wanted: list[OffsetRange] = spans(start, end, self._settings.group)
         for span in wanted:
             try:
-                self._cursors.of(span.queue, Position(span.incarnation, span.first))
+                self._cursors.of(span.queue, QueuePosition(span.incarnation, span.first))
             except Refused as error:
                 self._missing(span.queue, start, error)
         self._cursors.warn_of_standstill(wanted)

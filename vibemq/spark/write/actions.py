@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused, SourceError, explained
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ PER_REQUEST = 1000
 class Actions:
     """Gathers rows by queue, and asks for up to 1,000 at a time. Asking again changes nothing."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: BrokerClient, settings: SourceOptions) -> None:
         self._client = client
         self._settings = settings
         self._filling: dict[tuple[str, str], list[Any]] = {}

@@ -8,9 +8,9 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from vibemq.spark.connection import wire
-from vibemq.spark.connection.client import Client, Patience, Ticket
+from vibemq.spark.connection.client import BrokerClient, Patience, Ticket
 from vibemq.spark.errors import FOR_NOW, Refused, SourceError, explained
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.write.bulk import Bulk
 from vibemq.spark.write.rows import Row
 
@@ -21,7 +21,7 @@ SPARE_BYTES = 512
 
 
 @dataclass
-class Chunk:
+class StagedChunk:
     """Rows for one queue that travel together, and the room for more of them."""
 
     queue: str
@@ -63,11 +63,11 @@ class Chunk:
         ends = list(accumulate(self.lengths[: index + 1], initial=0))
         return b"".join(self.data)[ends[-2] : ends[-1]]
 
-    def only(self, indexes: list[int]) -> "Chunk":
+    def only(self, indexes: list[int]) -> "StagedChunk":
         """Some of the rows, to be sent again, without room for others."""
         ends, data = list(accumulate(self.lengths, initial=0)), b"".join(self.data)
         extras = {at: self.extras[index] for at, index in enumerate(indexes) if index in self.extras}
-        return Chunk(
+        return StagedChunk(
             self.queue,
             lengths=[self.lengths[index] for index in indexes],
             data=[data[ends[index] : ends[index + 1]] for index in indexes],
@@ -76,7 +76,7 @@ class Chunk:
 
 
 @dataclass
-class Totals:
+class WriteTotals:
     accepted: int = 0
     duplicates: int = 0
 
@@ -84,13 +84,13 @@ class Totals:
 class Window:
     """At most `maxInFlight` chunks without an answer. Subclasses say how a chunk is sent and what an answer means."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: BrokerClient, settings: SourceOptions) -> None:
         self._client = client
         self._settings = settings
-        self._filling: dict[str, Chunk] = {}
-        self._out: deque[tuple[Ticket, Chunk]] = deque()
+        self._filling: dict[str, StagedChunk] = {}
+        self._out: deque[tuple[Ticket, StagedChunk]] = deque()
         self._chunk_bytes_max = min(settings.batch_bytes, row_bytes_max(settings)) - SPARE_BYTES
-        self.totals = Totals()
+        self.totals = WriteTotals()
 
     def add(self, row: Row) -> None:
         """Raises what `Client.answer` raises, and SourceError for a row that was refused for good."""
@@ -107,7 +107,7 @@ class Window:
             chunk.add_bulk(bulk, at, stop)
             at = stop
 
-    def finish(self) -> Totals:
+    def finish(self) -> WriteTotals:
         """Send what is left, and wait for every answer."""
         for queue in list(self._filling):
             self._send(self._filling.pop(queue))
@@ -115,18 +115,18 @@ class Window:
             self._settle_oldest()
         return self.totals
 
-    def _chunk_for(self, queue: str, size: int) -> Chunk:
+    def _chunk_for(self, queue: str, size: int) -> StagedChunk:
         """A chunk with room for a row that takes `size` bytes; one too large for any has a chunk of its own."""
         chunk = self._filling.get(queue)
         if chunk is not None:
             if chunk.rows_left and size <= chunk.bytes_left:
                 return chunk
             self._send(self._filling.pop(queue))
-        chunk = Chunk(queue, self._settings.batch_messages, max(self._chunk_bytes_max, size))
+        chunk = StagedChunk(queue, self._settings.batch_messages, max(self._chunk_bytes_max, size))
         self._filling[queue] = chunk
         return chunk
 
-    def _send(self, chunk: Chunk) -> None:
+    def _send(self, chunk: StagedChunk) -> None:
         while len(self._out) >= self._settings.max_in_flight:
             self._settle_oldest()
         self._out.append((self._client.ask(self.frame(chunk)), chunk))
@@ -138,20 +138,20 @@ class Window:
         except Refused as error:
             raise explained(error, chunk.queue) from None
 
-    def frame(self, chunk: Chunk) -> Callable[[str], wire.Frame]:
+    def frame(self, chunk: StagedChunk) -> Callable[[str], wire.Frame]:
         raise NotImplementedError
 
-    def settle(self, answer: wire.Reply, chunk: Chunk) -> None:
+    def settle(self, answer: wire.WireReply, chunk: StagedChunk) -> None:
         raise NotImplementedError
 
 
-class Publishing(Window):
+class RowPublisher(Window):
     """At least once: what was sent over a connection that broke is sent again."""
 
-    def frame(self, chunk: Chunk) -> Callable[[str], wire.Frame]:
+    def frame(self, chunk: StagedChunk) -> Callable[[str], wire.Frame]:
         return lambda request_id: wire.publish_many(request_id, chunk.queue, chunk.lengths, chunk.data, chunk.extras)
 
-    def settle(self, answer: wire.Reply, chunk: Chunk) -> None:
+    def settle(self, answer: wire.WireReply, chunk: StagedChunk) -> None:
         """Rows refused for the moment are sent again until they are accepted or the time is over."""
         patience = Patience(self._settings.retry_timeout_ms)
         while True:
@@ -179,17 +179,17 @@ def _giving_up(code: str, sentence: str, who: str) -> Callable[[str], Exception]
 class Staging(Window):
     """For a transaction: invisible until the driver commits the stage."""
 
-    def __init__(self, client: Client, settings: Settings, *, app: str, version: int, stage: str) -> None:
+    def __init__(self, client: BrokerClient, settings: SourceOptions, *, app: str, version: int, stage: str) -> None:
         super().__init__(client, settings)
         self._about = {"app": app, "version": version, "stage": stage}
         self._next_chunk = 0
 
-    def frame(self, chunk: Chunk) -> Callable[[str], wire.Frame]:
+    def frame(self, chunk: StagedChunk) -> Callable[[str], wire.Frame]:
         about = {**self._about, "chunk": self._next_chunk}
         self._next_chunk += 1
         return lambda request_id: wire.stage(request_id, chunk.queue, about, chunk.lengths, chunk.data, chunk.extras)
 
-    def settle(self, answer: wire.Reply, chunk: Chunk) -> None:
+    def settle(self, answer: wire.WireReply, chunk: StagedChunk) -> None:
         staged = wire.json_payload(answer)["staged"]
         if staged != len(chunk):
             raise SourceError(f"the broker staged {staged} rows of {len(chunk)} for queue {chunk.queue!r}")
@@ -204,7 +204,7 @@ def _weighed(ends: Sequence[int]) -> Sequence[int]:
     return [end + LENGTH_BYTES * index for index, end in enumerate(ends)]
 
 
-def row_bytes_max(settings: Settings) -> int:
+def row_bytes_max(settings: SourceOptions) -> int:
     """The largest row that fits into a frame alone."""
     return settings.frame_bytes - wire.ROWS_OVERHEAD_BYTES
 

@@ -18,15 +18,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from vibemq.spark.collector import relieve
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.connection.pool import leased
 from vibemq.spark.errors import Refused, SourceError, explained
-from vibemq.spark.options import Settings
+from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.read.fetching import notice
 from vibemq.spark.write.actions import Actions, Redriving, Rejecting
 from vibemq.spark.write.bulk import pieces
-from vibemq.spark.write.publishing import Publishing, Staging, Window, row_bytes_max
+from vibemq.spark.write.publishing import RowPublisher, Staging, Window, row_bytes_max
 from vibemq.spark.write.rows import RowMaker
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ ROWS_PER_BATCH = 1000
 
 
 @dataclass(frozen=True)
-class Transaction:
+class SinkTransaction:
     app: str
     version: int
     stage: str
@@ -54,13 +54,13 @@ class Written(WriterCommitMessage):
     """One task's outcome."""
 
     rows: int
-    transaction: Transaction | None = None
+    transaction: SinkTransaction | None = None
 
 
 class _Sink:
     """What both writers have in common."""
 
-    def __init__(self, settings: Settings, schema: StructType, app: Transaction | None) -> None:
+    def __init__(self, settings: SourceOptions, schema: StructType, app: SinkTransaction | None) -> None:
         self._settings = settings
         self._schema = schema
         self._app = app
@@ -78,10 +78,10 @@ class _Sink:
             if self._settings.action == "redrive":
                 return _act(Redriving(client, self._settings), batches)
             if not self._settings.exactly_once:
-                return Written(self._publish(Publishing(client, self._settings), batches))
+                return Written(self._publish(RowPublisher(client, self._settings), batches))
             return self._stage(client, batches)
 
-    def _stage(self, client: Client, batches: Iterable["pa.RecordBatch"]) -> Written:
+    def _stage(self, client: BrokerClient, batches: Iterable["pa.RecordBatch"]) -> Written:
         name = self._transaction()
         staging = Staging(client, self._settings, app=name.app, version=name.version, stage=name.stage)
         try:
@@ -102,20 +102,20 @@ class _Sink:
                 window.add(row)
         return window.finish().accepted
 
-    def _transaction(self) -> Transaction:
+    def _transaction(self) -> SinkTransaction:
         settings, stage = self._settings, uuid4().hex
         if settings.txn_app_id:
-            return Transaction(settings.txn_app_id, settings.txn_version or 0, stage)
+            return SinkTransaction(settings.txn_app_id, settings.txn_version or 0, stage)
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         run = (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
         if query and batch:
             # In foreachBatch this is a batch writer: one query may write to several queues there.
-            return Transaction(f"{query}/{settings.queue}" if self._app else query, int(batch), stage, run)
+            return SinkTransaction(f"{query}/{settings.queue}" if self._app else query, int(batch), stage, run)
         if self._app is None:
             raise SourceError("Spark does not tell which batch this is; give txnAppId and txnVersion")
-        return Transaction(self._app.app, 0, stage)
+        return SinkTransaction(self._app.app, 0, stage)
 
     def _commit(self, messages: Sequence[Any]) -> None:
         relieve()
@@ -143,8 +143,8 @@ class _Sink:
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    def __init__(self, settings: Settings, schema: StructType) -> None:
-        super().__init__(settings, schema, Transaction(f"batch-{uuid4().hex}", 0, ""))
+    def __init__(self, settings: SourceOptions, schema: StructType) -> None:
+        super().__init__(settings, schema, SinkTransaction(f"batch-{uuid4().hex}", 0, ""))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)
@@ -154,7 +154,7 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: SourceOptions, schema: StructType) -> None:
         super().__init__(settings, schema, None)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -164,7 +164,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def _another_write(mine: Transaction, version: int, tag: str) -> None:
+def _another_write(mine: SinkTransaction, version: int, tag: str) -> None:
     """This version was committed before, with other stages: by the same batch in an earlier run, or by another write of
     this very batch, whose rows must not be dropped in silence."""
     if mine.run and version == mine.version and tag.partition("/")[0] == mine.run:
@@ -183,7 +183,7 @@ def _act(actions: Actions, batches: Iterable["pa.RecordBatch"]) -> Written:
     return Written(actions.done + actions.already)
 
 
-def _abort(client: Client, staged: Sequence[Transaction]) -> None:
+def _abort(client: BrokerClient, staged: Sequence[SinkTransaction]) -> None:
     """Best effort: what nobody commits is dropped anyway, later."""
     first = staged[0]
     arguments = {"app": first.app, "version": first.version, "stages": [one.stage for one in staged]}

@@ -15,7 +15,7 @@ from vibemq.storage.kvstore.store import KV
 BLOCKS_AT_HAND = 8
 
 
-class BlocksAtHand:
+class BlockCache:
     """Of one store. Not thread-safe."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ _U64_MASK = 2**64 - 1
 _UNCOUNTED = frozenset((keys.TALLY, keys.VERSION))
 
 
-class Tally:
+class TableSums:
     """Counts and sums by table; also differences of them, which wrap around."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Tally:
     def remove(self, key: bytes, value: bytes) -> None:
         self._change(key[:1], -1, -_hash(key, value))
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "TableSums") -> None:
         for table, entry in other._tables.items():
             self._change(table, *entry)
 
@@ -75,7 +75,7 @@ class Tally:
         return b"".join(_ENTRY.pack(table, *entry) for table, entry in sorted(self._tables.items()) if entry != (0, 0))
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Tally":
+    def unpack(cls, body: bytes) -> "TableSums":
         """Raises one of `encoding.GARBAGE`."""
         tally = cls()
         for table, count, total in _ENTRY.iter_unpack(body):
@@ -91,13 +91,13 @@ def is_counted(key: bytes) -> bool:
     return key[:1] in NAMES and key not in _UNCOUNTED
 
 
-def load_tally(kv: KV) -> Tally:
+def load_tally(kv: KV) -> TableSums:
     """Raises StorageDamaged: the tally is missing, which no store since version 2 is without, or cannot be read."""
     value = kv.get(keys.TALLY)
     try:
         if value is None:
             raise ValueError("it is missing")
-        return Tally.unpack(unseal(keys.TALLY, value, kv.where))
+        return TableSums.unpack(unseal(keys.TALLY, value, kv.where))
     except GARBAGE as exc:
         raise StorageDamaged(f"the tally of what is stored cannot be read ({exc})", path=kv.where, hint=HINT) from exc
 
@@ -111,7 +111,7 @@ class TalliedKV:
     def __init__(self, kv: KV) -> None:
         self._kv = kv
         self.where = kv.where
-        self._changes = Tally()
+        self._changes = TableSums()
         self.get, self.scan, self.floor = kv.get, kv.scan, kv.floor
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -144,10 +144,10 @@ class TalliedKV:
         self.forget()
 
     def forget(self) -> None:
-        self._changes = Tally()
+        self._changes = TableSums()
 
 
-def write_tally(kv: KV, tally: Tally) -> None:
+def write_tally(kv: KV, tally: TableSums) -> None:
     kv.put(keys.TALLY, seal(keys.TALLY, tally.pack()))
 
 
@@ -157,7 +157,7 @@ class CountedKV:
     def __init__(self, kv: KV) -> None:
         self._kv = kv
         self.where = kv.where
-        self.seen = Tally()
+        self.seen = TableSums()
         self.get, self.floor = kv.get, kv.floor
         self.put, self.delete, self.delete_range = kv.put, kv.delete, kv.delete_range
 
@@ -181,7 +181,7 @@ class CountedKV:
         return [difference(table, self.seen, tally) for table in tables if self.seen.of(table) != tally.of(table)]
 
 
-def difference(table: bytes, seen: Tally, written: Tally) -> str:
+def difference(table: bytes, seen: TableSums, written: TableSums) -> str:
     """In words, how a table that differs does."""
     found, wanted = seen.of(table)[0], written.of(table)[0]
     if found == wanted:

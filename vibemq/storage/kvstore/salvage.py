@@ -19,7 +19,7 @@ from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.blocks import block_infos, decode_block, last_of, load_block, put_block
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
-from vibemq.storage.kvstore.integrity import NAMES, Tally, difference, is_counted, write_tally
+from vibemq.storage.kvstore.integrity import NAMES, TableSums, difference, is_counted, write_tally
 from vibemq.storage.kvstore.store import KV, LOADERS, load_one, load_state, write_dirty, write_state
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.dead_letter_facts import DeadEntry
@@ -34,7 +34,7 @@ def salvage(pairs: Iterable[tuple[bytes, bytes]], target: KV) -> list[Problem]:
 
     The target gets an empty tally, which its owner keeps up to date (`tally.TalliedKV`).
     """
-    write_tally(target, Tally())
+    write_tally(target, TableSums())
     copy = _Salvage(target)
     for key, value in pairs:
         copy.take(key, value)
@@ -55,8 +55,8 @@ class _Salvage:
         """Dead letters by (queue_id, sequence)."""
         self._older_ids: Iterator[int] = iter(())
         self._restart: set[tuple[int, int]] = set()
-        self._seen = Tally()
-        self._written: Tally | None = None
+        self._seen = TableSums()
+        self._written: TableSums | None = None
         self._tally_is_there = False
         self.problems: list[Problem] = []
 
@@ -68,7 +68,7 @@ class _Salvage:
             self._tally_is_there |= key == keys.TALLY
             body = unseal(key, value, self._target.where) if table != keys.DEAD_BY_MESSAGE else b""
             if key == keys.TALLY:
-                self._written = Tally.unpack(body)
+                self._written = TableSums.unpack(body)
             elif key == keys.VERSION:
                 self._target.put(key, value)
             elif table == keys.BLOCK:

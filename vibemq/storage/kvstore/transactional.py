@@ -13,7 +13,7 @@ from functools import partial
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
-from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
 from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, page, select
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
@@ -41,7 +41,7 @@ class TransactionalStore:
         """Of the last batch in the database; batches that touch nothing but transient queues leave no trace there."""
         self._dirty = Dirty()
         self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self.state, queue_id))
-        self._blocks = BlocksAtHand()
+        self._blocks = BlockCache()
         self._unmerged: dict[int, int] = {}
         """queue_id -> the first sequence of the small blocks that are still to be joined."""
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from vibemq.storage.interface import IStorageProvider, Plugin, Problem, StoreLocation
+from vibemq.storage.interface import IStorageProvider, Problem, StoragePlugin, StoreLocation
 
 if TYPE_CHECKING:
     from vibemq.storage.lmdb.settings import LmdbSettings
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 __all__ = ["PLUGIN"]
 
 
-def __getattr__(name: str) -> Plugin:
+def __getattr__(name: str) -> StoragePlugin:
     # Not at the import: the checkpointer, a process of its own, imports this package too, and pydantic would be half
     # of what it needs before its first order.
     if name != "PLUGIN":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vibemq.storage.lmdb.settings import LmdbSettings
 
-    return Plugin(name="lmdb", settings=LmdbSettings, connect=_connect, salvage=_repair)
+    return StoragePlugin(name="lmdb", settings=LmdbSettings, connect=_connect, salvage=_repair)
 
 
 def _connect(location: StoreLocation, settings: "LmdbSettings") -> IStorageProvider:

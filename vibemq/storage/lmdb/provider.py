@@ -36,10 +36,10 @@ from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
 from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.environment.env import open_reader
 from vibemq.storage.lmdb.environment.tables import reading, translated
-from vibemq.storage.lmdb.journal.journal import Journal, Position
+from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.recent import LeftOnly, RecentRows
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
-from vibemq.storage.lmdb.journal.spare_segments import Upkeep
+from vibemq.storage.lmdb.journal.spare_segments import SpareSegments
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.prepare import prepare
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -150,7 +150,7 @@ class LmdbProvider:
         )
         self._replay(report)
         self._ballast.take()
-        self._upkeep = Upkeep(self._keep_up)
+        self._upkeep = SpareSegments(self._keep_up)
         self._upkeep.wake()
         self._closed = False
         # A million entries are not copied for somebody who only looks at them once.
@@ -163,7 +163,7 @@ class LmdbProvider:
 
     def _replay(self, report: RecoveryReport) -> None:
         for record in report:
-            position = Position(record.lsn, record.segment, record.offset, len(record.body))
+            position = JournalPosition(record.lsn, record.segment, record.offset, len(record.body))
             batch = decode_batch(record.body, f"{self._layout.journal} record {record.lsn}")
             self._apply(batch, record.lsn, position)
         self._state.lsn = report.last_lsn
@@ -252,7 +252,7 @@ class LmdbProvider:
         durable = [record for record in records if persistent(state, record)]
         return records if len(durable) == len(records) else durable
 
-    def _write(self, records: Sequence[Record]) -> Position:
+    def _write(self, records: Sequence[Record]) -> JournalPosition:
         self._ballast.refuse_messages(records)
         if self._refusal and any(type(record) is MessagesAdded for record in records):
             raise StorageFull(self._refusal)
@@ -267,7 +267,7 @@ class LmdbProvider:
             logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
             return self._journal.append(parts, urgent=True)
 
-    def _apply(self, records: Sequence[Record], lsn: int, position: Position | None) -> None:
+    def _apply(self, records: Sequence[Record], lsn: int, position: JournalPosition | None) -> None:
         state, left = self._state, self._left
         self._dead.lsn = lsn
         for record in records:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import lmdb
 
 from vibemq.model.stored import Slice
-from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.lmdb.environment.tables import reading
 
 
@@ -15,7 +15,7 @@ class StoredRows:
     def __init__(self, env: lmdb.Environment, where: str) -> None:
         self.env = env
         self._where = where
-        self._blocks = BlocksAtHand()
+        self._blocks = BlockCache()
 
     def read(self, queue_id: int, first: int, last: int, *, name: str) -> Iterator[Slice]:
         """What the store has of [first, last], ascending; `name` is the queue's, for errors.

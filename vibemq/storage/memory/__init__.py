@@ -1,6 +1,6 @@
 """Keeps everything in memory and nothing over a restart: for tests and for transient queues."""
 
-from vibemq.storage.interface import IStorageProvider, Plugin, StoreLocation
+from vibemq.storage.interface import IStorageProvider, StoragePlugin, StoreLocation
 from vibemq.storage.memory.settings import MemorySettings
 
 
@@ -10,4 +10,4 @@ def _connect(location: StoreLocation, settings: MemorySettings) -> IStorageProvi
     return MemoryStorage()
 
 
-PLUGIN = Plugin(name="memory", settings=MemorySettings, connect=_connect, durable=False, local=False)
+PLUGIN = StoragePlugin(name="memory", settings=MemorySettings, connect=_connect, durable=False, local=False)

@@ -7,7 +7,7 @@ check.py       walking and repairing a store
 migration.py   what `vibemq.storage.migrate` opens
 """
 
-from vibemq.storage.interface import IStorageProvider, Plugin, Problem, StoreLocation
+from vibemq.storage.interface import IStorageProvider, Problem, StoragePlugin, StoreLocation
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 
@@ -23,4 +23,4 @@ def _repair(location: StoreLocation, settings: SqliteSettings) -> list[Problem]:
     return repair(location.local("sqlite"), settings)
 
 
-PLUGIN = Plugin(name="sqlite", settings=SqliteSettings, connect=_connect, salvage=_repair)
+PLUGIN = StoragePlugin(name="sqlite", settings=SqliteSettings, connect=_connect, salvage=_repair)

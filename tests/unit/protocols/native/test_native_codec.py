@@ -9,10 +9,10 @@ from vibemq.errors import LocalProtocolError, RemoteProtocolError
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression, Inflater, choose, compress
-from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX, ByteBuffer, FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX, ByteBuffer, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import (
     CommandType,
-    Message,
+    WireMessage,
     body_type,
     decode_body,
     encode_body,
@@ -24,7 +24,7 @@ PACKED = [Compression.GZIP, Compression.BROTLI]
 
 
 def read(data: bytes) -> list[bytes]:
-    reader = FrameReader()
+    reader = NativeFrameReader()
     reader.receive_data(data)
     return reader.bodies()
 
@@ -77,13 +77,13 @@ def test_strings_too_long_are_refused_instead_of_wrapping_the_length() -> None:
 
 
 def test_message_keeps_its_version() -> None:
-    assert decode_body(encode_message(Message(10, "p", version=2))).version == 2
+    assert decode_body(encode_message(WireMessage(10, "p", version=2))).version == 2
     with pytest.raises(RemoteProtocolError):
         body_type(b"\1")
 
 
 def test_the_reader_returns_good_frames_before_it_raises_again_and_again() -> None:
-    reader = FrameReader()
+    reader = NativeFrameReader()
     good = encode_frame(b"ok")
     reader.receive_data(good + b"\0\0\0\3\x09abc")
     assert reader.bodies() == [b"ok"]
@@ -93,7 +93,7 @@ def test_the_reader_returns_good_frames_before_it_raises_again_and_again() -> No
 
 
 def test_a_lying_length_is_refused_before_its_bytes_come() -> None:
-    reader = FrameReader(body_bytes_max=100)
+    reader = NativeFrameReader(body_bytes_max=100)
     reader.receive_data(b"\0\0")
     assert reader.bodies() == []
     reader.receive_data(b"\0\x65")
@@ -263,7 +263,7 @@ def test_extension_frames_of_wrong_content_are_refused(parse, body: bytes) -> No
 @pytest.mark.parametrize("size", [0, 1, BODY_BYTES_MAX + 1])
 @pytest.mark.parametrize("step", [1, 2, 4])
 def test_an_impossible_length_is_refused_as_soon_as_it_is_there_however_it_came(size: int, step: int) -> None:
-    reader = FrameReader()
+    reader = NativeFrameReader()
     head = size.to_bytes(4, "big")
     for at in range(0, 4 - step, step):
         reader.receive_data(head[at : at + step])

@@ -11,14 +11,14 @@ from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.extensions import parse_deliver_many
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
 from vibemq.protocols.native.codec.row_check import check_rows
-from vibemq.protocols.native.codec.wire import CommandType, Message, decode_body, encode_body, str16
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body, str16
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
-from vibemq.protocols.native.delivery_index import AckIntake, Ledger
-from vibemq.protocols.native.outbox import Outbox, send_publish_acks
+from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex
+from vibemq.protocols.native.outbox import FrameQueue, send_publish_acks
 from vibemq.protocols.native.publish import PublishIntake, Refused
 
 LIMIT = 1_048_576
@@ -282,7 +282,7 @@ def ack(message_id: str) -> bytes:
 
 
 def test_acks_become_runs_for_each_consumer() -> None:
-    ledger = Ledger(entries_max=100)
+    ledger = DeliveryIndex(entries_max=100)
     ids = [b"%02d" % number for number in range(10)]
     ledger.note(ids, 1, range(100, 110))
     ledger.note([b"xx"], 2, [7])
@@ -298,7 +298,7 @@ def test_acks_become_runs_for_each_consumer() -> None:
 
 
 def test_other_frames_stop_the_run_of_acks() -> None:
-    acks = AckIntake(Ledger(entries_max=10))
+    acks = AckIntake(DeliveryIndex(entries_max=10))
     assert acks.take(ack("aa"), 0) == 0, "nothing is expected yet"
     acks.expect(2)
     assert acks.take(ack("aa") + ack("aaa"), 0) == len(ack("aa"))
@@ -306,7 +306,7 @@ def test_other_frames_stop_the_run_of_acks() -> None:
 
 
 def test_equal_ids_are_settled_oldest_first() -> None:
-    ledger = Ledger(entries_max=100)
+    ledger = DeliveryIndex(entries_max=100)
     ledger.note([b"a", b"a", b"b"], 1, [1, 2, 3])
     ledger.note([b"a"], 2, [9])
     assert len(ledger) == 4
@@ -314,7 +314,7 @@ def test_equal_ids_are_settled_oldest_first() -> None:
 
 
 def test_a_redelivery_needs_one_ack() -> None:
-    ledger = Ledger(entries_max=100)
+    ledger = DeliveryIndex(entries_max=100)
     ledger.note([b"a"], 1, [1])
     ledger.note([b"a"], 1, [1])
     assert ledger.find(b"a") == (1, 1)
@@ -322,7 +322,7 @@ def test_a_redelivery_needs_one_ack() -> None:
 
 
 def test_the_ledger_forgets_the_oldest() -> None:
-    ledger = Ledger(entries_max=3)
+    ledger = DeliveryIndex(entries_max=3)
     for number in range(10):
         ledger.note([b"%d" % number, b"same"], 1, [number, 100 + number])
     assert len(ledger) <= 6
@@ -391,14 +391,14 @@ def test_a_row_that_borrows_from_its_neighbour_is_found() -> None:
 # -- deliveries -------------------------------------------------------------------------------------------------------
 
 
-def frames_in(data: bytes) -> list[Message]:
-    reader = FrameReader()
+def frames_in(data: bytes) -> list[WireMessage]:
+    reader = NativeFrameReader()
     reader.receive_data(data)
     return [decode_body(body) for body in reader.bodies()]
 
 
 def deliver_plain(rows: list[bytes], acquired: dict[int, int] | None = None, limit: int = LIMIT):
-    outbox = Outbox(body_bytes_max=limit, threshold=1024)
+    outbox = FrameQueue(body_bytes_max=limit, threshold=1024)
     result = PlainDeliveries(outbox, json_check()).send(Slice(10, 0, Rows.of(rows)), str16("q"), acquired or {})
     return frames_in(outbox.take()), result
 
@@ -483,7 +483,7 @@ def test_a_bulk_row_that_fits_nowhere_is_reported() -> None:
 @pytest.mark.parametrize("ids", [["a"], ["aa", "bb", "cc"], ["a", "bb", "a" * 300]])
 @pytest.mark.parametrize("threshold", [0, 1024])
 def test_publish_acks(ids: list[str], with_headers: bool, threshold: int) -> None:
-    outbox = Outbox(body_bytes_max=LIMIT, threshold=threshold)
+    outbox = FrameQueue(body_bytes_max=LIMIT, threshold=threshold)
     outbox.compression = Compression.GZIP
     send_publish_acks(outbox, [str16(message_id) for message_id in ids], str16("q"), with_headers=with_headers)
     frames = frames_in(outbox.take())

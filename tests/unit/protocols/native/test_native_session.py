@@ -25,9 +25,9 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
-from vibemq.protocols.native.codec.wire import Message, body_type, decode_body, encode_body
+from vibemq.protocols.native.codec.wire import WireMessage, body_type, decode_body, encode_body
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION, context
 
@@ -45,7 +45,7 @@ class Peer:
     def __init__(self, *, authentication: bool = False, connect: dict[str, str] | None = None, **settings) -> None:
         limits = SessionLimits(handshake_bytes_max=1_000)
         self.session = NativeSession(context(authentication=authentication, limits=limits), NativeSettings(**settings))
-        self.reader = FrameReader()
+        self.reader = NativeFrameReader()
         if connect is not None:
             [request] = self.hear(frame(T.CONNECT, "hello", headers=connect))
             assert isinstance(request, Authenticate)
@@ -64,14 +64,14 @@ class Peer:
         self.reader.receive_data(self.session.data_to_send())
         return self.reader.bodies()
 
-    def frames(self) -> list[Message]:
+    def frames(self) -> list[WireMessage]:
         return [decode_body(body) for body in self.bodies()]
 
-    def one(self) -> Message:
+    def one(self) -> WireMessage:
         [message] = self.frames()
         return message
 
-    def answer(self, request: Request, result: object) -> Message:
+    def answer(self, request: Request, result: object) -> WireMessage:
         self.session.apply([Reply(SESSION, request.token, result)])  # type: ignore[union-attr]
         return self.one()
 
@@ -323,10 +323,10 @@ def test_queue_commands_are_answered_by_their_own_type() -> None:
     assert isinstance(create, c.CreateQueue)
     assert create.options is not None
     assert (create.options.max_messages, create.options.overflow) == (5, Overflow.DROP_NEWEST)
-    assert peer.answer(create, None) == Message(T.CREATE_QUEUE, "1", "q")
+    assert peer.answer(create, None) == WireMessage(T.CREATE_QUEUE, "1", "q")
     delete = peer.ask(T.DELETE_QUEUE, "2", "q")
     assert isinstance(delete, c.DeleteQueue)
-    assert peer.answer(delete, None) == Message(T.DELETE_QUEUE, "2", "q")
+    assert peer.answer(delete, None) == WireMessage(T.DELETE_QUEUE, "2", "q")
     info = peer.ask(T.QUEUE_INFO, "3", "q")
     assert orjson.loads(peer.answer(info, described()).payload or b"")["deliveryMode"] == 0
     names = peer.ask(T.LIST_QUEUES, "4")
@@ -336,7 +336,7 @@ def test_queue_commands_are_answered_by_their_own_type() -> None:
 def test_an_unknown_queue_has_an_answer_without_payload() -> None:
     peer = plain()
     for result in (None, QueueNotFound("q")):
-        assert peer.answer(peer.ask(T.QUEUE_INFO, "3", "q"), result) == Message(T.QUEUE_INFO, "3", "q")
+        assert peer.answer(peer.ask(T.QUEUE_INFO, "3", "q"), result) == WireMessage(T.QUEUE_INFO, "3", "q")
 
 
 def test_bad_options_do_not_close_the_connection() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.codec.frames import FrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body, encode_message
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import context
@@ -22,7 +22,7 @@ def names(vectors):
 
 
 def body_of(vector) -> bytes:
-    reader = FrameReader()
+    reader = NativeFrameReader()
     reader.receive_data(bytes.fromhex(vector["hex"]))
     [body] = reader.bodies()
     assert reader.buffered == 0
@@ -81,7 +81,7 @@ def test_invalid_frames_end_the_connection(vector) -> None:
     if vector["name"] == "truncated_body":
         assert last_words == b"", "a cut stream is nobody's mistake"
     elif vector["name"] != "error_without_code":
-        reader = FrameReader()
+        reader = NativeFrameReader()
         reader.receive_data(last_words)
         [body] = reader.bodies()
         error = decode_body(body)
@@ -94,7 +94,7 @@ def test_invalid_frames_end_the_connection(vector) -> None:
     "vector", names(v for v in VECTORS["invalid"] if v["name"] not in ("truncated_body", "payload_not_json"))
 )
 def test_the_client_refuses_them_too(vector) -> None:
-    reader = FrameReader()
+    reader = NativeFrameReader()
     reader.receive_data(bytes.fromhex(vector["hex"]))
     with pytest.raises(RemoteProtocolError):
         [decode_body(body) for body in reader.bodies()]

@@ -8,7 +8,7 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.omq.errors import Refusal, error_text
 from vibemq.protocols.omq.frames import (
     Error,
-    FrameReader,
+    OmqFrameReader,
     Ping,
     Topic,
     decode_frame,
@@ -39,7 +39,7 @@ def test_bytes(frame: bytes, hexadecimal: str) -> None:
 
 def test_messages_are_numbered_and_carry_the_payload_alone() -> None:
     published = Rows.of([pack_row("i" * n, b"p" * n, [("k", "v")] * n) for n in range(1, 300)])
-    reader = FrameReader()
+    reader = OmqFrameReader()
     reader.receive_data(message_frames(published, 1 << 61, 3))
     found = [(frame.id, frame.topic_id, frame.body) for frame in reader.frames()]  # type: ignore[union-attr]
     assert found == [((1 << 61) + n - 1, 3, b"p" * n) for n in range(1, 300)]
@@ -50,7 +50,7 @@ def test_no_messages_are_no_bytes() -> None:
 
 
 def test_a_reader_waits_for_whole_frames() -> None:
-    reader = FrameReader()
+    reader = OmqFrameReader()
     for byte in ping_frame(9) + error_frame("x"):
         reader.receive_data(bytes((byte,)))
     assert list(reader.frames()) == [Ping(9), Error("x")]
@@ -78,7 +78,7 @@ def test_what_no_broker_sends(kind: int, payload: bytes) -> None:
 
 
 def test_a_frame_of_no_length_is_an_error() -> None:
-    reader = FrameReader()
+    reader = OmqFrameReader()
     reader.receive_data(b"\0\0\0\0\0")
     with pytest.raises(ValueError, match="no length"):
         list(reader.frames())

@@ -17,7 +17,7 @@ from vibemq.errors import AuthFailed, ConnectionLimit, ErrorCode, NotAuthorized,
 from vibemq.model.commands import DeleteQueue
 from vibemq.protocols.omq import PLUGIN, OmqSession, OmqSettings, session
 from vibemq.protocols.omq.errors import WIRE_CODES
-from vibemq.protocols.omq.frames import ACCEPTED, REFUSED, Error, Message, Subscribed, Topic, Unsubscribed
+from vibemq.protocols.omq.frames import ACCEPTED, REFUSED, Error, MessageFrame, Subscribed, Topic, Unsubscribed
 from vibemq.protocols.session import Authenticate, Principal
 
 
@@ -462,13 +462,13 @@ def test_no_message_comes_before_its_subscribed_or_after_its_unsubscribed(world:
     client = world.connect()
     client.say(b"(Subscribe orders From_beginning)(Unsubscribe orders)(Subscribe orders From_beginning)")
     frames = client.frames()
-    assert [frame for frame in frames if not isinstance(frame, Message)] == [
+    assert [frame for frame in frames if not isinstance(frame, MessageFrame)] == [
         subscribed(1, "orders"),
         unsubscribed(1, "orders"),
         subscribed(1, "orders"),
     ]
     last = frames.index(unsubscribed(1, "orders"))
-    assert [frame.id for frame in frames[last:] if isinstance(frame, Message)] == list(range(1, 101))
+    assert [frame.id for frame in frames[last:] if isinstance(frame, MessageFrame)] == list(range(1, 101))
     client.say(b"(Unsubscribe orders)")
     assert client.frames() == [unsubscribed(1, "orders")]
     world.publish("orders", b"unheard")
@@ -511,7 +511,7 @@ def test_a_queue_deleted_while_unsubscribing_is_told_once(world: World, deleted_
     if not deleted_first:
         world.decide([DeleteQueue(0, None, "orders")])
     client.room = None
-    assert [frame for frame in client.frames() if not isinstance(frame, Message)] == [
+    assert [frame for frame in client.frames() if not isinstance(frame, MessageFrame)] == [
         subscribed(1, "orders"),
         unsubscribed(1, "orders"),
     ]

@@ -15,7 +15,7 @@ from tests.unit.protocols.omq.world import (
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.omq import OmqSettings
-from vibemq.protocols.omq.frames import Error, Message, Subscribed
+from vibemq.protocols.omq.frames import Error, MessageFrame, Subscribed
 
 BOTH_BROADCASTS = pytest.mark.parametrize("options", [BROADCAST, BROADCAST_WITH_ACK], ids=["no ack", "with ack"])
 
@@ -61,7 +61,7 @@ def test_replay_then_live(options: QueueOptions, replay: str, first: int) -> Non
     world = world_with(options, messages=100)
     client = subscriber(world, replay)
     world.publish("ticks", *numbered(101, 110))
-    messages = [frame for frame in client.frames() if isinstance(frame, Message)]
+    messages = [frame for frame in client.frames() if isinstance(frame, MessageFrame)]
     assert [message.id for message in messages] == list(range(first, 111))
     assert [message.body for message in messages] == numbered(first, 110)
     assert {message.topic_id for message in messages} == {1}
@@ -353,7 +353,7 @@ def test_what_a_lost_client_held_goes_to_the_others_at_its_place(jobs: World) ->
     lost.drop()
     jobs.publish("jobs", *numbered(4, 5))
     heir = worker(jobs)
-    messages = [frame for frame in heir.frames() if isinstance(frame, Message)]
+    messages = [frame for frame in heir.frames() if isinstance(frame, MessageFrame)]
     assert [(message.id, message.body) for message in messages] == [(n, b"%d" % n) for n in range(1, 6)]
 
 
@@ -475,7 +475,7 @@ def test_both_kinds_on_one_connection(jobs: World) -> None:
     client.frames()
     jobs.publish("ticks", b"tick")
     jobs.publish("jobs", b"job")
-    assert [(m.topic_id, m.id, m.body) for m in client.frames() if isinstance(m, Message)] == [
+    assert [(m.topic_id, m.id, m.body) for m in client.frames() if isinstance(m, MessageFrame)] == [
         (2, 1, b"tick"),
         (1, 1, b"job"),
     ]

@@ -13,11 +13,11 @@ from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Reply
 from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.omq import OmqSession, OmqSettings
-from vibemq.protocols.omq.frames import ACCEPTED, Error, Frame, FrameReader, Message, Ping
+from vibemq.protocols.omq.frames import ACCEPTED, Error, Frame, MessageFrame, OmqFrameReader, Ping
 from vibemq.protocols.session import Authenticate, Goodbye, Principal, SessionContext, SessionLimits
-from vibemq.server.commit.release_order import Hold, Switchboard
+from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.net.delivery_queue import Outbox
+from vibemq.server.net.delivery_queue import DeliveryQueue
 from vibemq.storage.memory.provider import MemoryStorage
 
 NOW = 1_700_000_000_000
@@ -58,7 +58,7 @@ class World:
         self.engine = Engine(
             EngineSettings(auto_create=auto_create), jitter=lambda: 0.0, new_id=lambda: f"{next(ids):032x}"
         )
-        self.switchboard = Switchboard()
+        self.switchboard = EffectRouter()
         self.hold = False
         self.held: deque[tuple[Outcome, list[Hold]]] = deque()
         self.clients: list[Client] = []
@@ -158,7 +158,7 @@ class Client:
         self.number = number
         self.session = OmqSession(context(number, now=world.now), world.settings)
         store = cast(Store, SimpleNamespace(blocking=False, provider=world.storage))
-        self.outbox = Outbox(
+        self.outbox = DeliveryQueue(
             self.session,
             store,
             delivered=lambda piece: None,
@@ -175,7 +175,7 @@ class Client:
         """Bytes that the socket still takes; None: any number."""
         self.flow_open = True
         self.buffered_most = 0
-        self._reader = FrameReader()
+        self._reader = OmqFrameReader()
         self._greeted = False
         self._unsubscribing: list[Any] = []
 
@@ -284,10 +284,10 @@ class Client:
         return list(self._reader.frames())
 
     def bodies(self) -> list[bytes]:
-        return [frame.body for frame in self.frames() if isinstance(frame, Message)]
+        return [frame.body for frame in self.frames() if isinstance(frame, MessageFrame)]
 
     def ids(self) -> list[int]:
-        return [frame.id for frame in self.frames() if isinstance(frame, Message)]
+        return [frame.id for frame in self.frames() if isinstance(frame, MessageFrame)]
 
     def pings(self) -> list[int]:
         return [frame.second for frame in self.all_frames() if isinstance(frame, Ping)]

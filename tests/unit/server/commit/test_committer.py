@@ -15,8 +15,8 @@ from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
-from vibemq.server.commit.loop_cycle import Turn
-from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.loop_cycle import LoopCycle
+from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -53,9 +53,9 @@ class Bench:
         self.told: list[Any] = []
         self.failures: list[BaseException] = []
         self.store = Store(storage)
-        switchboard = Switchboard()
+        switchboard = EffectRouter()
         switchboard.connect(1, self._hear)
-        turn = Turn()
+        turn = LoopCycle()
         self.committer = Committer(
             store=self.store,
             engine=self.engine,

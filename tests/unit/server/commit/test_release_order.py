@@ -3,7 +3,7 @@ from functools import partial
 from typing import Any
 
 from vibemq.model.effects import Deliver, Effect, Outcome, Reply
-from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.release_order import EffectRouter
 
 
 def reply(token: Any, session: int = 1, order: int = -1) -> Reply:
@@ -18,7 +18,7 @@ class Ears:
     """What each session has heard, as tokens and sequences."""
 
     def __init__(self, *sessions: int) -> None:
-        self.switchboard = Switchboard()
+        self.switchboard = EffectRouter()
         self.heard: dict[int, list[Any]] = {session: [] for session in sessions}
         for session in sessions:
             self.switchboard.connect(session, partial(self._hear, session))

@@ -16,7 +16,7 @@ from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.unit.spark.hand import Query, copied, options_of, read
 from vibemq.spark.connection import pool
-from vibemq.spark.connection.client import Client
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, OptionError, Refused, SourceError, Unreachable
 from vibemq.spark.options import parse
 from vibemq.spark.source import DefaultSource
@@ -150,7 +150,7 @@ def test_dead_letters(broker: BrokerProcess, mq: Any, queue: str, publish: Publi
     publish(queue, 0, 5)
     query = Query(broker, queue=queue)
     query.live.initialOffset()
-    client = Client(parse(options_of(broker)))
+    client = BrokerClient(parse(options_of(broker)))
     assert read(broker, queue=queue, deadLetters="true") == []
     client.call("group.reject", queue, {"group": "etl", "rejects": [[2, "odd"], [4, "odder"]]})
     rows = read(broker, queue=queue, deadLetters="true", minPartitions=2)

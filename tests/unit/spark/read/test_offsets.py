@@ -5,13 +5,13 @@ import json
 import pytest
 
 from vibemq.spark.errors import OptionError
-from vibemq.spark.read.offsets import Position, Span, check_queues, dump, load, spans
+from vibemq.spark.read.offsets import OffsetRange, QueuePosition, check_queues, dump, load, spans
 
 GOLDEN = '{"q": {"orders": {"i": "f00d", "s": 1234}, "returns": {"i": "beef", "s": 9007199254740993}}, "v": 1}'
 
 
 def test_the_text_is_the_same_whatever_the_order_of_the_queues() -> None:
-    orders, returns = Position("f00d", 1234), Position("beef", 9007199254740993)
+    orders, returns = QueuePosition("f00d", 1234), QueuePosition("beef", 9007199254740993)
     assert json.dumps(dump({"orders": orders, "returns": returns})) == GOLDEN
     assert json.dumps(dump({"returns": returns, "orders": orders})) == GOLDEN
 
@@ -21,7 +21,7 @@ def test_what_was_written_is_read() -> None:
 
 
 def test_details_are_sorted_in() -> None:
-    assert json.dumps(dump({"q": Position("x", 1)}, {"q": {"backlog": 2, "age_ms": 3}})) == (
+    assert json.dumps(dump({"q": QueuePosition("x", 1)}, {"q": {"backlog": 2, "age_ms": 3}})) == (
         '{"q": {"q": {"age_ms": 3, "backlog": 2, "i": "x", "s": 1}}, "v": 1}'
     )
 
@@ -39,12 +39,12 @@ def test_a_checkpoint_of_other_queues_is_refused() -> None:
 
 
 def test_a_batch_holds_what_lies_between_two_offsets() -> None:
-    start = {"a": Position("x", 5), "b": Position("y", 7), "c": Position("z", 1)}
-    end = {"a": Position("x", 9), "b": Position("y", 7), "c": Position("z", 2)}
-    assert spans(start, end) == [Span("a", "x", 5, 9), Span("c", "z", 1, 2)]
+    start = {"a": QueuePosition("x", 5), "b": QueuePosition("y", 7), "c": QueuePosition("z", 1)}
+    end = {"a": QueuePosition("x", 9), "b": QueuePosition("y", 7), "c": QueuePosition("z", 2)}
+    assert spans(start, end) == [OffsetRange("a", "x", 5, 9), OffsetRange("c", "z", 1, 2)]
 
 
 def test_a_queue_that_enters_or_leaves_or_was_made_anew_or_goes_back_has_nothing_in_between() -> None:
-    start = {"again": Position("old", 5), "gone": Position("g", 5), "back": Position("b", 5)}
-    end = {"again": Position("new", 9), "enters": Position("e", 5), "back": Position("b", 4)}
+    start = {"again": QueuePosition("old", 5), "gone": QueuePosition("g", 5), "back": QueuePosition("b", 5)}
+    end = {"again": QueuePosition("new", 9), "enters": QueuePosition("e", 5), "back": QueuePosition("b", 4)}
     assert spans(start, end) == []

@@ -9,14 +9,14 @@ from vibemq.model.records import GroupCreated, QueueCreated, Record
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.audit import audit
-from vibemq.storage.kvstore.block_cache import BlocksAtHand
+from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import limit, store_blocks
 from vibemq.storage.kvstore.encoding import seal
 from vibemq.storage.kvstore.integrity import (
     NAMES,
     CountedKV,
+    TableSums,
     TalliedKV,
-    Tally,
     load_sound_state,
     load_tally,
     write_tally,
@@ -36,7 +36,7 @@ from vibemq.testing.storage_workload import STRONG
 
 def tallied() -> tuple[MemoryKV, TalliedKV]:
     kv = MemoryKV()
-    write_tally(kv, Tally())
+    write_tally(kv, TableSums())
     return kv, TalliedKV(kv)
 
 
@@ -84,7 +84,7 @@ def test_whatever_is_written_the_tally_is_that_of_what_is_there(seed: int) -> No
             writer.save()
     writer.save()
     assert recount(kv) == []
-    assert bytes(load_tally(kv).pack()) == bytes(Tally.unpack(load_tally(kv).pack()).pack())
+    assert bytes(load_tally(kv).pack()) == bytes(TableSums.unpack(load_tally(kv).pack()).pack())
 
 
 def test_every_table_but_the_blocks_is_counted() -> None:
@@ -178,7 +178,7 @@ def test_a_hole_in_what_is_alive_is_never_passed_over() -> None:
     wanted = state.queues[1]
 
     def read(first: int, last: int, max_bytes: int = 1 << 30) -> list[int]:
-        parts = all_alive(wanted, BlocksAtHand().parts(kv, 1, first, last, "q1"), first, last, "memory")
+        parts = all_alive(wanted, BlockCache().parts(kv, 1, first, last, "q1"), first, last, "memory")
         return [
             s
             for part in limit(parts, max_bytes)
@@ -222,7 +222,7 @@ def test_a_queue_without_groups_gets_one_back() -> None:
     assert load_sound_state(fresh).queues[1].groups[0].head == 1
     assert any("groups are found" in problem.what for problem in problems)
     assert list(audit(fresh)) == []
-    assert sum(part.rows.count for part in BlocksAtHand().parts(fresh, 1, 1, 99, "q1")) == 3
+    assert sum(part.rows.count for part in BlockCache().parts(fresh, 1, 1, 99, "q1")) == 3
 
 
 # -- sqlite -------------------------------------------------------------------------------------------------------

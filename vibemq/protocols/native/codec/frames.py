@@ -143,7 +143,7 @@ class ByteBuffer:
         self._partial += rest
 
 
-class FrameReader:
+class NativeFrameReader:
     """Cuts a byte stream into bodies, however the network cut it first. For clients; the server's session has its own
     loop, because it reads Publish frames without cutting their bodies out.
 

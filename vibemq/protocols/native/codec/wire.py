@@ -1,4 +1,4 @@
-"""Bodies of the native protocol: bytes to `Message` and back. No sockets, no clock, no compression.
+"""Bodies of the native protocol: bytes to `WireMessage` and back. No sockets, no clock, no compression.
 
     version  u8                     1; carried, never checked
     type     u8                     CommandType
@@ -77,7 +77,7 @@ class CommandType(IntEnum):
 
 
 @dataclass(slots=True)
-class Message:
+class WireMessage:
     """One decoded body. `type` is a plain number, because unknown ones decode too."""
 
     type: int
@@ -99,7 +99,7 @@ def body_type(body: bytes) -> int:
     return body[1]
 
 
-def decode_body(body: bytes) -> Message:
+def decode_body(body: bytes) -> WireMessage:
     """Decode one uncompressed body of any plain type (66 included, 60 to 65 and 67 not: see `extensions`).
 
     Invalid UTF-8 reads as U+FFFD; pairs with an empty key or value are left out; of equal keys the last wins.
@@ -123,12 +123,12 @@ def decode_body(body: bytes) -> Message:
         if not message_id:
             raise RemoteProtocolError("a frame has an empty id; ids have 1 to 65,535 bytes")
         if kind != CommandType.ERROR:
-            return Message(kind, message_id, queue, payload, headers, None, None, version)
+            return WireMessage(kind, message_id, queue, payload, headers, None, None, version)
         code, at = read_str16(body, at)
         sentence, at = read_str16(body, at)
     except (struct.error, IndexError):
         raise RemoteProtocolError(f"a body of {len(body)} B ends inside a field") from None
-    return Message(kind, message_id, queue, payload, headers, code, sentence, version)
+    return WireMessage(kind, message_id, queue, payload, headers, code, sentence, version)
 
 
 def encode_body(
@@ -160,7 +160,7 @@ def encode_body(
     return b"".join(parts)
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: WireMessage) -> bytes:
     """`decode_body` turned round (version included; bytes that were ignored do not come back)."""
     body = encode_body(
         message.type,

@@ -46,7 +46,7 @@ CHECKPOINT_ROOM = 1.5
 """Bytes that LMDB may take for a byte of journal."""
 
 
-class Position(NamedTuple):
+class JournalPosition(NamedTuple):
     """Where a record is: its header starts at `offset` of segment number `segment`; its body has `size` bytes."""
 
     lsn: int
@@ -154,7 +154,7 @@ class Journal:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[bytes], *, kind: int = DATA, urgent: bool = False) -> Position:
+    def append(self, parts: Sequence[bytes], *, kind: int = DATA, urgent: bool = False) -> JournalPosition:
         """Write one record whose body is `parts`, joined; it survives the process, not yet a power cut.
 
         Args:
@@ -170,7 +170,7 @@ class Journal:
         if segment is None or segment.end + size + 2 * HEADER.size > segment.size:
             segment = self._roll(size, urgent)
         lsn = self._last_lsn + 1
-        position = Position(lsn, segment.serial, segment.end, size)
+        position = JournalPosition(lsn, segment.serial, segment.end, size)
         self._write(segment, parts, lsn, kind)
         segment.first_lsn = segment.first_lsn or lsn
         segment.last_lsn = lsn
@@ -224,7 +224,7 @@ class Journal:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def read(self, position: Position) -> bytes:
+    def read(self, position: JournalPosition) -> bytes:
         """Read one record's body back and check it.
 
         Raises:

@@ -15,7 +15,7 @@ from vibemq.model.stored import Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.lmdb.journal.buffer import WriteBuffer
-from vibemq.storage.lmdb.journal.journal import Journal, Position
+from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.state.changes import Dirty, ValueKind
 from vibemq.storage.state.liveness import waiting_floor
 from vibemq.storage.state.reducer import is_transient
@@ -38,7 +38,7 @@ class RecentRows:
 
     def __init__(self, journal: Journal, *, buffer_bytes: int) -> None:
         self._journal: Final = journal
-        self._buffer: WriteBuffer[Position] = WriteBuffer(self._load, bytes_max=buffer_bytes)
+        self._buffer: WriteBuffer[JournalPosition] = WriteBuffer(self._load, bytes_max=buffer_bytes)
         self._transient = VolatileRows()
         self._loaded_lsn = 0
         self._loaded: list[Record] = []
@@ -47,7 +47,7 @@ class RecentRows:
     def bytes_held(self) -> int:
         return self._buffer.bytes_held + self._transient.size
 
-    def add(self, state: StoredState, record: MessagesAdded, position: Position | None) -> None:
+    def add(self, state: StoredState, record: MessagesAdded, position: JournalPosition | None) -> None:
         """Keep the rows of a record that was just applied to `state`; `position` None: it was not journaled."""
         queue = state.queues.get(record.queue_id)
         if queue is None or queue.deleted or not record.rows.count:
@@ -88,7 +88,7 @@ class RecentRows:
     def read_transient(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         return self._transient.read(queue_id, first, last, max_bytes)
 
-    def _load(self, position: Position, queue_id: int, first: int) -> Rows:
+    def _load(self, position: JournalPosition, queue_id: int, first: int) -> Rows:
         """Read an evicted stretch back. The last record is kept: a backlog is read in the order it was written."""
         if position.lsn != self._loaded_lsn:
             self._loaded_lsn = 0

@@ -10,7 +10,7 @@ from vibemq.errors import StorageError
 logger = logging.getLogger(__name__)
 
 
-class Upkeep:
+class SpareSegments:
     """Calls `work` once after any number of `wake`s. An error is logged: the next append meets it as well."""
 
     def __init__(self, work: Callable[[], None]) -> None:

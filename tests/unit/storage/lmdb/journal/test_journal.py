@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
-from vibemq.storage.lmdb.journal.journal import FREE_SEGMENTS_MAX, Journal, Position
+from vibemq.storage.lmdb.journal.journal import FREE_SEGMENTS_MAX, Journal, JournalPosition
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
 from vibemq.storage.lmdb.journal.segment import HEADER, pack_header, read_segment, segment_name, serial_of
 from vibemq.testing.sim_disk import SimDisk
@@ -20,7 +20,7 @@ def bodies(report: RecoveryReport) -> dict[int, bytes]:
     return {record.lsn: record.body for record in report}
 
 
-def filled(count: int, size: int = 100) -> tuple[SimDisk, list[Position]]:
+def filled(count: int, size: int = 100) -> tuple[SimDisk, list[JournalPosition]]:
     """A journal of `count` synced records that was not closed."""
     disk = SimDisk()
     journal, _ = opened(disk)
@@ -31,11 +31,11 @@ def filled(count: int, size: int = 100) -> tuple[SimDisk, list[Position]]:
     return disk.kill(), positions
 
 
-def path_of(position: Position) -> str:
+def path_of(position: JournalPosition) -> str:
     return f"/j/{segment_name(position.segment)}"
 
 
-def spoil(disk: SimDisk, position: Position) -> None:
+def spoil(disk: SimDisk, position: JournalPosition) -> None:
     disk.damage(path_of(position), position.offset + HEADER.size, b"spoilt")
 
 

@@ -17,16 +17,16 @@ from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Authenticate
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
-from vibemq.server.commit.loop_cycle import Turn
-from vibemq.server.commit.release_order import Switchboard
+from vibemq.server.commit.loop_cycle import LoopCycle
+from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.background_tasks import Errands
-from vibemq.server.net.connections import Roster
+from vibemq.server.net.background_tasks import BackgroundTasks
+from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.limits import FailureBackoff
 from vibemq.server.net.peer_driver import PeerDriver
-from vibemq.server.net.timers import Ticker
+from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import Connection
 
 log = logging.getLogger("vibemq.shell")
@@ -41,21 +41,21 @@ NAME_MAX = 128
 
 
 @dataclass(slots=True, kw_only=True)
-class Shell:
+class BrokerContext:
     loop: asyncio.AbstractEventLoop
     engine: QueueEngine
     clock: Clock
     store: Store
     committer: Committer
-    switchboard: Switchboard
-    turn: Turn
-    ticker: Ticker
-    roster: Roster
+    switchboard: EffectRouter
+    turn: LoopCycle
+    ticker: Timers
+    roster: ConnectionTable
     accounts: Accounts
     limits: Limits
     metrics: Metrics
     operations: Registry
-    errands: Errands
+    errands: BackgroundTasks
     fatal: Callable[[BaseException], None]
     paused: "set[Connection]" = field(default_factory=set)
     """Connections that are not read from."""
