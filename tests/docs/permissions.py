@@ -28,9 +28,9 @@ def _row(row: Row) -> str:
 def _needed(needed: Permission) -> str:
     match needed.action:
         case Action.OWN:
-            return "nothing: it concerns only what the connection itself holds"
+            return "nothing: it concerns only deliveries of the same connection"
         case Action.LIST:
-            return "nothing: it shows queues to which the user has some right, and figures with `inspect`"
+            return "nothing: it shows queues on which the user has a permission, and figures with `inspect`"
         case Action.ADMIN:
             return "a superuser"
     place = f"the queue in `{needed.argument}`" if needed.argument else PLACES[needed.kind]

@@ -41,14 +41,14 @@ class Figures:
 
 
 def bench(
-    messages: Annotated[int, typer.Option("--messages", "-n", min=1, help="How many.")] = 100_000,
+    messages: Annotated[int, typer.Option("--messages", "-n", min=1, help="Number of messages.")] = 100_000,
     size: Annotated[int, size_option("--size", "Payload of each message.", default="1KiB")] = 1024,
     durability: Annotated[str, typer.Option("--durability", help="strong, weak, async or transient.")] = "strong",
     storage: Annotated[str, typer.Option("--storage", help="lmdb or sqlite, for the broker it starts.")] = "lmdb",
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir", metavar="DIR", help="Where to put the broker's data; default: a new folder in TMPDIR."
+            "--data-dir", metavar="DIR", help="Directory for the broker's data; default: a new folder in TMPDIR."
         ),
     ] = None,
     url: Annotated[
@@ -56,9 +56,9 @@ def bench(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Publish, then consume and acknowledge, and tell the rates.
+    """Publish, consume and acknowledge messages, and print the rates.
 
-    Starts a broker of its own unless --url names one. The queue it uses is deleted at the end.
+    Starts a temporary broker unless --url is given. The queue it uses is deleted at the end.
     """
     policy = enum_of(Durability, durability, "durability").name.lower()
     out = Output(json=json)

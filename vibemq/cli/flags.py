@@ -18,7 +18,7 @@ Json = Annotated[
 ]
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="VIBEMQ_URL", help=r"Broker to talk to: vibemq://\[user:password@]host\[:port]."),
+    typer.Option("--url", envvar="VIBEMQ_URL", help=r"The broker: vibemq://\[user:password@]host\[:port]."),
 ]
 
 
@@ -29,15 +29,15 @@ def timeout_option(default: str) -> Any:
 
 
 Timeout = Annotated[float, timeout_option("10s")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
 DataDir = Annotated[
     Path,
     typer.Option("--data-dir", envvar="VIBEMQ_DATA_DIR", metavar="DIR", help="The broker's data directory."),
 ]
 Storage = Annotated[
     str | None,
-    typer.Option("--storage", metavar="NAME", help="Storage provider; by default the one that the directory holds."),
+    typer.Option("--storage", metavar="NAME", help="Storage provider; default: that of the store in the directory."),
 ]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
@@ -61,17 +61,19 @@ TLS: dict[str, tuple[str, Any, Any]] = {
     # parameter: (key of the connection string, annotation, default)
     "tls_ca": (
         "tlsCa",
-        _tls_option("--tls-ca", "FILE", "VIBEMQ_TLS_CA", "Authorities (PEM) that sign the broker's certificate."),
+        _tls_option("--tls-ca", "FILE", "VIBEMQ_TLS_CA", "Certificate authorities (PEM) to trust."),
         None,
     ),
     "tls_cert": (
         "tlsCertificate",
-        _tls_option("--tls-cert", "FILE", "VIBEMQ_TLS_CERT", "Our certificate (PEM), for a broker that asks for one."),
+        _tls_option(
+            "--tls-cert", "FILE", "VIBEMQ_TLS_CERT", "Certificate (PEM) of this client, for a broker that requires one."
+        ),
         None,
     ),
     "tls_key": (
         "tlsKey",
-        _tls_option("--tls-key", "FILE", "VIBEMQ_TLS_KEY", "Its key (PEM), if it is in a file of its own."),
+        _tls_option("--tls-key", "FILE", "VIBEMQ_TLS_KEY", "Key (PEM) of the certificate, if it is in another file."),
         None,
     ),
     "tls_server_name": (
@@ -80,7 +82,7 @@ TLS: dict[str, tuple[str, Any, Any]] = {
             "--tls-server-name",
             "NAME",
             "VIBEMQ_TLS_SERVER_NAME",
-            "The name in the broker's certificate, when it is not the host of --url.",
+            "The name in the broker's certificate, if it is not the host of --url.",
         ),
         None,
     ),
@@ -89,7 +91,7 @@ TLS: dict[str, tuple[str, Any, Any]] = {
         Annotated[
             bool,
             typer.Option(
-                "--tls-insecure", help="TLS that accepts any certificate. For trials only.", rich_help_panel="TLS"
+                "--tls-insecure", help="Use TLS and accept any certificate; only for tests.", rich_help_panel="TLS"
             ),
         ],
         False,

@@ -15,19 +15,19 @@ VERBS = {
     "pub": Verb(
         "vibemq.cli.pub",
         "pub",
-        "Publish messages and wait until the broker has them. Bytes travel as they are.",
+        "Publish messages and wait until the broker has confirmed them. Bodies are sent unchanged.",
     ),
     "sub": Verb(
         "vibemq.cli.sub",
         "sub",
-        "Print messages as they come, one per line, and acknowledge them once they are printed.",
+        "Print messages as they arrive, one per line, and acknowledge each after printing it.",
     ),
-    "ping": Verb("vibemq.cli.ping", "ping", "Measure the way to the broker and back."),
-    "bench": Verb("vibemq.cli.bench", "bench", "Publish, then consume and acknowledge, and tell the rates."),
+    "ping": Verb("vibemq.cli.ping", "ping", "Measure the round-trip time to the broker."),
+    "bench": Verb("vibemq.cli.bench", "bench", "Publish, consume and acknowledge messages, and print the rates."),
     "demo": Verb(
         "vibemq.demos.flights.command",
         "demo",
-        "Send 336,776 flights through a broker, kill it with kill -9 in the middle, and account for every one.",
+        "Send 336,776 flights through a broker, kill it with kill -9 in the middle, and check that none is lost.",
     ),
 }
 
@@ -44,7 +44,7 @@ Version = Annotated[
 
 
 def common(version: Version = False) -> None:
-    """A durable queue service in one small process. To operate one: vibemq-admin."""
+    """A durable queue service in one small process. To operate a broker, use vibemq-admin."""
 
 
 app = group("vibemq", common, VERBS)

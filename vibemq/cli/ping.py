@@ -12,13 +12,13 @@ from vibemq.client import Client
 
 
 def ping(
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 4,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of pings.")] = 4,
     interval: Annotated[int, duration_option("--interval", "From one to the next.", default="200ms")] = 200,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Measure the way to the broker and back."""
+    """Measure the round-trip time to the broker."""
     out = Output(json=json)
 
     async def work(mq: Client) -> tuple[str, list[float]]:

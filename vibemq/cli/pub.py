@@ -50,17 +50,17 @@ class Options:
 def pub(
     queue: Queue,
     bodies: Annotated[
-        list[str] | None, typer.Argument(metavar="[BODY]...", help="One message each; without any, standard input.")
+        list[str] | None, typer.Argument(metavar="[BODY]...", help="One message each; default: standard input.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read messages from this file; - is stdin.")
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="The input is one message, not one per line.")] = False,
-    ndjson: Annotated[
-        bool, typer.Option("--ndjson", help="Every message must be JSON; stop at the first that is not.")
-    ] = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Publish each message so many times.")] = 1,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.1, help="At most so many messages per second.")] = None,
+    ndjson: Annotated[bool, typer.Option("--ndjson", help="Stop at the first message that is not JSON.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Publish each message N times.")] = 1,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.1, help="Maximum number of messages per second.")
+    ] = None,
     priority: Annotated[
         str | None, typer.Option("--priority", "-p", help="low, normal, high, critical or a number up to 31.")
     ] = None,
@@ -70,14 +70,14 @@ def pub(
         str | None, typer.Option("--dedup-id", help="A second message with this id within the window is not stored.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; repeat for more.")
+        list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; may be repeated.")
     ] = None,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Publish messages and wait until the broker has them. Bytes travel as they are.
+    """Publish messages and wait until the broker has confirmed them. Bodies are sent unchanged.
 
     Examples:
 

@@ -11,14 +11,16 @@ if TYPE_CHECKING:
 
 def serve(
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the broker keeps everything.")
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Directory for all data of the broker.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings in TOML; options here win over it.")
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Settings in TOML; command-line options override them."),
     ] = None,
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on, native and HTTP.")] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65_535, help="Native protocol; 0 = any free port, reported.")
+        int | None,
+        typer.Option("--port", min=0, max=65_535, help="Native protocol; 0 = any free port, which is printed."),
     ] = None,
     http_port: Annotated[
         int | None, typer.Option("--http-port", min=0, max=65_535, help="Health and metrics; 0 = any free port.")

@@ -40,33 +40,40 @@ class Wish:
 
 def sub(
     queue: Queue,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="End after this number of messages.")
+    ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for more for ever, over lost connections too.")
+        bool, typer.Option("--follow", "-f", help="Do not end; reconnect after a lost connection.")
     ] = False,
     idle: Annotated[
         int, duration_option("--idle", "Without --follow: end when nothing came for so long.", default="1s")
     ] = 1_000,
     ack: Annotated[
-        bool, typer.Option("--ack/--no-ack", help="Settle what is printed, or only look and give it back.")
+        bool,
+        typer.Option(
+            "--ack/--no-ack", help="Acknowledge printed messages, or release them without counting an attempt."
+        ),
     ] = True,
     reject: Annotated[
-        str | None, typer.Option("--reject", metavar="REASON", help="Send what is printed to the dead letters.")
+        str | None, typer.Option("--reject", metavar="REASON", help="Make the printed messages dead letters.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="A named group with a pass of its own over the queue.")
+        str | None, typer.Option("--group", "-g", help="A named group, which receives every message of the queue.")
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="A new group starts with the oldest message that is kept.")
+        bool, typer.Option("--from-beginning", help="A new group begins with the oldest message in the queue.")
     ] = False,
-    prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="Most messages held unsettled.")] = PREFETCH,
+    prefetch: Annotated[
+        int, typer.Option("--prefetch", min=1, help="Maximum number of unsettled messages.")
+    ] = PREFETCH,
     create: Annotated[bool, typer.Option("--create", help="Create the queue if it does not exist.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also print id, time, attempt and headers.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Print messages as they come, one per line, and acknowledge them once they are printed.
+    """Print messages as they arrive, one per line, and acknowledge each after printing it.
 
     Examples:
 

@@ -28,7 +28,7 @@ def backup(
     storage: Storage = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", envvar="VIBEMQ_URL", help="A running broker; the folder is then on its machine."),
+        typer.Option("--url", envvar="VIBEMQ_URL", help="A running broker; the folder is created on its machine."),
     ] = None,
     timeout: Annotated[float, timeout_option("1h")] = BACKUP_TIMEOUT,
     dry_run: DryRun = False,
@@ -76,7 +76,7 @@ def restore(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Put a backup in the place of a data directory. It is checked first, and what was there is moved aside."""
+    """Check a backup, then replace a data directory with it. The previous content is renamed, not deleted."""
     out = Output(json=json)
     name = provider_name(source, storage)
     occupied = data_dir.exists() and any(data_dir.iterdir())

@@ -20,11 +20,13 @@ WORTH_BYTES = 1 << 20
 def check(
     data_dir: DataDir,
     storage: Storage = None,
-    repair_wanted: Annotated[bool, typer.Option("--repair", help="Then repair it, as `repair` does.")] = False,
+    repair_wanted: Annotated[
+        bool, typer.Option("--repair", help="Repair the store afterwards, like `repair`.")
+    ] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Walk the whole store of a stopped broker and name what is wrong. Exit code 1 if anything is."""
+    """Check the whole store of a stopped broker and print each problem. Exit code 1 if there is one."""
     out = Output(json=json)
     problems = find_problems(data_dir, storage, out)
     if problems and repair_wanted:
@@ -39,7 +41,7 @@ def check(
 def repair(
     data_dir: DataDir, storage: Storage = None, yes: Yes = False, dry_run: DryRun = False, json: Json = False
 ) -> None:
-    """Save what is valid in a damaged store and say what could not be saved. Take a copy of the directory first."""
+    """Repair a damaged store: keep all valid data and list the rest. Make a copy of the directory first."""
     out = Output(json=json)
     name = provider_name(data_dir, storage)
     plugin = plugin_of(name)

@@ -7,7 +7,7 @@ from vibemq.cli.progress import tracked
 
 
 def compact(data_dir: DataDir, storage: Storage = None, dry_run: DryRun = False, json: Json = False) -> None:
-    """Rewrite the store of a stopped broker without the space that settled messages have left."""
+    """Rewrite the store of a stopped broker to free the space of settled messages."""
     out = Output(json=json)
     with opened(data_dir, storage) as provider:
         if dry_run:

@@ -21,7 +21,7 @@ from vibemq.cli.flags import (
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
 
-app = typer.Typer(help="Groups of a queue: who has read how far.", no_args_is_help=True)
+app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Start = Annotated[str, typer.Argument(metavar="START", help="earliest, latest, sequence:N or time:MS (ms since 1970).")]
@@ -37,7 +37,7 @@ _RUN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 @app.command("ls")
 def list_groups(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
-    """List the groups of a queue with what waits for each."""
+    """List the groups of a queue with the backlog of each."""
     groups = ask_all(url, timeout, "group.list", "groups", queue=queue)
     columns = ("group", "kind", "acknowledged below", "waiting", "in flight", "consumers", "epoch", "owner")
     Output(json=json).emit_many(groups, table(columns, [_row(group) for group in groups]))
@@ -55,7 +55,7 @@ def _row(group: dict[str, Any]) -> tuple[object, ...]:
 def show(
     queue: Queue, group: Group, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False
 ) -> None:
-    """Everything about one cursor: positions, backlog, limits, what it has lost."""
+    """Show one cursor: positions, backlog, limits, lost messages."""
     found = ask(url, timeout, "group.offsets", queue=queue, group=group)
     out = Output(json=json)
     if json:
@@ -103,7 +103,7 @@ def create(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Create a cursor before its first reader comes, so that nothing published meanwhile is missed.
+    """Create a cursor before its first reader starts, so that no message is missed meanwhile.
 
     Example: vibemq-admin group create orders etl --start latest --hold 15m
     """
@@ -126,7 +126,7 @@ def configure(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Change how long a cursor holds messages and how far it may lag; its reader goes on.
+    """Change how long a cursor keeps messages and how far it may lag; its reader continues.
 
     Example: vibemq-admin group set orders etl --hold 15m --max-lag 7d
     """
@@ -153,7 +153,7 @@ def seek(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Move a group. Whoever reads with it now is stopped; what it skips counts as read.
+    """Move a group. A reader of the group is stopped; skipped messages count as read.
 
     Example: vibemq-admin group seek orders etl earliest
     """
@@ -179,14 +179,14 @@ def _named(groups: list[dict[str, Any]], queue: str, group: str) -> dict[str, An
 def quarantine(
     queue: Queue,
     group: Group,
-    runs: Annotated[list[str], typer.Argument(metavar="SEQUENCES", help="17 or 20-25, as often as needed.")],
+    runs: Annotated[list[str], typer.Argument(metavar="SEQUENCES", help="17 or 20-25; may be repeated.")],
     yes: Yes = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Take messages out of a cursor's way, into the DLQ: for a job whose batch always crashes. Checkpoints stay good.
+    """Move messages of a cursor to the DLQ, for a job whose batch always fails. Checkpoints stay valid.
 
     Example: vibemq-admin group quarantine orders etl 1041-1043
     """
@@ -219,7 +219,7 @@ def remove(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete a group: it holds nothing back any more, and its position is forgotten."""
+    """Delete a group and its position; the queue no longer keeps messages for it."""
     out = Output(json=json)
     before = _named(ask_all(url, timeout, "group.list", "groups", queue=queue), queue, group)
     waiting = before["backlog_messages"]

@@ -21,16 +21,16 @@ BAD_ROWS_SHOWN = 20
 
 
 def import_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The SQLite file of the .NET VibeMQ; it is only read.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The SQLite file of the .NET VibeMQ; it is not changed.")
+    ],
     data_dir: DataDir,
     storage: Storage = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an import that was interrupted, behind what it brought.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted import.")] = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Read queues, messages and dead letters of a .NET VibeMQ into a data directory, new or existing.
+    """Import queues, messages and dead letters of a .NET VibeMQ into a new or existing data directory.
 
     A row that cannot be read is named and left out (exit code 6); the rest goes on.
     """

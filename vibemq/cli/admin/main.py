@@ -10,12 +10,12 @@ VERBS = {
     "check": Verb(
         f"{_HERE}.check",
         "check",
-        "Walk the whole store of a stopped broker and name what is wrong. Exit code 1 if anything is.",
+        "Check the whole store of a stopped broker and print each problem. Exit code 1 if there is one.",
     ),
     "repair": Verb(
         f"{_HERE}.check",
         "repair",
-        "Save what is valid in a damaged store and say what could not be saved. Take a copy of the directory first.",
+        "Repair a damaged store: keep all valid data and list the rest. Make a copy of the directory first.",
     ),
     "backup": Verb(
         f"{_HERE}.backup",
@@ -25,41 +25,41 @@ VERBS = {
     "restore": Verb(
         f"{_HERE}.backup",
         "restore",
-        "Put a backup in the place of a data directory. It is checked first, and what was there is moved aside.",
+        "Check a backup, then replace a data directory with it. The previous content is renamed, not deleted.",
     ),
     "compact": Verb(
         f"{_HERE}.compact",
         "compact",
-        "Rewrite the store of a stopped broker without the space that settled messages have left.",
+        "Rewrite the store of a stopped broker to free the space of settled messages.",
     ),
     "migrate": Verb(
         f"{_HERE}.migrate",
         "migrate",
-        "Show the store's version and the steps to ours, or apply them. There is no way back but a backup.",
+        "Show the store's version and the pending steps, or apply them. To go back, restore a backup.",
     ),
     "doctor": Verb(
         f"{_HERE}.doctor.command",
         "doctor",
-        "Look for what could trouble a broker here, and say how to mend it. Exit code 1 if a check fails.",
+        "Check this machine and a broker, and print a remedy for each problem. Exit code 1 if a check fails.",
     ),
     "top": Verb(
         f"{_HERE}.top",
         "top",
-        "Watch queues, rates and connections. Ctrl-C ends it; with --json or --once it looks once.",
+        "Show queues, rates and connections until Ctrl-C; with --json or --once, print them once.",
     ),
     "import": Verb(
         f"{_HERE}.importer",
         "import_file",
-        "Read queues, messages and dead letters of a .NET VibeMQ into a data directory, new or existing.",
+        "Import queues, messages and dead letters of a .NET VibeMQ into a new or existing data directory.",
     ),
     "queue": Verb(f"{_HERE}.queue", "app", "Queues of a running broker."),
     "dlq": Verb(f"{_HERE}.dlq.commands", "app", "Dead letters of a running broker."),
-    "group": Verb(f"{_HERE}.group", "app", "Groups of a queue: who has read how far."),
+    "group": Verb(f"{_HERE}.group", "app", "Groups of a queue: positions and backlogs."),
 }
 
 
 def common(version: Version = False) -> None:
-    """Operates brokers: running ones by --url, the store of a stopped one by --data-dir."""
+    """Operate a running broker with --url, or the store of a stopped broker with --data-dir."""
 
 
 app = group("vibemq-admin", common, VERBS)

@@ -20,14 +20,14 @@ class Action(StrEnum):
 
 def migrate(
     data_dir: DataDir,
-    action: Annotated[Action, typer.Argument(help="Show where the store stands, or apply what is pending.")] = (
+    action: Annotated[Action, typer.Argument(help="Show the store's version, or apply the pending steps.")] = (
         Action.STATUS
     ),
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Show the store's version and the steps to ours, or apply them. There is no way back but a backup."""
+    """Show the store's version and the pending steps, or apply them. To go back, restore a backup."""
     if not data_dir.is_dir():
         raise NotFound(f"there is no data directory {data_dir}")
     out = Output(json=json)

@@ -14,7 +14,7 @@ from vibemq.errors import NotAuthorized
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 
-MissingOk = Annotated[bool, typer.Option("--missing-ok", help="A queue that does not exist is no error.")]
+MissingOk = Annotated[bool, typer.Option("--missing-ok", help="Succeed also if the queue does not exist.")]
 
 
 @app.command()
@@ -23,14 +23,14 @@ def create(
     queue: Queue,
     options: dict[str, Any],
     must_match: Annotated[
-        bool, typer.Option("--must-match", help="Fail when the queue exists with other options.")
+        bool, typer.Option("--must-match", help="Fail if the queue exists with other options.")
     ] = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Create a queue. One that exists is left as it is (see --must-match).
+    """Create a queue. An existing queue is not changed (see --must-match).
 
     Example: vibemq-admin queue create orders --durability strong --max-attempts 5 --ack-timeout 1m
 
@@ -64,7 +64,7 @@ def change(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Change options of a queue while it works.
+    """Change options of an existing queue.
 
     Example: vibemq-admin queue change orders --max-attempts 10
     """
@@ -83,7 +83,7 @@ def change(
 
 @app.command("ls")
 def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
-    """List all queues with what waits in them."""
+    """List all queues with their waiting messages."""
     queues = ask_all(url, timeout, "queue.list", "queues")
     columns = ("queue", "mode", "durability", "ready", "in flight", "delayed", "dead", "consumers", "size")
     Output(json=json).emit_many(queues, table(columns, [_list_row(info) for info in queues]))
@@ -101,7 +101,7 @@ def _list_row(info: dict[str, Any]) -> tuple[object, ...]:
 
 @app.command()
 def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
-    """Everything about one queue: options, counts, groups."""
+    """Show one queue: options, counts, groups."""
     found = _info(url, timeout, queue)
     out = Output(json=json)
     if json:
@@ -140,7 +140,7 @@ def remove(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete a queue and what waits in it. Its dead letters stay until purged or replayed."""
+    """Delete a queue and its waiting messages. Its dead letters stay until they are purged or replayed."""
     out = Output(json=json)
     found = ask(url, timeout, "queue.info", queue=queue)
     if found is None:
@@ -168,7 +168,7 @@ def purge(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Drop every waiting message. What consumers hold stays theirs."""
+    """Delete all waiting messages, but not those that consumers hold."""
     out = Output(json=json)
     found = _info(url, timeout, queue)
     count = found["ready"] + found["delayed"]
@@ -182,13 +182,13 @@ def purge(
 @app.command()
 def peek(
     queue: Queue,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 10,
-    start: Annotated[int, typer.Option("--from", metavar="SEQUENCE", min=0, help="First sequence to look at.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number.")] = 10,
+    start: Annotated[int, typer.Option("--from", metavar="SEQUENCE", min=0, help="First sequence to show.")] = 0,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Show stored messages without taking them."""
+    """Show stored messages without delivering them."""
     arguments: dict[str, Any] = {"queue": queue, "limit": limit, "from": start}
     messages = ask(url, timeout, "queue.peek", **arguments)
     Output(json=json).emit_many(messages, message_table(messages))

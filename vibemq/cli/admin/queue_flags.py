@@ -53,7 +53,7 @@ _RETAIN = Annotated[
         "--retain",
         parser=retention_limit,
         metavar="AGE|SIZE",
-        help="Log retention: drop what is older (7d), or beyond this size (1GiB). May be given for both.",
+        help="Log retention: maximum age (7d) or maximum size (1GiB) of messages; may be given twice, for both.",
     ),
 ]
 
@@ -61,36 +61,42 @@ FIXED: dict[str, Any] = {
     "mode": _text(
         "--mode",
         "round-robin (default): each message to one consumer. broadcast: every message to every subscriber, and kept "
-        "to be read again (fan-out-with-ack over a log). Also fan-out-with-ack, fan-out-without-ack, priority-based.",
+        "so that it can be read again (fan-out-with-ack with log retention). Also fan-out-with-ack, "
+        "fan-out-without-ack, priority-based.",
     ),
-    "retention": _text("--retention", "settled (default), or log: kept, so that groups may read again."),
+    "retention": _text(
+        "--retention", "settled (default), or log: messages are kept, so that groups can read them again."
+    ),
 }
-"""Options that a queue has for life, by the broker's names."""
+"""Options that cannot be changed after `create`, by the broker's names."""
 
 CHANGEABLE: dict[str, Any] = {
     "durability": _text("--durability", "strong (default), weak, async or transient."),
     "overflow": _text("--overflow", "drop-newest (default), drop-oldest, block-publisher or redirect-to-dlq."),
-    "max_messages": _count("--max-messages", "Most waiting messages; 0 = no limit."),
-    "max_bytes": _size("--max-bytes", "Most waiting bytes; 0 = no limit."),
+    "max_messages": _count("--max-messages", "Maximum number of waiting messages; 0 = no limit."),
+    "max_bytes": _size("--max-bytes", "Maximum size of the waiting messages; 0 = no limit."),
     "message_ttl_ms": _duration("--ttl", "Messages older than this expire."),
     "dead_letter": Annotated[
-        bool | None, typer.Option("--dead-letter/--no-dead-letter", help="Keep what fails, or drop and count it.")
+        bool | None,
+        typer.Option(
+            "--dead-letter/--no-dead-letter", help="Failed messages become dead letters, or are dropped and counted."
+        ),
     ],
-    "max_attempts": _count("--max-attempts", "Failed deliveries before a message is dead.", least=1),
+    "max_attempts": _count("--max-attempts", "Failed deliveries until a message becomes a dead letter.", least=1),
     "ack_timeout_ms": _duration("--ack-timeout", "How long a consumer may hold a message."),
-    "retry_base_ms": _duration("--retry-base", "First delay after a failure; doubles each time."),
+    "retry_base_ms": _duration("--retry-base", "Delay after the first failure; it doubles with each further failure."),
     "retry_max_ms": _duration("--retry-max", "Longest delay after a failure."),
-    "lost_connection": _text("--lost-connection", "What a consumer's lost connection counts as: fail or release."),
-    "dedup_window_ms": _duration("--dedup-window", "How long a dedup id is remembered."),
+    "lost_connection": _text("--lost-connection", "After a lost connection: fail (count a failed attempt) or release."),
+    "dedup_window_ms": _duration("--dedup-window", "How long a dedup id is stored."),
     "retain": _RETAIN,
-    "retain_messages": _count("--retain-messages", "Log retention: keep at most so many."),
-    "retain_bytes": _size("--retain-bytes", "Log retention: keep at most so many bytes."),
+    "retain_messages": _count("--retain-messages", "Log retention: maximum number of messages."),
+    "retain_bytes": _size("--retain-bytes", "Log retention: maximum size of messages."),
     "option": Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="Any queue option by the name it has in `queue info`."),
+        typer.Option("--option", metavar="NAME=VALUE", help="Any queue option, by its name in `queue info --json`."),
     ],
 }
-"""Options that may change while a queue works."""
+"""Options that can be changed later."""
 
 
 def with_queue_options(flags: dict[str, Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:

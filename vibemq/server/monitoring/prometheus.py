@@ -161,9 +161,11 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("vibemq_uptime_seconds", "gauge", "Time since the start.", _one(lambda scrape: scrape.uptime_s)),
     _by_queue("vibemq_messages_published_total", "counter", "Messages accepted.", "published"),
-    _by_queue("vibemq_messages_delivered_total", "counter", "Hand-outs to consumers.", "delivered"),
+    _by_queue("vibemq_messages_delivered_total", "counter", "Deliveries to consumers.", "delivered"),
     _by_queue("vibemq_messages_acked_total", "counter", "Messages settled by an ack.", "settled"),
-    _by_queue("vibemq_messages_redelivered_total", "counter", "Hand-outs after the first.", "redelivered"),
+    _by_queue(
+        "vibemq_messages_redelivered_total", "counter", "Deliveries of a message after its first.", "redelivered"
+    ),
     _by_queue("vibemq_messages_dead_lettered_total", "counter", "Messages moved to the DLQ.", "dead_lettered"),
     _by_queue(
         "vibemq_messages_expired_total", "counter", "Messages whose TTL passed, dropped or moved to the DLQ.", "expired"
@@ -173,7 +175,7 @@ METRICS: tuple[Metric, ...] = (
     _by_queue("vibemq_queue_depth", "gauge", "Messages waiting.", "ready"),
     _by_queue("vibemq_queue_depth_bytes", "gauge", "Estimated bytes waiting.", "size"),
     _by_queue("vibemq_queue_in_flight", "gauge", "Messages handed out and not settled.", "in_flight"),
-    _by_queue("vibemq_queue_delayed", "gauge", "Messages that wait for their time.", "delayed"),
+    _by_queue("vibemq_queue_delayed", "gauge", "Messages whose delay or retry is not yet due.", "delayed"),
     _by_queue("vibemq_queue_dead", "gauge", "Dead letters of the queue.", "dead"),
     _by_queue("vibemq_queue_consumers", "gauge", "Consumers of the queue.", "consumers"),
     Metric(
@@ -185,8 +187,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("vibemq_queues", "gauge", "Queues.", _one(lambda scrape: scrape.snapshot.queue_count)),
     _by_cursor("vibemq_group_backlog", "Messages a cursor has not acknowledged.", lambda row: row.backlog),
-    _by_cursor("vibemq_group_committed", "Up to where a cursor has acknowledged.", lambda row: row.committed),
-    _by_cursor("vibemq_group_epoch", "How often a cursor was taken over.", lambda row: row.epoch),
+    _by_cursor("vibemq_group_committed", "Sequence up to which a cursor has acknowledged.", lambda row: row.committed),
+    _by_cursor("vibemq_group_epoch", "Number of readers that have joined the cursor.", lambda row: row.epoch),
     Metric(
         "vibemq_unknown_settles_total",
         "counter",
@@ -198,11 +200,13 @@ METRICS: tuple[Metric, ...] = (
     _counted("vibemq_connections_rejected_total", "Connections refused.", lambda m: m.connections_rejected),
     _counted(
         "vibemq_slow_readers_dropped_total",
-        "Peers dropped because they read nothing.",
+        "Connections closed because they read nothing.",
         lambda m: m.slow_readers_dropped,
     ),
     _counted("vibemq_auth_failures_total", "Failed authentications.", lambda m: m.auth_failures),
-    _counted("vibemq_not_authorized_total", "Commands refused for want of permission.", lambda m: m.not_authorized),
+    _counted(
+        "vibemq_not_authorized_total", "Commands refused because of a missing permission.", lambda m: m.not_authorized
+    ),
     _counted(
         "vibemq_rate_limited_total", "Connections and requests refused by a rate limit.", lambda m: m.rate_limited
     ),
@@ -222,7 +226,7 @@ METRICS: tuple[Metric, ...] = (
     _stat(
         "vibemq_wal_uncheckpointed_bytes",
         "gauge",
-        "Bytes of journal that no checkpoint has moved into the store yet.",
+        "Bytes of journal that are not checkpointed yet.",
         lambda stats: stats.unapplied_bytes,
     ),
     _state(
@@ -234,7 +238,7 @@ METRICS: tuple[Metric, ...] = (
     _stat(
         "vibemq_store_reclaimable_bytes",
         "gauge",
-        "Bytes of the store's file that hold nothing.",
+        "Unused bytes of the store's file.",
         lambda stats: stats.reclaimable_bytes,
     ),
     _stat("vibemq_store_buffered_bytes", "gauge", "Bytes of rows held in memory.", lambda stats: stats.buffered_bytes),
@@ -246,7 +250,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     _state("vibemq_pressure_level", "0 none, 1 high, 2 blocking, 3 overflowing.", lambda status: int(status.pressure)),
     _state("vibemq_memory_resident_bytes", "Resident memory.", lambda status: status.memory_bytes),
-    _state("vibemq_event_loop_lag_seconds", "How late the last timer was.", lambda status: status.loop_lag_s),
+    _state(
+        "vibemq_event_loop_lag_seconds", "Delay of the last timer of the event loop.", lambda status: status.loop_lag_s
+    ),
     _state(
         "vibemq_clock_offset_seconds",
         "How far the broker's time is ahead of the wall clock; negative when it is behind.",
@@ -255,7 +261,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "vibemq_snapshot_seconds",
         "gauge",
-        "How long the look at all queues took, pauses included.",
+        "Duration of the last snapshot of all queues, pauses included.",
         _one(lambda scrape: scrape.snapshot.duration_s),
     ),
 )

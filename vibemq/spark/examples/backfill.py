@@ -22,7 +22,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
         .option("queue", args.source)
         .option("group", "backfill")
         .option("columns", "seq, message_id, enqueued_at, body")
-        .option("maxMessagesPerTrigger", args.batch)  # large batches: each costs a fixed 0.2 s or so
+        .option("maxMessagesPerTrigger", args.batch)  # use large batches: each costs about 0.2 s
         .load()
     )
     return (

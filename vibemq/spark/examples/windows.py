@@ -24,7 +24,7 @@ def averages(messages: DataFrame) -> DataFrame:
     windows = (
         messages.select(reading.alias("reading"))
         .select("reading.*")
-        .withWatermark("at", "10 minutes")  # a window is over when a reading has come that is so much younger
+        .withWatermark("at", "10 minutes")  # a window closes when a reading 10 minutes past its end arrives
         .groupBy(window("at", "10 minutes"), "sensor")
         .agg(count("*").alias("readings"), avg("celsius").alias("mean"), highest("celsius").alias("most"))
     )

@@ -44,8 +44,8 @@ def list_letters(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
-    after: Annotated[int, typer.Option("--after", metavar="ID", min=0, help="Go on after this dead id.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
+    after: Annotated[int, typer.Option("--after", metavar="ID", min=0, help="Begin after this dead id.")] = 0,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -70,12 +70,12 @@ def list_letters(
 @app.command()
 def show(
     dead_id: Annotated[int, typer.Argument(metavar="ID", help="Dead id, as `dlq ls` lists it.")],
-    raw: Annotated[bool, typer.Option("--raw", help="The payload's bytes and nothing else.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the payload.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Show one dead letter whole, with its payload."""
+    """Show one dead letter with its payload."""
 
     async def work(mq: Client) -> dict[str, Any] | None:
         return await pages.show(mq, dead_id)
@@ -98,15 +98,15 @@ def purge(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
-    everything: Annotated[bool, typer.Option("--all", help="Really all of them, without any filter.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, oldest first.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Drop dead letters for good."""
+    """Delete dead letters."""
     filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
     if not filters and not everything:
         raise Usage("say which: a filter such as --queue or --reason, or --all")
@@ -134,7 +134,7 @@ def purge(
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write NDJSON; - for stdout.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON file to write; - is stdout.")],
     queue: FromQueue = None,
     reason: ForReason = None,
     older_than: OlderThan = None,
@@ -142,13 +142,13 @@ def export(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, oldest first.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Copy dead letters, payloads included, into a file: one JSON object per line. The DLQ keeps them."""
+    """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ."""
     filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
     out = Output(json=json)
     if file.exists() and str(file) != "-":

@@ -10,22 +10,24 @@ from vibemq.cli.values import id_runs, key_values
 from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Reason
 
-FromQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only those that died in this queue.")]
+FromQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only dead letters of this queue.")]
 ForReason = Annotated[
     str | None,
-    typer.Option("--reason", help="Only those with this reason: " + ", ".join(r.name.lower() for r in Reason) + "."),
+    typer.Option(
+        "--reason", help="Only dead letters with this reason: " + ", ".join(r.name.lower() for r in Reason) + "."
+    ),
 ]
 OlderThan = Annotated[int | None, duration_option("--older-than", "Only those dead for longer than this.")]
 NewerThan = Annotated[int | None, duration_option("--newer-than", "Only those dead for less than this.")]
 WithHeader = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="KEY=VALUE", help="Only those with this header; repeat for more."),
+    typer.Option("--header", "-H", metavar="KEY=VALUE", help="Only dead letters with this header; may be repeated."),
 ]
 WithId = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="Only these dead ids: 17, 20-25, or a comma list; repeat for more."),
+    typer.Option("--id", metavar="ID", help="Only these dead ids: 17, 20-25, or a comma list; may be repeated."),
 ]
-WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only those with this message id.")]
+WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only dead letters with this message id.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,21 +37,22 @@ def replay(
     message_id: WithMessageId = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="QUEUE", help="Replay into this queue; by default where each came from."),
+        typer.Option("--to", metavar="QUEUE", help="Replay to this queue; default: the queue of each dead letter."),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many, oldest first.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.1, help="At most so many per second; by default unlimited.")
+        float | None, typer.Option("--rate", min=0.1, help="Maximum number per second; default: unlimited.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Choose anew; forget what an interrupted run of this command left to do.")
+        bool,
+        typer.Option("--fresh", help="Make a new selection; discard the rest of an interrupted run of this command."),
     ] = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Put dead letters back. They count as new messages; attempts start at none.
+    """Publish dead letters again, as new messages without attempts.
 
     Interrupted (Ctrl-C, a crash, a lost broker), the same command run again replays exactly what was left: nothing is
     doubled, and --limit counts both runs together.

@@ -21,15 +21,13 @@ SHORT_TIMEOUT = 3.0
 def doctor(
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", envvar="VIBEMQ_DATA_DIR", metavar="DIR", help="Also look at this data directory."),
+        typer.Option("--data-dir", envvar="VIBEMQ_DATA_DIR", metavar="DIR", help="Also check this data directory."),
     ] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", envvar="VIBEMQ_URL", help="The broker that should answer.")
-    ] = None,
+    url: Annotated[str | None, typer.Option("--url", envvar="VIBEMQ_URL", help="Also check this broker.")] = None,
     timeout: Annotated[float, timeout_option("3s")] = SHORT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Look for what could trouble a broker here, and say how to mend it. Exit code 1 if a check fails."""
+    """Check this machine and a broker, and print a remedy for each problem. Exit code 1 if a check fails."""
     found = list(findings(data_dir, url, timeout))
     failed = any(finding.level is Level.FAIL for finding in found)
     Output(json=json).emit(
