@@ -235,8 +235,8 @@ async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Pat
 
                 async def trouble() -> None:
                     for stops in range(3):
-                        await anyio.sleep(0.4)
-                        while mq.reconnects < stops or not mq.is_connected:
+                        enough = len(confirmed) + total // 5
+                        while mq.reconnects < stops or not mq.is_connected or len(confirmed) < enough:
                             await anyio.sleep(0.01)
                         await anyio.to_thread.run_sync(home.kill)
                         await anyio.to_thread.run_sync(home.start)

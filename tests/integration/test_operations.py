@@ -51,7 +51,7 @@ async def dead(mq: vibemq.Client, broker: Broker, queue: str, count: int) -> Non
         left -= len(messages)
         for message in messages:
             await message.reject("bad")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while (info := broker.queue_info(queue)) is None or info.dead < before + count:
             await anyio.sleep(0.02)
 

@@ -56,6 +56,8 @@ class ChaosProxy:
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
+        self.held = 0
+        """Streams and new connections that wait for the end of a stall."""
         self.corrupted = 0
         """Bytes changed so far."""
         self.carried = 0
@@ -98,8 +100,12 @@ class ChaosProxy:
 
     async def until_lifted(self) -> None:
         """Return once nothing is stalled."""
-        while self._weather.stalled:
-            await self._changed.wait()
+        self.held += 1
+        try:
+            while self._weather.stalled:
+                await self._changed.wait()
+        finally:
+            self.held -= 1
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(self, reader, writer)

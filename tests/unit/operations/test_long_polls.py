@@ -17,7 +17,7 @@ def test_a_queue_that_is_gone_is_not_waited_for() -> None:
     asyncio.run(asyncio.wait_for(waiters_over({}).wait("q", 4, 3600), 60))
 
 
-def test_the_time_is_over_some_day() -> None:
+def test_a_wait_ends_with_its_time() -> None:
     asyncio.run(asyncio.wait_for(waiters_over({"q": 5}).wait("q", 5, 0.01), 60))
 
 

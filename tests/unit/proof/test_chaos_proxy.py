@@ -90,8 +90,9 @@ async def test_a_stall_holds_everything_and_loses_nothing() -> None:
         writer.write(b"after")
         answer = asyncio.ensure_future(reader.readexactly(5))
         late = asyncio.ensure_future(said_back(proxy, b"new connections too"))
-        for _ in range(20):
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(WAIT_S):
+            while proxy.held < 2:
+                await asyncio.sleep(0)
         assert echo.pieces == [b"before"]
         proxy.weather = CALM
         assert await answer == b"after"

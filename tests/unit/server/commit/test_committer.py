@@ -167,18 +167,18 @@ async def test_several_flushes_are_under_way_where_the_provider_says_so() -> Non
     bench = Bench(storage)
     for token in ("first", "second", "third"):
         bench.submit(token, Durability.STRONG)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while len(storage.appends) + len(storage.began) < {"first": 2, "second": 4, "third": 5}[token]:
                 await anyio.sleep(0)
     assert len(storage.began) == 2
     storage.go[1].set()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while bench.told != ["first", "second"]:
             await anyio.sleep(0)
         while len(storage.began) < 3:
             await anyio.sleep(0)
     storage.go[2].set()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while len(bench.told) < 3:
             await anyio.sleep(0)
     storage.go[0].set()
