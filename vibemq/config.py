@@ -114,7 +114,7 @@ class Permission(_Part):
         wrong = [action for action in self.actions if action not in _ACTIONS[given[0]]]
         if wrong:
             known = ", ".join(sorted(_ACTIONS[given[0]]))
-            raise ValueError(f"{wrong[0]!r} is no action on {given[0]}; known are {known}")
+            raise ValueError(f"{wrong[0]!r} is not an action on {given[0]}; known are {known}")
         return self
 
     def rule(self) -> Rule:

@@ -9,8 +9,9 @@ import uvicorn
 
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
-from vibemq.web.app import Reports, make_app
-from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
+from vibemq.server.monitoring.health import Report
+from vibemq.server.net.http_limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
+from vibemq.web.app import make_app
 
 HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
@@ -34,7 +35,7 @@ class Mounts:
 
     def mount(self, prefix: str, app: App) -> None:
         if not prefix.startswith("/") or prefix.endswith("/") or prefix in self._apps or prefix in OWN_PREFIXES:
-            raise ConfigInvalid(f"the HTTP path {prefix!r} is taken, or is no path like /events; choose another one")
+            raise ConfigInvalid(f"the HTTP path {prefix!r} is taken, or is not a path like /events; choose another one")
         self._apps[prefix] = RouteSlots(app, {}, {"mount": MOUNT_REQUESTS_MAX}, "mount")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,13 +51,13 @@ class Mounts:
 class WebServer:
     """Bound at once, so that the port is known; `run` serves until `stop`."""
 
-    def __init__(self, http: Http, report: Reports) -> None:
+    def __init__(self, http: Http, report: Report) -> None:
         family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
         try:
             self._socket = socket.create_server((http.host, http.port), family=family, backlog=256)
         except OSError as error:
             where = f"{http.host}:{http.port}"
-            mend = "choose another http host or port, or switch it off (--no-http)"
+            mend = "choose another http host or port, or disable HTTP (--no-http)"
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         token = http.token.get_secret_value() if http.token is not None else None

@@ -153,7 +153,7 @@ def find_same(state: EngineState, name: str, incarnation: str | None) -> Queue:
     queue = find(state, name)
     if incarnation is not None and incarnation != queue.incarnation:
         raise WrongIncarnation(
-            f"queue {name!r} was deleted and made anew: sequences of the old one mean other messages now; "
+            f"queue {name!r} was deleted and created again: sequences of the old queue are not valid in the new one; "
             "start over (with Spark: another checkpoint)"
         )
     return queue
@@ -168,7 +168,7 @@ def find_cursor(state: EngineState, name: str, group_name: str, incarnation: str
 
 
 def missing(queue: Queue, group: str) -> GroupNotFound:
-    return GroupNotFound(f"queue {queue.name!r} has no group {group!r}; it was deleted, or nobody has joined it yet")
+    return GroupNotFound(f"queue {queue.name!r} has no group {group!r}; it was deleted, or no reader has joined it yet")
 
 
 def cursor_of(queue: Queue, group: Group) -> Cursor:
@@ -216,14 +216,6 @@ def tail_of(queue: Queue) -> int:
             break
         end = first
     return end
-
-
-def known_end(queue: Queue) -> int:
-    """The first sequence that may yet be given to another message. Unlike the tail it lies behind numbers that a
-    restart has skipped: a range that was planned before the restart can be finished."""
-    if not _leaps(queue):
-        return tail_of(queue)
-    return queue.unseen[0].first if queue.unseen else queue.next_sequence
 
 
 def readable(queue: Queue, group: Group | None, now: int) -> RunSet:
@@ -360,12 +352,8 @@ def leap(queue: Queue) -> None:
     A reader may have seen messages that are gone; its position must not come to lie behind new ones that it has not
     seen. The skipped numbers are a hole like any other: recorded with the next messages, otherwise forgotten.
     """
-    if _leaps(queue):
+    if queue.options.durability in (Durability.WEAK, Durability.ASYNC) and any(
+        group.cursor is not None for group in queue.groups.values()
+    ):
         queue.holes = [(queue.next_sequence, queue.next_sequence + LEAP - 1)]
         queue.next_sequence += LEAP
-
-
-def _leaps(queue: Queue) -> bool:
-    return queue.options.durability in (Durability.WEAK, Durability.ASYNC) and any(
-        group.cursor is not None for group in queue.groups.values()
-    )

@@ -86,7 +86,7 @@ def make_queue(state: EngineState, step: Step, name: str, options: QueueOptions,
     """`registry`: the state's queues or its stages."""
     queue = Queue(state.next_queue_id, name, options, step.now, state.new_id())
     state.next_queue_id += 1
-    state.register(queue, registry)
+    registry[name] = state.queues_by_id[queue.queue_id] = queue
     step.note_structure(QueueCreated(queue.queue_id, name, options, step.now, queue.incarnation))
     open_waiting_group(step, queue, Durability.STRONG)
     return queue
@@ -98,11 +98,11 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     for name in _FIXED:
         if getattr(options, name) != getattr(queue.options, name):
             raise InvalidOptions(
-                f"{name} of queue {queue.name!r} cannot be changed; delete the queue and create it anew"
+                f"{name} of queue {queue.name!r} cannot be changed; delete the queue and create it again"
             )
     if (options.durability is Durability.TRANSIENT) != queue.transient:
         raise InvalidOptions(
-            f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it anew"
+            f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it again"
         )
     options.check_together()
     queue.options = options
@@ -125,8 +125,9 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     """The queue and all that waits in it are gone; its dead letters stay."""
     error = QueueNotFound(queue.name)
     queue.deleted = True
-    state.unregister(queue, registry)
+    del registry[queue.name]
     state.retired.update(counters_of(queue))
+    del state.queues_by_id[queue.queue_id]
     if queue.dead:
         state.graves[queue.queue_id] = queue.dead
     for group in list(queue.groups.values()):
