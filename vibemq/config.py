@@ -2,7 +2,7 @@
 
 Precedence, highest first: command line · environment (`VIBEMQ_*`, nested with `__`) · secrets (`VIBEMQ_*_FILE`, then
 the folder /run/secrets) · TOML file (`--config`, `VIBEMQ_CONFIG`, or /etc/vibemq/vibemq.toml) · defaults.
-An unknown key is an error wherever it stands, because a misspelt limit is no limit.
+An unknown key is an error in every source, so that a misspelt setting is not ignored.
 """
 
 from pathlib import Path

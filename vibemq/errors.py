@@ -8,7 +8,7 @@
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
     └── ClientError            ConnectionLost · RequestTimeout · NotConnected · PublishRefused (only from vibemq.client)
 
-A message says what happened, where, and how to mend it. `code` is what travels on every wire (each protocol maps
+A message says what happened, where, and how to repair it. `code` is sent on every wire (each protocol maps
 it in its own `errors.py`); `closes_connection` tells the server to hang up after the reply.
 """
 

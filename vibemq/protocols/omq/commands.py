@@ -1,4 +1,4 @@
-"""What a client says: values of the OCaml type `Client.t`, from S-expressions and back.
+"""The commands of a client: values of the OCaml type `Client.t`, from S-expressions and back.
 
 Connect of Version.t * Id.t        (Connect 1 alice)
 Subscribe of string * Replay.t     (Subscribe orders From_beginning) · (Subscribe orders(From_message 42))
