@@ -29,9 +29,9 @@ from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.session import Authenticate, Principal
-from vibemq.server.net.row_reader import read_piece
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.reading import read_piece
 from vibemq.testing.session_conformance import NOW, context
 
 MESSAGES = 500

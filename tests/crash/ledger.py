@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 60
 
 
 @dataclass

@@ -33,7 +33,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def append_patiently(provider: LmdbProvider, records: list[Record], seconds: float = 30.0) -> None:
+def append_patiently(provider: LmdbProvider, records: list[Record], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 CYCLES = int(os.environ.get("KILL_CYCLES", "6"))
 SQLITE_CYCLES = max(1, CYCLES // 3)
 DRAIN_TIMEOUT_S = 60
+MESSAGES_PER_CYCLE = 100
 PATIENT = ReconnectPolicy(initial_delay=0.02, max_delay=0.2, first_connect=True)
 
 
@@ -52,11 +53,17 @@ async def consume_until(stop: anyio.Event, url: str, queue: str, ledger: Ledger)
                 return
 
 
-async def kill_again_and_again(broker: BrokerProcess, cycles: int, rng: random.Random) -> None:
-    for _ in range(cycles):
-        await anyio.sleep(rng.uniform(0.05, 0.8))
-        broker.kill()
-        await anyio.to_thread.run_sync(broker.start)
+async def kill_again_and_again(broker: BrokerProcess, cycles: int, rng: random.Random, ledger: Ledger) -> None:
+    """Kill whenever some more messages have been confirmed and received; how many is chance."""
+    for cycle in range(cycles + 1):
+        confirmed = len(ledger.confirmed) + MESSAGES_PER_CYCLE + rng.randrange(200)
+        received = len(ledger.received) + rng.randrange(MESSAGES_PER_CYCLE)
+        with anyio.fail_after(DRAIN_TIMEOUT_S):
+            while len(ledger.confirmed) < confirmed or len(ledger.received) < received:
+                await anyio.sleep(rng.uniform(0, 0.01))
+        if cycle < cycles:
+            broker.kill()
+            await anyio.to_thread.run_sync(broker.start)
 
 
 async def drain(url: str, queue: str, ledger: Ledger) -> None:
@@ -94,16 +101,14 @@ async def test_no_confirmed_message_is_lost(tmp_path: Path, provider: str, durab
             async with anyio.create_task_group() as consumers:
                 for _ in range(2):
                     consumers.start_soon(consume_until, stop_consuming, broker.url, queue, ledger)
-                await kill_again_and_again(broker, cycles, random.Random(seed))
-                await anyio.sleep(0.5)
+                await kill_again_and_again(broker, cycles, random.Random(seed), ledger)
                 stop_publishing.set()
-                await anyio.sleep(0.5)
                 stop_consuming.set()
                 consumers.cancel_scope.cancel()
         await drain(broker.url, queue, ledger)
     finally:
         broker.stop()
-    assert len(ledger.confirmed) > 100 * cycles, "too little was published to prove anything"
+    assert len(ledger.confirmed) > MESSAGES_PER_CYCLE * cycles, "too little was published to prove anything"
     assert ledger.lost == set(), f"lost {len(ledger.lost)} of {len(ledger.confirmed)} with seed {seed}"
 
 

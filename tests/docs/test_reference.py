@@ -19,6 +19,7 @@ from vibemq.cli import exits
 from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Settings, StorageChoice, Tls, User
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
+from vibemq.operations.reference import reference
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
@@ -150,6 +151,14 @@ def test_alert_rules_name_metrics_that_exist() -> None:
     known |= {name + suffix for name, _, _ in HISTOGRAMS for suffix in ("_sum", "_count", "_bucket")}
     used = set(re.findall(r"vibemq_[a-z_]+", (DOCS / "howto" / "monitoring.md").read_text(encoding="utf-8")))
     assert used <= known
+
+
+def test_the_reference_of_operations_is_that_of_the_registry() -> None:
+    text = (REFERENCE / "admin.md").read_text()
+    start = text.index("\n", text.index("<!-- operations:")) + 1
+    assert text[start : text.index("<!-- end of operations -->")] == reference(), (
+        "print it anew with `python -m vibemq.operations.reference`"
+    )
 
 
 def test_every_command_and_operation_is_in_the_permissions() -> None:

@@ -16,8 +16,8 @@ import pytest
 from tests.crash.ledger import BrokerProcess
 from vibemq.errors import VibeMQError
 
-COMMAND_TIMEOUT_S = 30
-WAIT_S = 30.0
+COMMAND_TIMEOUT_S = 60
+WAIT_S = 60
 BIN = Path(sys.executable).parent
 
 LMDB_SMALL = """
@@ -140,7 +140,7 @@ def failing(pid: int, call: str, error: str, *, nth: int = 1) -> Iterator[None]:
         yield
     finally:
         tracer.terminate()
-        tracer.communicate(timeout=10)
+        tracer.communicate(timeout=60)
 
 
 # -- damage ---------------------------------------------------------------------------------------------------------

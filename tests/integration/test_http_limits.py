@@ -10,7 +10,7 @@ import pytest
 
 from vibemq.server.broker import Broker
 from vibemq.server.net import http_limits
-from vibemq.server.net.http_limits import CONNECTIONS_MAX, REPORTS_MAX, HttpConnection, RouteSlots
+from vibemq.web.limits import CONNECTIONS_MAX, REPORTS_MAX, HttpConnection, RouteSlots
 
 pytestmark = pytest.mark.anyio
 

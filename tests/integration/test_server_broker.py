@@ -84,7 +84,7 @@ class Peer:
 
     async def frame(self) -> bytes:
         """The next body. Raises anyio.EndOfStream."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while len(self._buffer) < 5 or len(self._buffer) < 5 + int.from_bytes(self._buffer[:4]):
                 self._buffer += await self._stream.receive()
         end = 5 + int.from_bytes(self._buffer[:4])
@@ -105,7 +105,7 @@ async def test_messages_survive_a_restart(tmp_path: Path) -> None:
         async with Broker(tmp_path / storage, storage=storage) as broker, vibemq.connect(broker.url) as mq:
             await mq.publish_many("q", [{"n": n} for n in range(100)])
         async with Broker(tmp_path / storage, storage=storage) as broker, vibemq.connect(broker.url) as mq:
-            messages = await mq.fetch("q", max=100, timeout=30)
+            messages = await mq.fetch("q", max=100, timeout=60)
             assert [message.json()["n"] for message in messages] == list(range(100))
             info = broker.queue_info("q")
             assert info is not None
@@ -115,12 +115,12 @@ async def test_messages_survive_a_restart(tmp_path: Path) -> None:
 async def test_what_is_held_at_the_end_is_released_without_counting_as_failed(tmp_path: Path) -> None:
     async with Broker(tmp_path, storage="sqlite") as broker, vibemq.connect(broker.url) as mq:
         await mq.publish("q", {"n": 1})
-        assert await mq.fetch("q", max=1, timeout=30)
+        assert await mq.fetch("q", max=1, timeout=60)
         # The broker ends first, with the message held by a consumer.
         broker_stopped = broker
     assert broker_stopped.status.draining
     async with Broker(tmp_path, storage="sqlite") as broker, vibemq.connect(broker.url) as mq:
-        (message,) = await mq.fetch("q", max=1, timeout=30)
+        (message,) = await mq.fetch("q", max=1, timeout=60)
         assert message.json() == {"n": 1}
         info = broker.queue_info("q")
         assert info is not None
@@ -157,13 +157,13 @@ async def test_a_peer_that_never_reads_harms_nobody(tmp_path: Path) -> None:
             for n in range(200):
                 await mq.publish("q", [n, text])
             seen = 0
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async for message in messages:
                     await message.ack()
                     seen += 1
                     if seen == 200:
                         break
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while broker.metrics_counters.slow_readers_dropped == 0:
                     await anyio.sleep(0.05)
         sleeper.close()
@@ -212,9 +212,9 @@ async def test_dead_letters_can_be_listed_shown_and_replayed_once(broker: Broker
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("jobs")
         await mq.publish_many("jobs", [{"n": n} for n in range(5)])
-        for message in await mq.fetch("jobs", max=5, timeout=30):
+        for message in await mq.fetch("jobs", max=5, timeout=60):
             await message.reject("bad")
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while len(letters := (await mq.admin("dlq.list", queue="jobs"))["letters"]) < 5:
                 await anyio.sleep(0.02)
         assert {letter["reason"] for letter in letters} == {"rejected"}
@@ -225,7 +225,7 @@ async def test_dead_letters_can_be_listed_shown_and_replayed_once(broker: Broker
         rest = await mq.admin("dlq.replay", queue="jobs")
         assert (first["count"], first["done"], rest["count"], rest["done"]) == (2, False, 3, True)
         assert (await mq.admin("dlq.replay", queue="jobs"))["count"] == 0
-        again = await mq.fetch("jobs", max=10, timeout=30)
+        again = await mq.fetch("jobs", max=10, timeout=60)
         assert sorted(message.json()["n"] for message in again) == list(range(5))
         assert {message.headers["vibemq-replay-count"] for message in again} == {"1"}
         assert sorted(int(message.headers["vibemq-replay-of"]) for message in again) == [
@@ -237,14 +237,14 @@ async def test_a_replay_to_a_missing_queue_says_so(broker: Broker) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("jobs")
         await mq.publish("jobs", 1)
-        (message,) = await mq.fetch("jobs", max=1, timeout=30)
+        (message,) = await mq.fetch("jobs", max=1, timeout=60)
         await message.reject("bad")
         await mq.delete_queue("jobs")
         with pytest.raises(QueueNotFound):
             await mq.admin("dlq.replay")
         await mq.create_queue("elsewhere")
         assert (await mq.admin("dlq.replay", to="elsewhere"))["count"] == 1
-        (message,) = await mq.fetch("elsewhere", max=1, timeout=30)
+        (message,) = await mq.fetch("elsewhere", max=1, timeout=60)
         assert message.json() == 1
 
 
@@ -262,9 +262,9 @@ async def test_a_damaged_row_goes_to_the_dlq_and_its_neighbours_are_delivered(br
         await mq.publish_many("q", [1, 2, 3])
         messages: list[Any] = []
         while len(messages) < 2:
-            messages += await mq.fetch("q", max=3, timeout=30)
+            messages += await mq.fetch("q", max=3, timeout=60)
         assert [message.json() for message in messages] == [1, 3]
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while (info := broker.queue_info("q")) is None or info.dead == 0:
                 await anyio.sleep(0.02)
         # Its row cannot be shown, which must not hide the others or stop a listing; by number it can be removed.
@@ -290,11 +290,11 @@ async def test_operators_can_look_without_consuming(broker: Broker, tmp_path: Pa
         (connection,) = await mq.admin("connections.list")
         assert connection["protocol"] == "native"
         await mq.admin("storage.backup", target=str(tmp_path / "backup"))
-        with pytest.raises(VibeMQError, match="unknown admin verb"):
+        with pytest.raises(VibeMQError, match="unknown operation"):
             await mq.admin("no.such.verb")
     provider = info["provider"]
     async with Broker(tmp_path / "backup", storage=provider) as copy, vibemq.connect(copy.url) as mq:
-        assert len(await mq.fetch("q", max=20, timeout=30)) == 10
+        assert len(await mq.fetch("q", max=20, timeout=60)) == 10
 
 
 async def test_too_many_connections_are_told_so(tmp_path: Path) -> None:
@@ -325,7 +325,6 @@ async def test_a_rate_limit_answers_the_request_it_refuses(tmp_path: Path) -> No
     ):
         for n in range(12):
             await peer.send(frame(CommandType.PUBLISH, f"id{n}", "q", b"1"))
-            await anyio.sleep(0.002)
         kinds = {}
         for _ in range(12):
             body = await peer.frame()
@@ -333,6 +332,40 @@ async def test_a_rate_limit_answers_the_request_it_refuses(tmp_path: Path) -> No
         assert len(kinds) == 12, "every publish has its own answer"
         assert CommandType.ERROR in kinds.values()
         assert CommandType.PUBLISH_ACK in kinds.values()
+
+
+async def test_a_round_of_housekeeping_that_ends_behind_the_store_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is stopped soon after its start, with its first round under way."""
+
+    class Slow:
+        """Maintenance is over when the store is closed, and nothing can be cancelled then any more."""
+
+        provider = property(lambda self: store.provider)
+
+        async def maintain(self) -> None:
+            maintaining.set()
+            with anyio.CancelScope(shield=True):
+                await closed.wait()
+
+        async def call(self, work: Any, *arguments: Any) -> Any:
+            return await store.call(work, *arguments)
+
+    async def close_first() -> None:
+        await close()
+        closed.set()
+        await over
+
+    maintaining, closed = anyio.Event(), anyio.Event()
+    async with Broker(tmp_path, storage="lmdb") as broker:
+        parts = broker._running()
+        store, close = parts.shell.store, parts.shell.store.close
+        monkeypatch.setattr(parts.housekeeping, "_store", Slow())
+        over = asyncio.create_task(parts.housekeeping.round())
+        await maintaining.wait()
+        monkeypatch.setattr(store, "close", close_first)
+    assert broker.status.failed is False
 
 
 async def test_one_broker_owns_a_directory(tmp_path: Path) -> None:
@@ -356,7 +389,8 @@ async def test_when_storage_fails_the_body_is_cancelled_and_told(tmp_path: Path)
         nonlocal survived
         async with Broker(tmp_path, storage="sqlite") as broker:
             broker._fatal(StorageFailed("the disk is gone"))
-            await anyio.sleep(10)
+            with anyio.fail_after(60):
+                await anyio.sleep_forever()
             survived = True
 
     with pytest.raises(StorageFailed, match="the disk is gone"):

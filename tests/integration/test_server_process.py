@@ -54,7 +54,7 @@ class Process:
         """(status, content type, body)"""
         request = urllib.request.Request(f"http://127.0.0.1:{self.ports['http']}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.headers["content-type"], answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -64,7 +64,7 @@ class Process:
         """(exit code, log)"""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=40)
+        _, log = self.process.communicate(timeout=60)
         return self.process.returncode, log
 
 
@@ -157,7 +157,7 @@ def test_a_wrong_setting_is_one_sentence(tmp_path: Path) -> None:
         [*SERVE, "--data-dir", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         env=os.environ | {"VIBEMQ_LIMITS__MAX_CONECTIONS": "5"},
     )
     assert result.returncode == 2

@@ -74,7 +74,7 @@ async def refusal(address: str, **options: object) -> str:
 
 async def heard(log: pytest.LogCaptureFixture, words: str) -> None:
     """Wait until the broker has logged it."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while words not in log.text:
             await anyio.sleep(0.01)
 

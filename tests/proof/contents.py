@@ -11,8 +11,8 @@ import vibemq
 from tests.proof.account import Contents, Found, Place, body_of
 from vibemq.model.rows import RowView
 from vibemq.model.stored import StoredQueue, StoredState
+from vibemq.operations.messages import replay_count
 from vibemq.plugins import find
-from vibemq.server.letters import replay_count
 from vibemq.storage.interface import IStorageProvider, StoragePlugin
 from vibemq.storage.state.liveness import waiting_runs
 

@@ -14,7 +14,7 @@ from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.commands import Ack, NotACommand, parse_command, print_command
 from vibemq.protocols.omq.frames import ACCEPTED, OmqFrameReader
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader, print_sexp
-from vibemq.protocols.session import Admin, Authenticate, Goodbye, Principal, Request, SessionLimits
+from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION, context
 
 WORDS = (
@@ -141,7 +141,7 @@ class Script(SessionScript):
             raise Broken(f"{type(request).__name__} of a stranger")
         elif isinstance(request, Goodbye):
             self.over = True
-        elif isinstance(request, CloseSession) or not isinstance(request, Command | Admin):
+        elif isinstance(request, CloseSession) or not isinstance(request, Command | OperationRequest):
             raise Broken(f"a session may not ask for {type(request).__name__}")
         elif getattr(request, "token", None) is not None:
             self.open.append(request)

@@ -17,7 +17,7 @@ from tests.proof.fuzz_script import SessionScript, item, items
 from tests.proof.fuzz_wire import JSON_WORDS, NOW, WORDS, recorded_bodies, recorded_streams
 from vibemq.errors import AuthFailed, QueueFull, QueueNotFound, VibeMQError
 from vibemq.model.commands import CloseSession, Command, DescribeQueue, ListQueues, Publish, Subscribe
-from vibemq.model.effects import Deliver, Published, QueueInfo, Reply, Subscribed
+from vibemq.model.effects import Deliver, Published, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, RowView, pack_row
@@ -26,7 +26,7 @@ from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions as ext
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
-from vibemq.protocols.session import Admin, Authenticate, Goodbye, Principal, Request, SessionLimits
+from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 from vibemq.testing.session_conformance import SESSION, context
 
@@ -83,7 +83,7 @@ class Script(SessionScript):
             raise Broken(f"{type(request).__name__} of a stranger")
         if isinstance(request, Goodbye):
             self.over = True
-        elif isinstance(request, CloseSession) or not isinstance(request, Command | Admin):
+        elif isinstance(request, CloseSession) or not isinstance(request, Command | OperationRequest):
             raise Broken(f"a session may not ask for {type(request).__name__}")
         elif isinstance(request, Publish):
             _check_publish(request)
@@ -118,9 +118,9 @@ class Script(SessionScript):
             case DescribeQueue():
                 return _INFO if request.queue == "q" else QueueNotFound(request.queue)
             case ListQueues():
-                return [_INFO]
+                return QueuePage(["q"], [_INFO])
             case _:
-                return {} if isinstance(request, Admin) else None
+                return {} if isinstance(request, OperationRequest) else None
 
     def deliver(self, number: int) -> None:
         if self.consumers:

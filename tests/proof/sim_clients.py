@@ -287,8 +287,9 @@ class Clients:
 
     # -- the operator ---------------------------------------------------------------------------------------------
 
-    def _letters(self) -> list[int]:
-        return [letter.facts.dead_id for letter in self._world.provider.dead_letters(limit=50)]
+    def _letters(self) -> dict[int, int]:
+        """dead_id -> queue_id."""
+        return {letter.facts.dead_id: letter.queue_id for letter in self._world.provider.dead_letters(limit=50)}
 
     def _replay(self) -> None:
         queue = self._some_queue()
@@ -304,9 +305,9 @@ class Clients:
         self._world.ask(ReplayDead(OPERATOR, self._token(), queue, ids, rows, None, origins))
 
     def _purge_dead(self) -> None:
-        ids = self._letters()[:2]
-        if ids:
-            self._world.ask(PurgeDead(OPERATOR, self._token(), ids))
+        letters = dict(list(self._letters().items())[:2])
+        if letters:
+            self._world.ask(PurgeDead(OPERATOR, self._token(), list(letters), letters))
 
     def _purge(self) -> None:
         queue = self._some_queue()

@@ -63,7 +63,7 @@ def daemon(folder: Path, name: str, *arguments: str, environment: dict[str, str]
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             pass
         tidy.sweep(process.pid)

@@ -9,6 +9,7 @@ import anyio
 from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.client import Client, connect
 from vibemq.client.address import ClientSettings, parse
+from vibemq.client.pages import every_item
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import NotAuthorized, RequestTimeout
 
@@ -64,3 +65,17 @@ async def require_queue(mq: Client, queue: str | None, hint: str = LISTED) -> No
     if queue is not None and await queue_is_missing(mq, queue):
         sentence = f"queue {queue!r} does not exist; {hint}"
         raise CommandFailed(sentence, code="QUEUE_NOT_FOUND", exit_code=ExitCode.NOT_FOUND)
+
+
+def ask_all(url: str, timeout: float, verb: str, items: str, **arguments: Any) -> list[Any]:
+    """Everything of a list that comes in pages; the timeout is for each of them."""
+
+    async def work(mq: Client) -> list[Any]:
+        async def page(verb: str, **named: Any) -> Any:
+            with anyio.move_on_after(timeout):
+                return await mq.admin(verb, **named)
+            raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
+
+        return await every_item(page, verb, items, **arguments)
+
+    return call(url, timeout, work)

@@ -1,47 +1,23 @@
 """Text of the command line to numbers and pairs. Pure; every refusal says what would have been right."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
 from vibemq.errors import ConfigInvalid
+from vibemq.model import quantities
 
 IDS_MAX: Final = 100_000
 
-_DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_SIZE_BYTES: Final = {
-    "": 1,
-    "b": 1,
-    "k": 1_000,
-    "kb": 1_000,
-    "kib": 1 << 10,
-    "m": 1_000_000,
-    "mb": 1_000_000,
-    "mib": 1 << 20,
-    "g": 1_000_000_000,
-    "gb": 1_000_000_000,
-    "gib": 1 << 30,
-    "tib": 1 << 40,
-}
-_NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
-
 
 def duration_ms(text: str | int) -> int:
-    """`250ms`, `30s`, `5m`, `2h`, `7d`, `1w`, and sums such as `1h30m`; a bare number is seconds."""
+    """`250ms`, `30s`, `5m`, `2h`, `7d`, `1w`, and sums such as `1h30m`. Only 0 needs no unit."""
     if isinstance(text, int):
         return text
-    stripped = text.strip().lower()
-    total, at = 0.0, 0
-    while match := _NUMBER_AND_UNIT.match(stripped, at):
-        number, unit = match.groups()
-        if unit not in _DURATION_MS and not (unit == "" and match.end() == len(stripped) and at == 0):
-            break
-        total += float(number) * _DURATION_MS.get(unit, 1_000)
-        at = match.end()
-    if not stripped or at != len(stripped):
-        raise ConfigInvalid(f"{text!r} is no duration; write 250ms, 30s, 5m, 2h, 7d or 1h30m")
-    return round(total)
+    try:
+        return quantities.duration_ms(text)
+    except ValueError as error:
+        raise ConfigInvalid(f"{text!r} is no duration; write {quantities.DURATION_EXAMPLES}") from error
 
 
 def seconds(text: str | float) -> float:
@@ -56,11 +32,10 @@ def size_bytes(text: str | int) -> int:
     """`4096`, `64KiB`, `10MB`, `2GiB`."""
     if isinstance(text, int):
         return text
-    match = _NUMBER_AND_UNIT.fullmatch(text.strip())
-    factor = _SIZE_BYTES.get(match.group(2).lower()) if match else None
-    if match is None or factor is None:
-        raise ConfigInvalid(f"{text!r} is no size; write 4096, 64KiB, 10MB or 2GiB")
-    return round(float(match.group(1)) * factor)
+    try:
+        return quantities.size_bytes(text)
+    except ValueError as error:
+        raise ConfigInvalid(f"{text!r} is no size; write {quantities.SIZE_EXAMPLES}") from error
 
 
 def key_value(text: str) -> tuple[str, str]:

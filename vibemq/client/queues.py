@@ -8,6 +8,7 @@ from typing import Any, Literal
 import orjson
 
 from vibemq.client.link import Link
+from vibemq.client.pages import every_item
 from vibemq.errors import InvalidOptions, NotAuthorized, QueueExists, RemoteProtocolError
 from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.model.options import (
@@ -68,7 +69,10 @@ class Queues:
         return queue_info(found) if found is not None else None
 
     async def every(self) -> list[QueueInfo]:
-        return [queue_info(entry) for entry in await self.admin("queue.list", {})]
+        async def admin(verb: str, **arguments: Any) -> Any:
+            return await self.admin(verb, arguments)
+
+        return [queue_info(entry) for entry in await every_item(admin, "queue.list", "queues")]
 
     async def declare(self, queue: str, options: dict[str, Any], on_conflict: OnConflict) -> list[Difference]:
         try:

@@ -1,14 +1,11 @@
 """The queue engine: pure and deterministic. No I/O, no clock, no randomness, no byte layout.
 
-engine.py       the face: handle, committed, failed, tick        pacing.py: long batches in short steps
-state.py        everything it knows        turn.py     one step, and the outcome it becomes
-queue.py        one queue                  group.py    one pass over it
-ready.py        what may be handed out     later.py    what waits for an instant    held.py  what consumers hold
-publish.py      dedup.py overflow.py adding.py: new messages
-dispatch.py     hand-outs                  settle.py   and failing.py, leaving.py: what becomes of them
-subscribe.py    consumers and sessions     fanout.py   groups come and go
-timers.py       expiry.py retention.py: what falls due
-restore.py      after a start              undo.py     after a full disk
+engine.py     the public face: handle, committed, failed, tick      step.py       one step, and the outcome it becomes
+state.py      everything the engine knows                           dispatch.py   hand-outs
+recovery.py   from a stored state                                   rollback.py   after a full disk
+views.py      descriptions of queues; range_views.py: of ranges     pacing.py     long batches in short steps
+queue/        one queue, its groups and consumers, and the sets of sequences that they hold
+handlers/     what each command does
 """
 
 from vibemq.engine.engine import Engine

@@ -10,6 +10,7 @@ handed out, and returns an `Outcome`. An outcome with records always has a ticke
 with `committed` or `failed`.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -37,12 +38,14 @@ from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
-from vibemq.model.effects import Outcome, Published, QueueInfo, Reply, Subscribed
+from vibemq.model.effects import Outcome, Published, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredState
 
 _OWED_RETRY_MS = 1_000
+_NAMES_LOOKED_AT = 2_000
+"""Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
 
 Handler = Callable[[EngineState, Step, "ask.Command"], None]
 
@@ -312,7 +315,24 @@ def _describe(state: EngineState, step: Step, command: ask.DescribeQueue) -> Non
 
 
 def _list(state: EngineState, step: Step, command: ask.ListQueues) -> None:
-    step.answer(command, [views.queue_info(queue) for _, queue in sorted(state.queues.items())])
+    names, page = state.names, QueuePage([], [])
+    start = bisect_right(names, command.after)
+    limit = command.limit or len(names)
+    stop = min(len(names), start + (_NAMES_LOOKED_AT if command.limit else limit))
+    for index in range(start, stop):
+        name = names[index]
+        if command.visible is not None and not command.visible(name):
+            continue
+        if len(page.names) == limit:
+            page.next = page.names[-1]
+            break
+        page.names.append(name)
+        if command.details:
+            found = views.queue_info(state.queues[name])
+            page.queues.append(found if command.shown is None else command.shown(found))
+    else:
+        page.next = names[stop - 1] if start < stop < len(names) else None
+    step.answer(command, page)
 
 
 def _set_pressure(state: EngineState, step: Step, command: ask.SetPressure) -> None:

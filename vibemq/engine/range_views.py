@@ -1,13 +1,17 @@
 """Questions of readers by range and of transactions' movers: read-only, answered at once from the indexes."""
 
+from heapq import nsmallest
+from typing import TypeGuard
+
 from vibemq.engine.handlers import cursors, transactions
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
-from vibemq.engine.views import queue_info
+from vibemq.engine.views import group_info, queue_info
 from vibemq.errors import OffsetGone
-from vibemq.model.effects import CursorInfo, QueueInfo, Reach, Span
+from vibemq.model.effects import CursorInfo, GroupInfo, QueueInfo, Reach, Span
+from vibemq.model.records import DeadLettered, Record
 from vibemq.model.runs import Run, RunSet
 
 
@@ -27,13 +31,30 @@ class Readers:
         """Of an expired group too."""
         return cursors.describe(*cursors.find_cursor(self._state, name, group, incarnation))
 
-    def cursors(self, name: str) -> list[CursorInfo]:
-        queue = cursors.find_same(self._state, name, None)
-        groups = [(group, group.cursor) for group in queue.groups.values()]
-        return [cursors.describe(queue, group, cursor) for group, cursor in groups if cursor is not None]
+    def groups(
+        self, name: str, after: str | None, limit: int, incarnation: str | None = None, *, only: str | None = None
+    ) -> list[tuple[GroupInfo, CursorInfo | None]]:
+        """Up to `limit` groups behind `after`, by name, or the one called `only`; with what is known of cursors."""
+        queue = cursors.find_same(self._state, name, incarnation)
+        if only is None:
+            names = nsmallest(limit, (group for group in queue.groups if after is None or group > after))
+        else:
+            names = [only] if only in queue.groups else []
+        found = [queue.groups[group] for group in names]
+        return [
+            (
+                group_info(group, queue.next_sequence),
+                None if group.cursor is None else cursors.describe(queue, group, group.cursor),
+            )
+            for group in found
+        ]
 
-    def next_dead_id(self) -> int:
-        return self._state.next_dead_id
+    def dead_tail(self) -> int:
+        """The first id that cannot be read yet and may yet be given to another letter."""
+        state = self._state
+        batches = [state.owed, *(outcome.records for outcome in state.open.values())]
+        unsure = (record.letters[0].dead_id for batch in batches for record in batch if _has_letters(record))
+        return min(unsure, default=state.next_dead_id)
 
     def tail(self, name: str) -> int | None:
         """None when the queue is gone."""
@@ -68,16 +89,17 @@ class Readers:
     def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span:
         """What may be read of [start, end)."""
         queue, members, cursor = self._readable(name, group, start, incarnation)
+        reached = max(start, min(end, cursors.known_end(queue)))
         last = min(end, cursors.tail_of(queue)) - 1
         wanted = members.overlap(start, last)
         if cursor is None:
-            return Span(queue.queue_id, queue.incarnation, wanted, wanted)
+            return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached)
         lost, quarantined = cursor.lost.overlap(start, end - 1), cursor.quarantined.overlap(start, end - 1)
         # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it.
         allowed = RunSet([(start, last)] if start <= last else [])
         for run in lost + quarantined:
             allowed.remove(*run)
-        return Span(queue.queue_id, queue.incarnation, wanted, allowed.runs(), lost, quarantined)
+        return Span(queue.queue_id, queue.incarnation, wanted, allowed.runs(), reached, lost, quarantined)
 
     def priorities(self, name: str, first: int, last: int) -> dict[int, int]:
         """Sequence -> priority, for those of a priority queue that are not normal."""
@@ -124,6 +146,10 @@ class Readers:
         """Stages that nobody committed for too long."""
         oldest = self._state.now - transactions.STAGE_TTL_MS
         return [name for name, queue in self._state.stages.items() if queue.created_at < oldest]
+
+
+def _has_letters(record: Record) -> TypeGuard[DeadLettered]:
+    return isinstance(record, DeadLettered) and bool(record.letters)
 
 
 def _check_start(queue: Queue, group: Group, cursor: Cursor, start: int) -> None:

@@ -25,7 +25,7 @@ _FIRST = Attempts()
 def restore(state: EngineState, step: Step, stored: StoredState) -> None:
     """Take over a stored state. What was pending is back at its place: a crash is no consumer's fault."""
     state.next_queue_id = stored.next_queue_id
-    state.next_dead_id = stored.next_dead_id
+    state.next_dead_id = state.first_new_dead_id = stored.next_dead_id
     state.dead_total = stored.dead_count
     for stored_queue in stored.queues.values():
         if stored_queue.deleted:
@@ -33,7 +33,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
             continue
         queue = _queue(stored_queue, step.now)
         registry = state.stages if is_stage(queue.name) else state.queues
-        registry[queue.name] = state.queues_by_id[queue.queue_id] = queue
+        state.register(queue, registry)
         for stored_group in stored_queue.groups.values():
             _group(state, step, queue, stored_queue, stored_group)
         queue.next_group_id = stored_queue.next_group_id

@@ -1,5 +1,6 @@
 """The state of the engine, and the counters of the whole broker. Handlers change it."""
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ class EngineState:
         self.new_id = new_id
         self.now = 0
         self.queues: dict[str, Queue] = {}
+        self.names: list[str] = []
+        """Of the queues, sorted: lists are read from it in pages."""
         self.stages: dict[str, Queue] = {}
         """Hidden queues that hold what transactions have staged; by name, and nowhere shown as queues."""
         self.queues_by_id: dict[int, Queue] = {}
@@ -76,6 +79,8 @@ class EngineState:
         """How many alarms of parts were set: their order when they are due together."""
         self.next_queue_id = 1
         self.next_dead_id = 1
+        self.first_new_dead_id = 1
+        """Ids from here on were given since the start."""
         self.dead_total = 0
         """Letters of all queues, deleted ones included."""
         self.dead_origins: dict[int, RunSet] = {}
@@ -97,6 +102,17 @@ class EngineState:
         """Counters of queues that were deleted since the start."""
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
+
+    def register(self, queue: Queue, registry: dict[str, Queue]) -> None:
+        """`registry`: `queues` or `stages`."""
+        registry[queue.name] = self.queues_by_id[queue.queue_id] = queue
+        if registry is self.queues:
+            insort(self.names, queue.name)
+
+    def unregister(self, queue: Queue, registry: dict[str, Queue]) -> None:
+        del registry[queue.name], self.queues_by_id[queue.queue_id]
+        if registry is self.queues:
+            del self.names[bisect_left(self.names, queue.name)]
 
     def session(self, number: int) -> SessionState:
         session = self.sessions.get(number)

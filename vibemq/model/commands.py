@@ -4,12 +4,13 @@
 `Reply`; commands whose token is None are not answered. Consumers are numbered by their session.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from vibemq.errors import VibeMQError
+from vibemq.model.effects import QueueInfo
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows
@@ -185,10 +186,20 @@ class DescribeQueue:
 
 @dataclass(slots=True)
 class ListQueues:
-    """Reply: list of `QueueInfo`, by name."""
+    """Reply: `QueuePage`, by name."""
 
     session: int
     token: Any
+    after: str = ""
+    """Names behind this one."""
+    limit: int = 0
+    """Most queues of the page; 0 = all."""
+    details: bool = False
+    """Describe each, instead of only naming it."""
+    visible: Callable[[str], bool] | None = None
+    """Which names may be told; None = all."""
+    shown: Callable[[QueueInfo], QueueInfo] | None = None
+    """What of a description may be told; None = all of it."""
 
 
 @dataclass(slots=True)
@@ -370,7 +381,8 @@ class ReplayDead:
     rows: Rows
     extras: dict[int, MessageExtra] | None = None
     origins: dict[int, int] | None = None
-    """dead_id -> queue_id that it died in, for the queues' counts; letters made since the start are known without."""
+    """dead_id -> queue_id that it died in (0 = unknown), as the store has it. Letters made since the start are known
+    without; of older ones this is the only evidence that they are there, and those that are not named count as gone."""
 
 
 @dataclass(slots=True)

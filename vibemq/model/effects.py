@@ -119,6 +119,9 @@ class Span:
     """Must be there."""
     allowed: list[Run]
     """May be given if it is there."""
+    end: int
+    """Where a reader goes on that has read everything of it: the range's end, but before every
+    number that may yet be given to another message."""
     lost: list[Run] = field(default_factory=list)
     quarantined: list[Run] = field(default_factory=list)
 
@@ -238,6 +241,17 @@ class QueueFigures(NamedTuple):
     dropped: int
     refused: int
     cursors: list[CursorFigures]
+
+
+@dataclass(slots=True)
+class QueuePage:
+    """Some of the queues, by name."""
+
+    names: list[str]
+    queues: list[QueueInfo]
+    """Empty where only names were asked for."""
+    next: str | None = None
+    """The next page begins behind this name; None: there is nothing more."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ settled it, while it is in `dead`, or, with log retention, until it is dropped.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.instants import Instants
 from vibemq.model.options import QueueOptions
@@ -164,3 +164,41 @@ class DeadLetter:
     published_at: int
     priority: int
     row: bytes
+
+
+class DamagedLetter(NamedTuple):
+    """A dead letter that is there and cannot be read."""
+
+    dead_id: int
+    queue_id: int
+    """0 when even that cannot be read."""
+    queue: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadPageWanted:
+    """Which stretch of the DLQ to look at."""
+
+    after: int = 0
+    """Ids above this one."""
+    below: int = (1 << 63) - 1
+    limit: int = 100
+    """Most letters that are returned."""
+    scan: int = 250
+    """Most letters that are looked at."""
+    max_bytes: int = 1 << 20
+    fits: Callable[[DeadFacts, str], bool] = lambda facts, queue: True
+    """(facts, name of the queue it died in) -> whether the letter is wanted; its row is read only then."""
+
+
+@dataclass(slots=True)
+class DeadPage:
+    """A stretch of the DLQ. Letters that cannot be read are stepped over and named."""
+
+    letters: list[DeadLetter]
+    damaged: list[DamagedLetter]
+    last: int
+    """Everything up to this id was looked at: the next page goes on behind it."""
+    done: bool
+    """There is nothing more."""

@@ -1,1 +1,20 @@
-"""Operations of users and operators beyond publishing and consuming."""
+"""What can be asked of a broker by name, whatever door it comes through: one registry (see `registry`), one file for
+each noun. No sockets and no wire: sessions hand over requests, and answers are JSON-ready or a `Fetched`."""
+
+from typing import Any
+
+from vibemq.operations import broker, connections, dead_letters, groups, queues, range_reads, transactions
+from vibemq.operations.registry import Call, Caller, Operation, Registry
+
+OPERATIONS: tuple[Operation[Any], ...] = (
+    *queues.OPERATIONS,
+    *groups.OPERATIONS,
+    *range_reads.OPERATIONS,
+    *dead_letters.OPERATIONS,
+    *transactions.OPERATIONS,
+    *connections.OPERATIONS,
+    *broker.OPERATIONS,
+)
+"""Every operation there is, in the order of the documentation."""
+
+__all__ = ["OPERATIONS", "Call", "Caller", "Operation", "Registry"]

@@ -44,15 +44,15 @@ class Authenticate:
 
 
 @dataclass(slots=True)
-class Admin:
-    """An operator's request outside the queue engine (dead letters, peek, stats, backup …).
+class OperationRequest:
+    """A request by name (docs/reference/admin.md): short ones become engine commands and keep their place among the
+    session's commands, long ones run beside them.
 
-    Answered by a `Reply` effect with the same token whose result is JSON-ready, or an error of the family. Verbs and
-    their arguments: docs/reference/admin.md. What each needs: `vibemq.auth.matrix`.
+    Answered by a `Reply` effect with the same token: something JSON-ready, a `Fetched`, or an error of the family.
     """
 
     token: Any
-    verb: str
+    name: str
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -61,20 +61,7 @@ class Goodbye:
     """The peer said it leaves: the server closes the session as `clean` once everything before is answered."""
 
 
-@dataclass(slots=True)
-class Ask:
-    """A request of a reader by range or of a transaction (docs/spec/cursor.md). What each needs: `vibemq.auth.matrix`.
-
-    Answered by a `Reply` effect with the same token: something JSON-ready, a `Fetched`, or an error of the family.
-    """
-
-    token: Any
-    verb: str
-    queue: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-Request = Command | Authenticate | Admin | Ask | Goodbye
+Request = Command | Authenticate | OperationRequest | Goodbye
 
 
 @dataclass(frozen=True, slots=True)

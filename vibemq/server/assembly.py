@@ -16,9 +16,15 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
+from vibemq.operations import OPERATIONS, Registry
+from vibemq.operations.broker import BrokerOperations
+from vibemq.operations.connections import Connections
+from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
+from vibemq.operations.groups import Groups
 from vibemq.operations.long_polls import LongPolls
-from vibemq.server.admin import Admin
-from vibemq.server.asks import AskDesk
+from vibemq.operations.queues import Queues
+from vibemq.operations.range_reads import RangeReads
+from vibemq.operations.transactions import Transactions
 from vibemq.server.broker_context import BrokerContext
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
@@ -30,12 +36,11 @@ from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
-from vibemq.server.monitoring.reporting import OperatorReports, Running
+from vibemq.server.monitoring.reporting import Running
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.local_session import INNER_SESSION, LocalSession
 from vibemq.server.net.timers import Timers
-from vibemq.server.transactions import Transactions
 from vibemq.storage.interface import StoragePlugin
 
 log = logging.getLogger("vibemq.assembly")
@@ -73,12 +78,14 @@ async def assemble(
     tasks: TaskGroup,
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
+    make_clock: Callable[[int], Clock],
 ) -> Assembly:
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
     Args:
         report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
+        make_clock: from the last instant that storage knows.
 
     Raises:
         ConfigInvalid, StorageError
@@ -92,7 +99,7 @@ async def assemble(
     state = await store.begin(store.provider.open)
 
     metrics, status = report.metrics, report.status
-    clock = Clock(not_before=state.instant)
+    clock = make_clock(state.instant)
     status.store_ahead_ms = clock.set_back_ms
     if clock.set_back_ms:
         log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
@@ -134,13 +141,8 @@ async def assemble(
     switchboard.connect(INNER_SESSION, inner.take)
     waiters = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
-    operators = OperatorReports(
-        report,
-        data_dir=settings.data_dir,
-        provider=store.provider,
-        stats=lambda: store.call(store.provider.stats),
-        connections=roster,
-    )
+    letters = DeadLetterReader(store)
+    place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     shell = BrokerContext(
         loop=asyncio.get_running_loop(),
         engine=engine,
@@ -154,8 +156,19 @@ async def assemble(
         accounts=accounts,
         limits=settings.limits,
         metrics=metrics,
-        admin=Admin(engine, store, inner, clock, operators.verbs()),
-        asks=AskDesk(accounts.policy, engine, store, inner, waiters, transactions),
+        operations=Registry(
+            accounts.policy,
+            OPERATIONS,
+            [
+                Queues(engine, store, inner, accounts.policy, queue_defaults),
+                Groups(engine, store, inner, waiters),
+                RangeReads(engine, store, letters, inner),
+                DeadLetters(engine, letters, inner, clock),
+                transactions,
+                Connections(roster),
+                BrokerOperations(store, report, place),
+            ],
+        ),
         errands=errands,
         fatal=fatal,
     )

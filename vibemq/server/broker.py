@@ -20,6 +20,7 @@ from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.server.assembly import Assembly, assemble
+from vibemq.server.clock import Clock
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
@@ -79,6 +80,8 @@ class Broker:
         self._tasks: TaskGroup | None = None
         self._services: list[PluginServices] = []
         self._failure: BaseException | None = None
+        self._closing = False
+        """Everything is on disk; who asks storage for something now is told that it is closed."""
         self._failed = asyncio.Event()
         self._stop = asyncio.Event()
         self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
@@ -189,6 +192,7 @@ class Broker:
             tasks,
             self._fatal,
             self._opened,
+            self._make_clock,
         )
         await self._start_plugins([entrance for _, entrance in entrances], self._parts, tasks)
         for listener, entrance in entrances:
@@ -197,6 +201,9 @@ class Broker:
         tasks.start_soon(self._parts.housekeeping.run)
         self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
+
+    def _make_clock(self, not_before: int) -> Clock:
+        return Clock(not_before=not_before)
 
     async def _start_plugins(self, entrances: list[Endpoint], parts: Assembly, tasks: TaskGroup) -> None:
         mount = self._web.mount if self._web is not None else None
@@ -215,9 +222,11 @@ class Broker:
         assert self._parts is not None
         try:
             await drain(self._parts, self.status, self.listening, self._services, self.settings.drain_timeout_ms)
+            self._closing = True
             if self._store is not None and self._failure is None:
                 await self._store.close()
         except StorageFailed as error:
+            self._closing = False
             self._fatal(error)
         finally:
             await self._abandon()
@@ -243,6 +252,9 @@ class Broker:
     def _fatal(self, error: BaseException) -> None:
         """A write or flush failed and nobody knows what is on disk: stop, and let recovery decide."""
         if self._failure is not None:
+            return
+        if self._closing:
+            log.debug("after the end of storage: %s", error)
             return
         self._failure = error
         self.status.failed = True

@@ -2,19 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 
 from anyio import CapacityLimiter, to_thread
 
-from vibemq.auth.matrix import ADMIN, SUBSCRIBE, permissions_of
+from vibemq.auth.matrix import SUBSCRIBE
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
 from vibemq.model.commands import CloseSession, Command, EndConsumers
 from vibemq.model.effects import Reply
-from vibemq.protocols.session import Admin, Ask, Authenticate, Principal
+from vibemq.operations import Call, Registry
+from vibemq.protocols.session import Authenticate
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
@@ -25,11 +25,9 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.limits import FailureBackoff
+from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.timers import Timers
-
-if TYPE_CHECKING:
-    from vibemq.server.net.peer_driver import PeerDriver
-    from vibemq.server.net.transport import Connection
+from vibemq.server.net.transport import Connection
 
 log = logging.getLogger("vibemq.shell")
 
@@ -40,17 +38,6 @@ BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 PENDING_MAX = 32
 NAME_MAX = 128
 """Characters of a name in the log that a peer has chosen."""
-
-
-class Desk(Protocol):
-    async def answer(self, principal: Principal | None, ask: Ask) -> object: ...
-
-
-class AdminDesk(Protocol):
-    @property
-    def verbs(self) -> Collection[str]: ...
-
-    async def answer(self, verb: str, arguments: dict[str, object]) -> object: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,15 +54,14 @@ class BrokerContext:
     accounts: Accounts
     limits: Limits
     metrics: Metrics
-    admin: AdminDesk
-    asks: Desk
+    operations: Registry
     errands: BackgroundTasks
     fatal: Callable[[BaseException], None]
     paused: "set[Connection]" = field(default_factory=set)
     """Connections that are not read from."""
     overloaded: bool = False
     _hashing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
-    _admin_slots: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
+    _scan_slots: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     _backoff: FailureBackoff = field(default_factory=FailureBackoff)
 
     def decide(self, commands: Sequence[Command]) -> None:
@@ -102,7 +88,7 @@ class BrokerContext:
 
     # -- people -----------------------------------------------------------------------------------------------------
 
-    def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None:
+    def authenticate(self, connection: PeerDriver, request: Authenticate) -> None:
         if not self.accounts.enabled:
             connection.session.authenticated(request.token, ANONYMOUS)
             return
@@ -113,7 +99,7 @@ class BrokerContext:
         connection.pending += 1
         self.errands.begin(self._authenticate, connection, request, failed=connection.failed)
 
-    async def _authenticate(self, connection: "PeerDriver", request: Authenticate) -> None:
+    async def _authenticate(self, connection: PeerDriver, request: Authenticate) -> None:
         credentials = request.username, request.password, request.auth_token
         try:
             principal = await to_thread.run_sync(self.accounts.authenticate, *credentials, limiter=self._hashing)
@@ -135,7 +121,7 @@ class BrokerContext:
             connection.process()
         connection.wake()
 
-    def end_revoked(self, connection: "PeerDriver") -> None:
+    def end_revoked(self, connection: PeerDriver) -> None:
         """End the subscriptions that the connection's user, as the rules are now, may not have. A user who is gone is
         told so and hung up on."""
         principal, policy = connection.principal, self.accounts.policy
@@ -160,34 +146,33 @@ class BrokerContext:
             ConfigInvalid: a password hash that cannot be checked; then nothing has changed.
         """
         self.accounts.replace(accounts, token=token)
-        for connection in list(self.roster):
-            self.end_revoked(connection.peer)
+        for peer in self.roster.peers():
+            self.end_revoked(peer)
 
-    def _refuse(self, connection: "PeerDriver", request: Authenticate, error: VibeMQError) -> None:
+    def _refuse(self, connection: PeerDriver, request: Authenticate, error: VibeMQError) -> None:
         self.metrics.auth_failures += 1
         fields = {"event": "auth.failed", "conn_id": connection.connection_id, "remote": connection.host}
         log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
         connection.session.refused(request.token, error)
 
-    # -- readers by range, transactions -----------------------------------------------------------------------------
+    # -- operations -------------------------------------------------------------------------------------------------
 
-    def ask(self, connection: "PeerDriver", request: Ask) -> None:
+    def operate(self, connection: PeerDriver, token: object, call: Call) -> None:
+        """Carry out a long operation in a task of its own."""
         if connection.pending >= PENDING_MAX:
-            self._turn_away(connection, request)
+            self.metrics.rate_limited += 1
+            busy = f"{PENDING_MAX} requests of this connection are under way; wait for an answer"
+            connection.session.refused(token, RateLimited(busy))
             return
         connection.pending += 1
-        self.errands.begin(self._ask, connection, request, failed=connection.failed)
+        self.errands.begin(self._operate, connection, token, call, failed=connection.failed)
 
-    async def _ask(self, connection: "PeerDriver", request: Ask) -> None:
-        await self._serve(connection, request, self.asks.answer(connection.principal, request), {})
-
-    async def _serve(
-        self, connection: "PeerDriver", request: Ask | Admin, answer: Awaitable[object], fields: dict[str, str]
-    ) -> object:
-        """Wait for the answer, whatever it is, and tell it; the answer, or the error that was told."""
+    async def _operate(self, connection: PeerDriver, token: object, call: Call) -> None:
+        operation, principal = call.operation, call.caller.principal
+        fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
         result: object
         try:
-            result = await answer
+            result = await self._run(call)
         except StorageFailed as error:
             self.fatal(error)
             result = error
@@ -195,48 +180,23 @@ class BrokerContext:
             self.metrics.not_authorized += isinstance(error, NotAuthorized)
             result = error
         except Exception:
-            log.exception("%s failed", _shown(request.verb), extra={**fields, "remote": connection.host})
+            log.exception("%s failed", operation.name, extra={**fields, "remote": connection.host})
             self.metrics.errors += 1
             result = VibeMQError("the broker could not carry out the request; its log has the reason")
         finally:
             connection.pending -= 1
+        if operation.logged:
+            said = result if isinstance(result, VibeMQError) else "done"
+            log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": connection.host})
         if not connection.ending:
-            connection.lane.tell([Reply(connection.number, request.token, result)])
+            connection.lane.tell([Reply(connection.number, token, result)])
         connection.wake()
-        return result
 
-    def _turn_away(self, connection: "PeerDriver", request: Ask | Admin) -> None:
-        self.metrics.rate_limited += 1
-        busy = f"{PENDING_MAX} requests of this connection are under way; wait for an answer"
-        connection.session.refused(request.token, RateLimited(busy))
-
-    # -- operators --------------------------------------------------------------------------------------------------
-
-    def administer(self, connection: "PeerDriver", request: Admin) -> None:
-        try:
-            row = permissions_of(request.verb) if request.verb in self.admin.verbs else (ADMIN,)
-            self.accounts.policy.admit(connection.principal, row, request.arguments.get)
-        except AuthError as refusal:
-            self.metrics.not_authorized += isinstance(refusal, NotAuthorized)
-            connection.session.refused(request.token, refusal)
-            return
-        if connection.pending >= PENDING_MAX:
-            self._turn_away(connection, request)
-            return
-        connection.pending += 1
-        self.errands.begin(self._administer, connection, request, failed=connection.failed)
-
-    async def _administer(self, connection: "PeerDriver", request: Admin) -> None:
-        principal = connection.principal
-        verb = _shown(request.verb)
-        fields = {"event": "admin", "verb": verb, "user": principal.name if principal else ""}
-        result = await self._serve(connection, request, self._in_turn(request), fields)
-        said = result if isinstance(result, VibeMQError) else "done"
-        log.info("admin %s: %s", verb, said, extra={**fields, "remote": connection.host})
-
-    async def _in_turn(self, request: Admin) -> object:
-        async with self._admin_slots:
-            return await self.admin.answer(request.verb, request.arguments)
+    async def _run(self, call: Call) -> object:
+        if not call.operation.scans:
+            return await call.run()
+        async with self._scan_slots:
+            return await call.run()
 
 
 def _shown(text: str) -> str:

@@ -31,6 +31,6 @@ def register(spark: Any, ship: bool = False) -> None:
         from pyspark import cloudpickle
 
         for name, module in list(sys.modules.items()):
-            if name == __name__ or name.startswith(f"{__name__}."):
+            if name in (__name__, "vibemq.model.quantities") or name.startswith(f"{__name__}."):
                 cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     spark.dataSource.register(DefaultSource)

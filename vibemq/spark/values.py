@@ -6,12 +6,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from vibemq.model.quantities import duration_ms as duration_ms
+from vibemq.model.quantities import size_bytes as size_bytes
+
 DEFAULT_PORT = 2925
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_MS = {None: 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?")
-_SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -44,20 +43,6 @@ def boolean(value: str) -> bool:
     if lowered in _TRUE or lowered in _FALSE:
         return lowered in _TRUE
     raise ValueError("true or false")
-
-
-def duration_ms(value: str) -> int:
-    found = _DURATION.fullmatch(value.strip().lower())
-    if found is None:
-        raise ValueError("a duration such as 250ms, 30s, 15m, 2h or 1d")
-    return int(float(found[1]) * _MS[found[2]])
-
-
-def size_bytes(value: str) -> int:
-    found = _SIZE.fullmatch(value.strip().lower())
-    if found is None:
-        raise ValueError("a size such as 1048576, 256k, 16m or 1g")
-    return int(float(found[1]) * _SCALE[found[2]])
 
 
 def whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Record
-from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) now and then during long work; total 0 = unknown."""
@@ -158,6 +158,9 @@ class IStorageProvider(Protocol):
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         """Dead letters with dead_id > after, ascending, with their rows."""
+
+    def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        """A stretch of the DLQ, of bounded work. Raises nothing for damaged letters: the page names them."""
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None: ...
 

@@ -20,9 +20,9 @@ from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.staged_batch import unpack_staged_batch
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import (
-    Admin,
     Authenticate,
     Goodbye,
+    OperationRequest,
     Principal,
     Request,
     Session,
@@ -287,7 +287,7 @@ def check_garbage(dialect: Dialect) -> None:
             for _ in range(4):
                 session.receive_data(source.randbytes(source.choice((1, 9, 200, 5_000))))
                 for request in session.commands():
-                    assert isinstance(request, Command | Authenticate | Admin | Goodbye)
+                    assert isinstance(request, Command | Authenticate | OperationRequest | Goodbye)
                     assert not isinstance(request, CloseSession)
                     if isinstance(request, Authenticate):
                         session.refused(request.token, AuthFailed("no"))

@@ -8,7 +8,8 @@
 
 import hmac
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,9 +19,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from vibemq.server.monitoring.health import Report
-from vibemq.server.monitoring.prometheus import CONTENT_TYPE
-
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of Prometheus' text format."""
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -28,7 +28,23 @@ SECURITY_HEADERS = {
 }
 
 
-def make_app(report: Report, token: str | None) -> Starlette:
+class Reports(Protocol):
+    """What monitoring tells this door (`vibemq.server.monitoring.health.Report`)."""
+
+    def is_started(self) -> bool: ...
+
+    def is_ready(self) -> bool: ...
+
+    def alarms(self) -> Sequence[str]: ...
+
+    async def latest_health(self) -> dict[str, Any]: ...
+
+    async def latest_metrics(self) -> dict[str, Any]: ...
+
+    async def prometheus(self) -> bytes: ...
+
+
+def make_app(report: Reports, token: str | None) -> Starlette:
     """`token`: asked for as a bearer token by everything but the probes; None = open."""
     pages = Pages(report, token)
     return Starlette(
@@ -45,7 +61,7 @@ def make_app(report: Report, token: str | None) -> Starlette:
 
 
 class Pages:
-    def __init__(self, report: Report, token: str | None) -> None:
+    def __init__(self, report: Reports, token: str | None) -> None:
         self._report = report
         self._token = token.encode() if token is not None else None
 
@@ -60,19 +76,19 @@ class Pages:
         return PlainTextResponse(f"not ready: {why}\n", status_code=503)
 
     async def started(self, request: Request) -> Response:
-        started = self._report.status.started
+        started = self._report.is_started()
         return PlainTextResponse("started\n" if started else "recovering\n", status_code=200 if started else 503)
 
     async def health(self, request: Request) -> Response:
         self._check(request)
-        health = self._report.health(await self._report.snapshots.latest())
+        health = await self._report.latest_health()
         return _json(health, 200 if health["is_healthy"] else 503)
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
         if request.url.path == "/metrics" and _wants_text(request.headers.get("accept", "")):
             return await self.prometheus(request)
-        return _json(self._report.json_metrics(await self._report.snapshots.latest()))
+        return _json(await self._report.latest_metrics())
 
     async def prometheus(self, request: Request) -> Response:
         self._check(request)

@@ -9,9 +9,8 @@ import uvicorn
 
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
-from vibemq.server.monitoring.health import Report
-from vibemq.server.net.http_limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
-from vibemq.web.app import make_app
+from vibemq.web.app import Reports, make_app
+from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
 
 HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
@@ -51,7 +50,7 @@ class Mounts:
 class WebServer:
     """Bound at once, so that the port is known; `run` serves until `stop`."""
 
-    def __init__(self, http: Http, report: Report) -> None:
+    def __init__(self, http: Http, report: Reports) -> None:
         family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
         try:
             self._socket = socket.create_server((http.host, http.port), family=family, backlog=256)

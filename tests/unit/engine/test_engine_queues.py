@@ -181,7 +181,7 @@ def test_descriptions() -> None:
     assert info.counters["published"] == 3
     assert [g.name for g in info.groups] == [""]
     assert driver.ask(DescribeQueue(1, None, "none")) is None
-    assert [queue.name for queue in driver.ask(ListQueues(1, None))] == ["a", "b"]
+    assert driver.ask(ListQueues(1, None)).names == ["a", "b"]
     assert [queue.name for queue in driver.engine.queue_infos()] == ["a", "b"]
 
 

@@ -17,7 +17,7 @@ from bench.guard.counting import instructions
 from tests.simulation.engine_driver import rows_of
 from vibemq.engine import Engine, EngineSettings
 from vibemq.engine.engine import _HANDLERS
-from vibemq.errors import StorageFull
+from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Outcome, Reply
@@ -389,6 +389,7 @@ ASKED: dict[type, list[Any]] = {
     ask.SetCapacity: [ask.SetCapacity(SUBSCRIBER, "t", 1, 5)],
     ask.SetFlow: [ask.SetFlow(SUBSCRIBER, open=False)],
     ask.CloseSession: [ask.CloseSession(SUBSCRIBER, clean=False), ask.CloseSession(SUBSCRIBER, clean=True)],
+    ask.EndConsumers: [ask.EndConsumers(SUBSCRIBER, {1: QueueNotFound("q")})],
     ask.Settle: [ask.Settle(SUBSCRIBER, "t", 1, verb, [HELD]) for verb in Settlement],
     ask.Extend: [ask.Extend(SUBSCRIBER, "t", 1, [HELD])],
     ask.CreateQueue: [ask.CreateQueue(OPERATOR, "t", "new")],
@@ -408,6 +409,7 @@ ASKED: dict[type, list[Any]] = {
     ask.DecideTransaction: [ask.DecideTransaction(OPERATOR, "t", "app", 1, ["s"])],
     ask.MoveStaged: [ask.MoveStaged(OPERATOR, "t", "~stage/1/s/app", 1, "q", rows_of(2))],
     ask.DropStages: [ask.DropStages(OPERATOR, "t", ["~stage/1/s/app"])],
+    ask.ForgetApplication: [ask.ForgetApplication(OPERATOR, "t", "app")],
     ask.ReplayDead: [ask.ReplayDead(OPERATOR, "t", "q", [1], rows_of(1))],
     ask.PurgeDead: [ask.PurgeDead(OPERATOR, "t", [1])],
     ask.SetPressure: [ask.SetPressure(ask.Pressure.BLOCKING)],
@@ -476,6 +478,7 @@ LINEAR: dict[tuple[str, str], str] = {
         ("PurgeQueue 1", f"many_{world}"): _EACH_RUN
         for world in ("unacked", "holes", "delayed", "retries", "expiring", "dead")
     },
+    ("EndConsumers 0", "many_unacked"): _EACH_RUN,
     ("CloseSession 0", "many_unacked"): _EACH_RUN,
     ("CloseSession 1", "many_unacked"): _EACH_RUN,
     ("JoinCursor 1", "many_holes"): _EACH_RUN,

@@ -10,7 +10,7 @@ import pytest
 from tests.proof.chaos_proxy import CALM, ChaosProxy, Weather
 from tests.proof.network_load import Account, body_of, is_whole
 
-WAIT_S = 30
+WAIT_S = 60
 DATA = bytes(range(256)) * 40
 
 

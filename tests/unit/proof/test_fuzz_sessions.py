@@ -9,7 +9,7 @@ from tests.proof.contract import Budget, Result
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.session import NativeSession
 from vibemq.protocols.session import Principal
-from vibemq.server.admission import Admission
+from vibemq.server.net.admission import Admission
 
 SEED = 11
 SESSIONS = 60

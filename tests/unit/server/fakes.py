@@ -92,7 +92,7 @@ class FakeStorage:
     def sync(self) -> int:
         self.syncs += 1
         covered = len(self.appends)
-        assert self.gate.wait(5)
+        assert self.gate.wait(60)
         if self.broken:
             raise StorageFailed("the flush failed")
         return covered

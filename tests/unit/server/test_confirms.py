@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 SESSION = 1
 TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity}
 """They say how things are, or change what no restart keeps."""
-NEVER_ANSWERED = {ask.SetFlow, ask.CloseSession, ask.SetPressure}
+NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure}
 STAGE = "~stage/1/s/app"
 
 
@@ -117,7 +117,7 @@ class World:
 
     async def done(self, command: Any) -> Any:
         token = self.send(command)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while token not in self.answers:
                 await self.committer.settled()
                 await asyncio.sleep(0)
@@ -149,6 +149,10 @@ async def furnish(world: World) -> int:
     await world.done(ask.Settle(SESSION, None, 1, Settlement.REJECT, [(1, 1)], reason="bad"))
     await world.done(ask.Stage(SESSION, None, "q", "app", 1, "s", 0, rows_of(1)))
     await world.done(ask.Stage(SESSION, None, "q", "app", 1, "loser", 0, rows_of(1)))
+    await world.done(ask.Stage(SESSION, None, "q", "done", 1, "s", 0, rows_of(1)))
+    await world.done(ask.DecideTransaction(SESSION, None, "done", 1, ["s"]))
+    await world.done(ask.MoveStaged(SESSION, None, "~stage/1/s/done", 1, "q", rows_of(1)))
+    await world.done(ask.DropStages(SESSION, None, ["~stage/1/s/done"]))
     await world.done(ask.Subscribe(SESSION, None, 2, "log"))
     return joined.epoch
 
@@ -182,6 +186,7 @@ COMMANDS: dict[str, Make] = {
     "decide": lambda _: ask.DecideTransaction(SESSION, None, "app", 1, ["s"]),
     "move": lambda _: ask.MoveStaged(SESSION, None, STAGE, 1, "q", rows_of(2)),
     "drop stages": lambda _: ask.DropStages(SESSION, None, ["~stage/1/loser/app"]),
+    "forget": lambda _: ask.ForgetApplication(SESSION, None, "done"),
     "replay": lambda _: ask.ReplayDead(SESSION, None, "q", [1], rows_of(1)),
     "purge dead": lambda _: ask.PurgeDead(SESSION, None, [1]),
     "describe": lambda _: ask.DescribeQueue(SESSION, None, "q"),
@@ -208,7 +213,7 @@ async def test_no_answer_comes_before_the_append(world: World, name: str) -> Non
     if kind not in TOLD_AT_ONCE:
         assert world.submitted > before, "it changes nothing"
         assert first not in world.answers
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await world.committer.settled()
     assert not isinstance(world.answers[first], VibeMQError), world.answers[first]
     assert second in world.answers
@@ -223,6 +228,6 @@ async def test_the_brokers_own_session_is_told_after_the_append(world: World) ->
         await world.inner.ask(lambda s, t: ask.CommitCursor(s, t, "log", "reader", epoch, 5))
         seen.append(world.appended == world.submitted)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await commit()
     assert seen == [True]

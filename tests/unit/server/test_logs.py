@@ -34,12 +34,12 @@ def said(formatter: logging.Formatter, name: str, value: str) -> str:
     """
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(formatter)
-    root = logging.getLogger()
-    others, level = root.handlers, root.level
+    root, log = logging.getLogger(), logging.getLogger(name)
+    others, level, own_level = root.handlers, root.level, log.level
     root.handlers = [handler]
     root.setLevel(logging.DEBUG)
+    log.setLevel(logging.DEBUG)
     try:
-        log = logging.getLogger(name)
         log.info("verb %s failed: %r", value, value, extra={"verb": value, "more": {value: [value]}, "big": 2**70})
         log.info(value.replace("%", "%%"))
         try:
@@ -49,6 +49,7 @@ def said(formatter: logging.Formatter, name: str, value: str) -> str:
     finally:
         root.handlers = others
         root.setLevel(level)
+        log.setLevel(own_level)
     return handler.stream.getvalue()
 
 

@@ -120,8 +120,8 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, str], us
         ("ackOn", "later", "one of auto, commit, never"),
         ("maxMessagesPerTrigger", "-1", "a whole number, 0 or more"),
         ("maxPartitions", "0", "a whole number, 1 to 100000"),
-        ("pollTimeout", "fast", "a duration such as 250ms"),
-        ("fetchBytes", "big", "a size such as"),
+        ("pollTimeout", "fast", "a duration with its unit, such as 250ms"),
+        ("fetchBytes", "big", "a size, such as"),
         ("failOnDataLoss", "maybe", "true or false"),
         ("startingOffsets", "first", "group, earliest, latest, or JSON"),
         ("startingOffsets", '{"orders": 0}', "neither a sequence, from 1, nor a word"),
@@ -138,14 +138,15 @@ def test_a_value_that_cannot_be_read_is_refused_with_what_it_should_be(name: str
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("250ms", 250), ("30s", 30_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000), ("9", 9)]
+    ("text", "ms"), [("250ms", 250), ("30s", 30_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000), ("0", 0)]
 )
 def test_durations(text: str, ms: int) -> None:
     assert duration_ms(text) == ms
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1048576", 1 << 20), ("256k", 1 << 18), ("16m", 1 << 24), ("1g", 1 << 30), ("2 MiB", 2 << 20)]
+    ("text", "size"),
+    [("1048576", 1 << 20), ("256k", 1 << 18), ("16m", 1 << 24), ("1g", 1 << 30), ("2 MiB", 2 << 20), ("10MB", 10**7)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert size_bytes(text) == size

@@ -18,7 +18,7 @@ from vibemq.cli.flags import (
     duration_option,
     size_option,
 )
-from vibemq.cli.online import ask
+from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
@@ -38,7 +38,7 @@ _RUN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 @app.command("ls")
 def list_groups(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
     """List the groups of a queue with the backlog of each."""
-    groups = ask(url, timeout, "group.list", queue=queue)["groups"]
+    groups = ask_all(url, timeout, "group.list", "groups", queue=queue)
     columns = ("group", "kind", "acknowledged below", "waiting", "in flight", "consumers", "epoch", "owner")
     Output(json=json).emit_many(groups, table(columns, [_row(group) for group in groups]))
 
@@ -107,7 +107,7 @@ def create(
 
     Example: vibemq-admin group create orders etl --start latest --hold 15m
     """
-    known = {entry["group"] for entry in ask(url, timeout, "group.list", queue=queue)["groups"]}
+    known = {entry["group"] for entry in ask_all(url, timeout, "group.list", "groups", queue=queue)}
     if group in known:
         raise Usage(f"queue {queue!r} has a group {group!r} already; `group set` changes it, `group seek` moves it")
     limits = _limits(hold, max_lag, max_lag_size)
@@ -158,7 +158,7 @@ def seek(
     Example: vibemq-admin group seek orders etl earliest
     """
     out = Output(json=json)
-    before = _named(ask(url, timeout, "group.list", queue=queue)["groups"], queue, group)
+    before = _named(ask_all(url, timeout, "group.list", "groups", queue=queue), queue, group)
     if dry_run:
         out.emit({"dry_run": True, **before}, f"group {group} of queue {queue} would move from {before['committed']}")
         return
@@ -221,7 +221,7 @@ def remove(
 ) -> None:
     """Delete a group and its position; the queue no longer keeps messages for it."""
     out = Output(json=json)
-    before = _named(ask(url, timeout, "group.list", queue=queue)["groups"], queue, group)
+    before = _named(ask_all(url, timeout, "group.list", "groups", queue=queue), queue, group)
     waiting = before["backlog_messages"]
     if not dry_run:
         out.confirm(f"Delete group {group} of queue {queue}, for which {waiting:,} messages wait?", yes=yes)

@@ -8,7 +8,7 @@ from vibemq.cli.admin import queue_flags as flag
 from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
 from vibemq.cli.messages import message_table
-from vibemq.cli.online import ask
+from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
 from vibemq.errors import NotAuthorized
 
@@ -84,7 +84,7 @@ def change(
 @app.command("ls")
 def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
     """List all queues with their waiting messages."""
-    queues = ask(url, timeout, "queue.list")
+    queues = ask_all(url, timeout, "queue.list", "queues")
     columns = ("queue", "mode", "durability", "ready", "in flight", "delayed", "dead", "consumers", "size")
     Output(json=json).emit_many(queues, table(columns, [_list_row(info) for info in queues]))
 

@@ -13,6 +13,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, d
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, bytes_text, duration_text, table
 from vibemq.client import Client
+from vibemq.client.pages import every_item
 
 CONNECTIONS_SHOWN = 20
 RATES = ("published", "delivered", "settled", "dead_lettered")
@@ -51,8 +52,8 @@ async def snapshot(mq: Client) -> dict[str, Any]:
         "at": time.time(),
         "monotonic": time.monotonic(),
         "broker": await mq.admin("broker.info"),
-        "queues": await mq.admin("queue.list"),
-        "connections": await mq.admin("connections.list"),
+        "queues": await every_item(mq.admin, "queue.list", "queues"),
+        "connections": await every_item(mq.admin, "connections.list", "connections"),
     }
 
 

@@ -218,6 +218,14 @@ def tail_of(queue: Queue) -> int:
     return end
 
 
+def known_end(queue: Queue) -> int:
+    """The first sequence that may yet be given to another message. Unlike the tail it lies behind numbers that a
+    restart has skipped: a range that was planned before the restart can be finished."""
+    if not _leaps(queue):
+        return tail_of(queue)
+    return queue.unseen[0].first if queue.unseen else queue.next_sequence
+
+
 def readable(queue: Queue, group: Group | None, now: int) -> RunSet:
     """The sequences below the tail that a reader may be given: of one cursor, or of anybody."""
     if group is None or group.cursor is None:
@@ -352,8 +360,12 @@ def leap(queue: Queue) -> None:
     A reader may have seen messages that are gone; its position must not come to lie behind new ones that it has not
     seen. The skipped numbers are a hole like any other: recorded with the next messages, otherwise forgotten.
     """
-    if queue.options.durability in (Durability.WEAK, Durability.ASYNC) and any(
-        group.cursor is not None for group in queue.groups.values()
-    ):
+    if _leaps(queue):
         queue.holes = [(queue.next_sequence, queue.next_sequence + LEAP - 1)]
         queue.next_sequence += LEAP
+
+
+def _leaps(queue: Queue) -> bool:
+    return queue.options.durability in (Durability.WEAK, Durability.ASYNC) and any(
+        group.cursor is not None for group in queue.groups.values()
+    )

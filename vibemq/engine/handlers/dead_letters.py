@@ -1,7 +1,9 @@
 """Dead letters that go back or go for good. The server reads them; the engine keeps their number.
 
-A letter's queue is told by `origins` of the command, or known from its making since the start. After a restart a
-message that died in several groups counts once, since that is what the stored state tells; hence the floor of 0.
+The engine does not keep the ids of letters that were made before the start: of these the command must name the
+`origins`, which the server has read from the store, so an id that the store does not have counts as gone. After a
+restart a message that died in several groups counts once, since that is what the stored state tells; hence the floor
+of 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,7 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
-    missing = [dead_id for dead_id in command.dead_ids if not _is_there(state, dead_id)]
+    missing = [dead_id for dead_id in command.dead_ids if not _is_there(state, dead_id, command.origins)]
     if missing or len(set(command.dead_ids)) < len(command.dead_ids):
         raise MessageNotFound(f"dead letters {missing or command.dead_ids} are not in the DLQ any more; list it again")
     need = max(Durability.STRONG, queue.options.durability)
@@ -38,15 +40,21 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
 
 
 def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
-    dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id)]
+    known = command.origins
+    dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id, known)]
     if dead_ids:
         step.note(DeadRemoved(dead_ids), Durability.STRONG)
         remove(state, dead_ids, command.origins)
     step.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
 
 
-def _is_there(state: EngineState, dead_id: int) -> bool:
-    return 0 < dead_id < state.next_dead_id and dead_id not in state.dead_gone
+def _is_there(state: EngineState, dead_id: int, origins: Mapping[int, int] | None) -> bool:
+    if dead_id in state.dead_gone or not 0 < dead_id < state.next_dead_id:
+        return False
+    if dead_id >= state.first_new_dead_id:
+        return True
+    # Made before the start: only the store knows, and whoever read it there says so.
+    return origins is not None and dead_id in origins
 
 
 def remove(state: EngineState, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> dict[int, int]:

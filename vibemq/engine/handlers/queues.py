@@ -86,7 +86,7 @@ def make_queue(state: EngineState, step: Step, name: str, options: QueueOptions,
     """`registry`: the state's queues or its stages."""
     queue = Queue(state.next_queue_id, name, options, step.now, state.new_id())
     state.next_queue_id += 1
-    registry[name] = state.queues_by_id[queue.queue_id] = queue
+    state.register(queue, registry)
     step.note_structure(QueueCreated(queue.queue_id, name, options, step.now, queue.incarnation))
     open_waiting_group(step, queue, Durability.STRONG)
     return queue
@@ -125,9 +125,8 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     """The queue and all that waits in it are gone; its dead letters stay."""
     error = QueueNotFound(queue.name)
     queue.deleted = True
-    del registry[queue.name]
+    state.unregister(queue, registry)
     state.retired.update(counters_of(queue))
-    del state.queues_by_id[queue.queue_id]
     if queue.dead:
         state.graves[queue.queue_id] = queue.dead
     for group in list(queue.groups.values()):

@@ -4,6 +4,9 @@ Publish (20) and Ack (30) in their usual form never come here; they have intakes
 """
 
 from collections.abc import Callable
+from typing import Any
+
+import orjson
 
 from vibemq.errors import InvalidMessage, InvalidPayload, InvalidQueueName, UnknownCommand
 from vibemq.model.commands import (
@@ -18,11 +21,13 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.options import check_queue_name
-from vibemq.protocols.native import admin, handshake
+from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec.extensions import ADMIN_EXTENSION, CURSOR_EXTENSION, SETTLE_EXTENSION
 from vibemq.protocols.native.codec.options import options_of
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import (
+    AdminDescribed,
+    Administered,
     Asked,
     Described,
     Listed,
@@ -34,7 +39,7 @@ from vibemq.protocols.native.replies import (
     leave,
 )
 from vibemq.protocols.native.state import NativeState
-from vibemq.protocols.session import Ask, Goodbye
+from vibemq.protocols.session import Goodbye, OperationRequest
 
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
@@ -193,20 +198,34 @@ def disconnect(state: NativeState, message: WireMessage) -> None:
 
 def administer(state: NativeState, message: WireMessage) -> None:
     _need(state, message, ADMIN_EXTENSION)
-    state.ask(admin.request(state, message))
+    name, arguments = _named(message, "an Admin frame")
+    kind = AdminDescribed if name == "queue.info" else Administered
+    state.ask(OperationRequest(kind(CommandType.ADMIN, message.id), name, arguments))
 
 
 def ask_cursor(state: NativeState, message: WireMessage) -> None:
     _need(state, message, CURSOR_EXTENSION)
-    payload = admin.payload_of(message, "a CursorRequest")
-    verb, arguments = payload.get("verb"), payload.get("arguments") or {}
-    if not isinstance(verb, str) or not isinstance(arguments, dict):
-        raise InvalidPayload('the payload must be {"verb": "…", "arguments": {…}}')
+    name, arguments = _named(message, "a CursorRequest")
     if message.queue:
         check_queue_name(message.queue)
-    elif not verb.startswith("transaction."):
-        raise InvalidQueueName(f"{verb[:64]} needs a queue name in the frame's queue field")
-    state.ask(Ask(Asked(CommandType.CURSOR_REPLY, message.id, message.queue), verb, message.queue, arguments))
+        arguments = {**arguments, "queue": message.queue}
+    elif not name.startswith("transaction."):
+        raise InvalidQueueName(f"{name[:64]} needs a queue name in the frame's queue field")
+    state.ask(OperationRequest(Asked(CommandType.CURSOR_REPLY, message.id, message.queue), name, arguments))
+
+
+def _named(message: WireMessage, what: str) -> tuple[str, dict[str, Any]]:
+    """The name of an operation and its arguments. Raises InvalidPayload."""
+    try:
+        payload = orjson.loads(message.payload or b"")
+    except orjson.JSONDecodeError as error:
+        raise InvalidPayload(f"the payload of {what} cannot be read: {error}") from None
+    if not isinstance(payload, dict):
+        raise InvalidPayload(f"the payload of {what} must be a JSON object")
+    name, arguments = payload.get("verb"), payload.get("arguments") or {}
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise InvalidPayload('the payload must be {"verb": "…", "arguments": {…}}')
+    return name, arguments
 
 
 def _need(state: NativeState, message: WireMessage, extension: str) -> None:

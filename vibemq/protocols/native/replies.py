@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 
-from vibemq.errors import LocalProtocolError, MessageTooLarge, NotAuthorized, QueueNotFound, VibeMQError
+from vibemq.errors import LocalProtocolError, MessageTooLarge, NotAuthorized, QueueNotFound, UnknownCommand, VibeMQError
 from vibemq.model.commands import Subscribe, Unsubscribe
-from vibemq.model.effects import Fetched, Published, QueueInfo
+from vibemq.model.effects import Fetched, Published, QueueInfo, QueuePage
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.columns import columns_frame
 from vibemq.protocols.native.codec.options import queue_info_json
@@ -17,6 +17,12 @@ from vibemq.protocols.native.outbox import send_publish_acks
 from vibemq.protocols.native.publish import Batch
 from vibemq.protocols.native.state import NativeState
 from vibemq.protocols.native.subscriptions import NativeSubscription
+
+
+def _json(result: Any) -> bytes:
+    if isinstance(result, QueuePage):
+        result = {"queues": result.queues, "next": result.next}
+    return orjson.dumps({} if result is None else result)
 
 
 @dataclass(slots=True)
@@ -54,7 +60,7 @@ class Listed(Plain):
     """ListQueues (43): a JSON array of names."""
 
     def answer(self, state: NativeState, result: Any) -> None:
-        state.reply(self.kind, self.id, payload=orjson.dumps([info.name for info in result]))
+        state.reply(self.kind, self.id, payload=orjson.dumps(result.names))
 
 
 @dataclass(slots=True)
@@ -62,7 +68,10 @@ class Administered(Plain):
     """Admin (66): the result as JSON."""
 
     def answer(self, state: NativeState, result: Any) -> None:
-        state.reply(self.kind, self.id, payload=orjson.dumps({} if result is None else result))
+        if isinstance(result, Fetched):
+            state.error(self.id, UnknownCommand("rows are answered as columns; ask in a CursorRequest (70)"))
+        else:
+            state.reply(self.kind, self.id, payload=_json(result))
 
 
 @dataclass(slots=True)
@@ -77,7 +86,7 @@ class Asked(Plain):
             except LocalProtocolError as error:
                 state.error(self.id, MessageTooLarge(f"{error}; ask for fewer columns"))
         else:
-            state.reply(self.kind, self.id, self.queue, orjson.dumps({} if result is None else result))
+            state.reply(self.kind, self.id, self.queue, _json(result))
 
 
 @dataclass(slots=True)

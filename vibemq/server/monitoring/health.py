@@ -71,6 +71,10 @@ class Report:
         found += [status.checkpoint_trouble(), status.clock_trouble()]
         return [alarm for alarm in found if alarm]
 
+    def is_started(self) -> bool:
+        """Whether recovery is over."""
+        return self.status.started
+
     def is_ready(self) -> bool:
         """Whether new work should be sent here: recovered, not draining, storage sound, below the 90 % watermark."""
         status = self.status
@@ -95,6 +99,14 @@ class Report:
         if not self.is_ready():
             return "unhealthy"
         return "degraded" if self.alarms() else "healthy"
+
+    async def latest_health(self) -> dict[str, Any]:
+        """`health` of the snapshot that everybody shares."""
+        return self.health(await self.snapshots.latest())
+
+    async def latest_metrics(self) -> dict[str, Any]:
+        """`json_metrics` of the snapshot that everybody shares."""
+        return self.json_metrics(await self.snapshots.latest())
 
     def json_metrics(self, snapshot: Snapshot) -> dict[str, Any]:
         totals, metrics = snapshot.totals, self.metrics

@@ -15,7 +15,6 @@ from vibemq.server.monitoring.snapshot import CursorRow, Snapshot
 from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.storage.interface import StorageStats
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SERIES_MAX = 200
 
 

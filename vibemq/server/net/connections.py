@@ -6,20 +6,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from vibemq._version import __version__
 from vibemq.config import Limits
 from vibemq.errors import ConnectionLimit, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.options import QueueOptions
-from vibemq.protocols.session import ProtocolPlugin, Session, SessionContext, SessionLimits
+from vibemq.protocols.session import Principal, ProtocolPlugin, Session, SessionContext, SessionLimits
 from vibemq.server.clock import Clock
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.limits import AddressLimiter
-
-if TYPE_CHECKING:
-    from vibemq.server.net.transport import Connection
-
+from vibemq.server.net.peer_driver import PeerDriver
 
 FILES_KEPT = 192
 """Open files that connections must leave to storage, logs and HTTP."""
@@ -33,6 +30,38 @@ class Endpoint:
     plugin: ProtocolPlugin
     settings: Any
     """The protocol's own, already checked."""
+
+
+class AdmittedConnection(Protocol):
+    """What the connections' table needs of one of them (`vibemq.server.net.transport.Connection`)."""
+
+    number: int
+    """The session number; 0 until admitted."""
+    connection_id: str
+    host: str
+    since: int
+    session: Session
+    entrance: Endpoint
+
+    @property
+    def principal(self) -> Principal | None: ...
+    @property
+    def pending(self) -> int:
+        """Requests that are answered by tasks of their own and are under way."""
+
+    @property
+    def peer(self) -> PeerDriver: ...
+
+    def unwritten_bytes(self) -> int:
+        """Bytes that the socket has not taken yet."""
+
+    def described(self) -> dict[str, Any]: ...
+
+    def wake(self) -> None: ...
+
+    def goodbye(self, reason: str) -> None: ...
+
+    def drop(self, why: str) -> None: ...
 
 
 def connections_max(wanted: int, open_files: int) -> int:
@@ -64,23 +93,29 @@ class ConnectionTable:
         self._new_id = new_id
         self._loop = asyncio.get_running_loop()
         self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
-        self._connections: dict[int, Connection] = {}
-        self._strangers: dict[Connection, float] = {}
+        self._connections: dict[int, AdmittedConnection] = {}
+        self._strangers: dict[AdmittedConnection, float] = {}
         """Not yet authenticated, oldest first, with the moment they came."""
         self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._last_number = 0
-        self.stuck: dict[Connection, tuple[float, int]] = {}
+        self.stuck: dict[AdmittedConnection, tuple[float, int]] = {}
         """Connections whose socket takes nothing: since when, and with how many bytes waiting."""
         self._somebody_left = asyncio.Event()
         self.closed_to_new = False
+        self.without_socket: dict[PeerDriver, None] = {}
+        """Peers of plug-ins, which no listener has accepted."""
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def __iter__(self) -> "Iterator[Connection]":
+    def __iter__(self) -> Iterator[AdmittedConnection]:
         return iter(list(self._connections.values()))
 
-    def admit(self, connection: "Connection") -> VibeMQError | None:
+    def peers(self) -> list[PeerDriver]:
+        """Everybody who may act: admitted connections, and peers of plug-ins."""
+        return [connection.peer for connection in self._connections.values()] + list(self.without_socket)
+
+    def admit(self, connection: AdmittedConnection) -> VibeMQError | None:
         """Number the connection and give it its session, or return why not."""
         refusal = self._refusal(connection.host)
         if refusal is not None:
@@ -94,7 +129,7 @@ class ConnectionTable:
         self._metrics.connections_accepted += 1
         return None
 
-    def make_session(self, connection: "Connection") -> Session:
+    def make_session(self, connection: AdmittedConnection) -> Session:
         entrance: Endpoint = connection.entrance
         assert entrance.plugin.create is not None, "nothing is listened to otherwise"
         context = self._context(connection.number)
@@ -134,7 +169,7 @@ class ConnectionTable:
         """Open connections by protocol."""
         return dict(Counter(connection.entrance.protocol for connection in self._connections.values()))
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: AdmittedConnection) -> None:
         self._somebody_left.set()
         self._connections.pop(connection.number, None)
         self._strangers.pop(connection, None)
@@ -157,7 +192,7 @@ class ConnectionTable:
 
     def _sweep_stuck(self, now: float) -> None:
         for connection, (since, size) in list(self.stuck.items()):
-            left = connection.transport.get_write_buffer_size()
+            left = connection.unwritten_bytes()
             if left < size:
                 self.stuck[connection] = (now, left)
             elif now - since >= self._limits.write_timeout_ms / 1000:

@@ -13,7 +13,7 @@ from vibemq.model.effects import Deliver, Effect
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Session
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.net.row_reader import Piece, read_piece
+from vibemq.storage.reading import Piece, read_piece
 
 READ_BYTES = 262_144
 

@@ -8,11 +8,10 @@ from vibemq import plugins
 from vibemq.config import Listener
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import ProtocolPlugin
-from vibemq.server.broker_context import BrokerContext
 from vibemq.server.checks import plugin_settings
 from vibemq.server.net.connections import Endpoint
 from vibemq.server.net.tls import ServerTls
-from vibemq.server.net.transport import Connection
+from vibemq.server.net.transport import Connection, TransportServices
 
 log = logging.getLogger("vibemq.listener")
 
@@ -38,7 +37,7 @@ def entrance_of(listener: Listener) -> Endpoint:
     return Endpoint(listener.protocol, plugin, settings)
 
 
-async def listen(listener: Listener, entrance: Endpoint, shell: BrokerContext) -> Listening:
+async def listen(listener: Listener, entrance: Endpoint, shell: TransportServices) -> Listening:
     """Accept connections from now on.
 
     An accept that fails (no file descriptors left) is logged by the loop and tried again a second later; the loop

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
@@ -11,10 +11,6 @@ from vibemq.model.effects import Effect, Reply
 
 INNER_SESSION = 0
 """Sessions of connections are numbered from 1."""
-
-
-class Asking(Protocol):
-    async def ask(self, make: Callable[[int, int], Command]) -> Any: ...
 
 
 class LocalSession:

@@ -11,21 +11,23 @@ what `collect` returns, and calls `part` when it has written the last of them or
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
-from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError
+from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError
 from vibemq.model.commands import Command, ListQueues, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
-from vibemq.protocols.session import Admin, Ask, Authenticate, Goodbye, Principal, Request, Session
-from vibemq.server.admission import Admission
+from vibemq.operations.registry import Call, Registry
+from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
 from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.admission import Admission
 from vibemq.server.net.delivery_queue import DeliveryQueue
-from vibemq.server.net.row_reader import Piece
+from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
 
@@ -46,6 +48,8 @@ class PeerServices(Protocol):
     @property
     def metrics(self) -> Metrics: ...
     @property
+    def operations(self) -> Registry: ...
+    @property
     def fatal(self) -> Callable[[BaseException], None]: ...
 
     def decide(self, commands: Sequence[Command]) -> None: ...
@@ -54,9 +58,7 @@ class PeerServices(Protocol):
 
     def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None: ...
 
-    def administer(self, connection: "PeerDriver", request: Admin) -> None: ...
-
-    def ask(self, connection: "PeerDriver", request: Ask) -> None: ...
+    def operate(self, connection: "PeerDriver", token: object, call: Call) -> None: ...
 
 
 class PeerDriver:
@@ -163,23 +165,36 @@ class PeerDriver:
             if isinstance(request, Authenticate):
                 self._decide(batch)
                 shell.authenticate(self, request)
-            elif isinstance(request, Admin):
-                shell.administer(self, request)
-            elif isinstance(request, Ask):
-                self._decide(batch)
-                shell.ask(self, request)
+            elif isinstance(request, OperationRequest):
+                self._operate(request, batch, now)
             elif isinstance(request, Goodbye):
                 self._decide(batch)
                 self._leave(clean=True)
                 return
             elif (refusal := self.guard.check(self.principal, request, now)) is not None:
                 self.session.refused(getattr(request, "token", None), refusal)
-            elif isinstance(request, ListQueues) and not self.guard.sees_all(self.principal):
-                queues = self.guard.visible(self.principal, shell.engine.queue_infos())
-                self.lane.tell([Reply(self.number, request.token, queues)])
             else:
+                if isinstance(request, ListQueues):
+                    request.visible = partial(self.guard.may_see, self.principal)
                 batch.append(request)
         self._decide(batch)
+
+    def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> None:
+        """A short operation takes its place in the batch; a long one begins behind it."""
+        try:
+            call = self._shell.operations.admit(self.principal, request.name, request.arguments)
+            command = call.command(self.number, request.token)
+        except VibeMQError as refusal:
+            self._shell.metrics.not_authorized += isinstance(refusal, NotAuthorized)
+            self.session.refused(request.token, refusal)
+            return
+        if command is None:
+            self._decide(batch)
+            self._shell.operate(self, request.token, call)
+        elif (limited := self.guard.take(command, now)) is not None:
+            self.session.refused(request.token, limited)
+        else:
+            batch.append(command)
 
     def _decide(self, batch: list[Command]) -> None:
         if batch:

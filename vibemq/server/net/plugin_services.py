@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from vibemq.errors import ConfigInvalid, ShuttingDown, StorageError, StorageFailed
 from vibemq.protocols.session import Session, SessionContext
-from vibemq.server.admission import Admission
+from vibemq.server.net.admission import Admission
 from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.transport import TransportServices
 
@@ -27,9 +27,17 @@ ROOM_BYTES = 262_144
 class LoosePeer:
     """A peer without a socket: the plug-in gives its bytes to `receive`, and gets the session's through `write`."""
 
-    def __init__(self, shell: TransportServices, create: Create, host: str, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        shell: TransportServices,
+        create: Create,
+        host: str,
+        write: Callable[[bytes], None],
+        forget: Callable[["LoosePeer"], None],
+    ) -> None:
         self._shell = shell
         self._write = write
+        self._forget = forget
         self._ended = asyncio.Event()
         context = shell.roster.context()
         guard = Admission(
@@ -47,6 +55,7 @@ class LoosePeer:
             host=host,
             wake=self._wake,
         )
+        shell.roster.without_socket[self.driver] = None
         shell.ticker.watch(self.driver)
 
     @property
@@ -63,6 +72,8 @@ class LoosePeer:
     def close(self) -> None:
         """The peer is gone."""
         self.driver.part()
+        self._shell.roster.without_socket.pop(self.driver, None)
+        self._forget(self)
         self._ended.set()
 
     def _wake(self) -> None:
@@ -126,16 +137,16 @@ class PluginServices:
     def connect(self, create: Create, *, host: str, write: Callable[[bytes], None]) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
-        peer = LoosePeer(self._shell, create, host, write)
-        self._peers = {each for each in self._peers if not each.ended} | {peer}
+        peer = LoosePeer(self._shell, create, host, write, self._peers.discard)
+        self._peers.add(peer)
         return peer
 
     async def stop(self, reason: str) -> None:
         """Say goodbye to its peers, wait until what they asked is answered, then end its tasks."""
         self._stopping = True
-        for peer in self._peers:
+        for peer in list(self._peers):
             peer.driver.goodbye(reason)
-        for peer in self._peers:
+        for peer in list(self._peers):
             if not peer.driver.parted:
                 await peer.until_ended()
         self.cut()
@@ -143,7 +154,7 @@ class PluginServices:
     def cut(self) -> None:
         """The same at once."""
         self._stopping = True
-        for peer in self._peers:
+        for peer in list(self._peers):
             peer.close()
         for scope in list(self._scopes):
             scope.cancel()

@@ -63,6 +63,13 @@ class Timers:
         if deadline is not None:
             self._set(deadline)
 
+    def look_now(self) -> None:
+        """Do what is due, whatever the loop's timer waits for: the clock has been moved by hand."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._stopped:
+            self._due()
+
     def stop(self) -> None:
         self._stopped = True
         if self._timer is not None:

@@ -13,8 +13,8 @@ from vibemq.auth.users import Accounts
 from vibemq.config import Limits
 from vibemq.errors import StorageError, VibeMQError
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.admission import Admission
 from vibemq.server.commit.loop_cycle import LoopCycle
+from vibemq.server.net.admission import Admission
 from vibemq.server.net.connections import ConnectionTable, Endpoint
 from vibemq.server.net.peer_driver import PeerDriver, PeerServices
 from vibemq.server.net.timers import Timers
@@ -135,6 +135,9 @@ class Connection(asyncio.Protocol):
     @property
     def pending(self) -> int:
         return self.peer.pending
+
+    def unwritten_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
 
     def described(self) -> dict[str, Any]:
         """For an operator; JSON-ready."""

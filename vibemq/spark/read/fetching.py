@@ -63,7 +63,16 @@ def _blocks(client: BrokerClient, task: Task, settings: SourceOptions, columns: 
         at = block.next
         ticket = ask(at) if at < task["end"] else None
         check_losses(task["queue"], [(first, last) for first, last, why in block.gaps if why == "lost"], settings)
+        _tell_of_damage(task["queue"], block.gaps)
         yield block
+
+
+def _tell_of_damage(queue: str, gaps: list[Any]) -> None:
+    """Dead letters that the broker cannot read are stepped over; they are named in the log."""
+    damaged = [first for first, _, why in gaps if why == "damaged"]
+    if damaged:
+        shown = ", ".join(map(str, damaged[:RUNS_SHOWN])) + (", …" if len(damaged) > RUNS_SHOWN else "")
+        notice(f"queue {queue!r}: {len(damaged):,} dead letters cannot be read and are left out (ids {shown})")
 
 
 def _asker(client: BrokerClient, task: Task, settings: SourceOptions, columns: list[str]) -> Callable[[int], Ticket]:

@@ -5,13 +5,15 @@ from heapq import merge
 from operator import attrgetter
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 
 _BY_ID = attrgetter("facts.dead_id")
+NEIGHBOUR_DISTANCE = 64
+NEIGHBOUR_BYTES = 256 * 1024
 
 
 class StoredDead:
@@ -56,14 +58,24 @@ class StoredDead:
         entry = self._added.get(dead_id) or self.volatile.get(dead_id)
         return entry or (None if dead_id in self._removed else self._stored(dead_id))
 
-    def after(self, dead_id: int) -> Iterator[DeadEntry]:
-        """Entries with a greater id, ascending. Nothing may be written while it runs."""
-        stored = (
-            _unpack(self.kv, key, value)
-            for key, value in self.kv.scan(keys.dead_key(dead_id) + b"\0", keys.after(keys.DEAD))
-        )
-        kept = (entry for entry in stored if entry.facts.dead_id not in self._removed)
+    def after(self, dead_id: int, damaged: list[DamagedLetter] | None = None) -> Iterator[DeadEntry]:
+        """Entries with a greater id, ascending. Nothing may be written while it runs.
+
+        Those that cannot be read go to `damaged`; without it they raise StorageDamaged.
+        """
+        kept = (entry for entry in self._stored_after(dead_id, damaged) if entry.facts.dead_id not in self._removed)
         return merge(kept, self._added.after(dead_id), self.volatile.after(dead_id), key=_BY_ID)
+
+    def _stored_after(self, dead_id: int, damaged: list[DamagedLetter] | None) -> Iterator[DeadEntry]:
+        for key, value in self.kv.scan(keys.dead_key(dead_id) + b"\0", keys.after(keys.DEAD)):
+            try:
+                yield _unpack(self.kv, key, value)
+            except StorageDamaged as error:
+                number = keys.split_dead_key(key)
+                if damaged is None:
+                    raise
+                if number not in self._removed:
+                    damaged.append(DamagedLetter(number, 0, "", str(error)))
 
     def flush(self) -> None:
         """Write what changed, in the owner's transaction; call `forget` once that is committed."""
@@ -144,3 +156,95 @@ def select(state: StoredState, entries: Iterator[DeadEntry], limit: int, queue: 
         if queue is None or (origin is not None and origin.name == queue):
             found.append(entry)
     return found
+
+
+def page(
+    state: StoredState,
+    entries: Callable[[list[DamagedLetter]], Iterator[DeadEntry]],
+    read: Reader,
+    where: str,
+    wanted: DeadPageWanted,
+) -> DeadPage:
+    """One stretch of the DLQ, of bounded work: see `IStorageProvider.dead_page`.
+
+    `entries(damaged)`: the entries behind `wanted.after`, ascending; those whose facts cannot be read go to `damaged`.
+    """
+    damaged: list[DamagedLetter] = []
+    chosen: list[DeadEntry] = []
+    looked, last, done = 0, wanted.after, True
+    for entry in entries(damaged):
+        dead_id = entry.facts.dead_id
+        if looked >= wanted.scan or len(chosen) >= wanted.limit or dead_id >= wanted.below:
+            done = dead_id >= wanted.below
+            break
+        looked, last = looked + 1, dead_id
+        origin = state.queues.get(entry.queue_id)
+        if wanted.fits(entry.facts, "" if origin is None else origin.name):
+            chosen.append(entry)
+    if done:
+        last = max([last, *(letter.dead_id for letter in damaged if letter.dead_id < wanted.below)])
+    letters: list[DeadLetter] = []
+    size = 0
+    for group in _neighbours(chosen):
+        rows = _rows(read, group)
+        for entry in group:
+            try:
+                letter = assemble(state, entry, rows or read, where)
+            except StorageDamaged as error:
+                origin = state.queues.get(entry.queue_id)
+                name = "" if origin is None else origin.name
+                damaged.append(DamagedLetter(entry.facts.dead_id, entry.queue_id, name, str(error)))
+                continue
+            size += len(letter.row)
+            if letters and size > wanted.max_bytes:
+                last = letters[-1].facts.dead_id
+                return DeadPage(letters, _up_to(last, damaged), last, done=False)
+            letters.append(letter)
+    return DeadPage(letters, _up_to(last, damaged), last, done)
+
+
+def _up_to(last: int, damaged: list[DamagedLetter]) -> list[DamagedLetter]:
+    """Those behind `last` are told with the next page."""
+    return sorted(letter for letter in damaged if letter.dead_id <= last)
+
+
+def _neighbours(entries: list[DeadEntry]) -> Iterator[list[DeadEntry]]:
+    """Letters whose messages stand close enough together to be read in one go."""
+    group: list[DeadEntry] = []
+    for entry in entries:
+        if group:
+            ahead = entry.facts.sequence - group[-1].facts.sequence
+            if entry.queue_id != group[0].queue_id or not 0 <= ahead <= NEIGHBOUR_DISTANCE:
+                yield group
+                group = []
+        group.append(entry)
+    if group:
+        yield group
+
+
+def _rows(read: Reader, group: list[DeadEntry]) -> Reader | None:
+    """Reads the group's rows at once and answers for each; None when that does not work and each is read by itself."""
+    if len(group) < 2:
+        return None
+    queue_id, first, last = group[0].queue_id, group[0].facts.sequence, group[-1].facts.sequence
+    found: dict[int, Slice] = {}
+    wanted = {entry.facts.sequence for entry in group}
+    try:
+        while first <= last:
+            slices = read(queue_id, first, last, NEIGHBOUR_BYTES)
+            if not slices:
+                break
+            for part in slices:
+                start = part.first_sequence
+                for sequence in range(start, start + part.rows.count):
+                    if sequence in wanted:
+                        index = sequence - start
+                        found[sequence] = Slice(sequence, part.published_at, part.rows.slice(index, index + 1))
+            first = slices[-1].first_sequence + slices[-1].rows.count
+    except StorageDamaged:
+        return None
+
+    def one(queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        return [found[first]] if first in found else []
+
+    return one

@@ -8,13 +8,14 @@ connection, and a transaction.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
+from functools import partial
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
-from vibemq.model.stored import DeadLetter, Slice, StoredQueue, StoredState
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
-from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, select
+from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, page, select
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
 from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
@@ -157,6 +158,10 @@ class TransactionalStore:
         """`read`: the provider's."""
         entries = select(self.state, self._dead.after(after), limit, queue)
         return [assemble(self.state, entry, read, self._kv.where) for entry in entries]
+
+    def dead_page(self, wanted: DeadPageWanted, read: Read) -> DeadPage:
+        """`read`: the provider's."""
+        return page(self.state, partial(self._dead.after, wanted.after), read, self._kv.where, wanted)
 
     def dead_letter(self, dead_id: int, read: Read) -> DeadLetter | None:
         entry = self._dead.get(dead_id)

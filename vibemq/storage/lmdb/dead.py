@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import lmdb
 
+from vibemq.model.stored import DamagedLetter
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.lmdb.environment.tables import reading
 from vibemq.storage.state.dead_letter_facts import DeadEntry
@@ -71,9 +72,9 @@ class JournaledDead(StoredDead):
             self._changes.append((self.lsn, dead_id))
         return entry
 
-    def after(self, dead_id: int) -> Iterator[DeadEntry]:
+    def after(self, dead_id: int, damaged: list[DamagedLetter] | None = None) -> Iterator[DeadEntry]:
         last = 0
-        for entry in super().after(dead_id):
+        for entry in super().after(dead_id, damaged):
             if entry.facts.dead_id != last:
                 yield entry
             last = entry.facts.dead_id

@@ -15,17 +15,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from vibemq.errors import StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, QueueCreated, Record
-from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.blocks import limit
 from vibemq.storage.kvstore.collecting import uncollected
-from vibemq.storage.kvstore.dead_letters import assemble, select
+from vibemq.storage.kvstore.dead_letters import assemble, page, select
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 from vibemq.storage.kvstore.integrity import load_sound_state
 from vibemq.storage.kvstore.require_alive import all_alive
@@ -316,6 +317,12 @@ class LmdbProvider:
         with self._lock:
             entries = select(self._state, self._dead.after(after), limit, queue)
             return [assemble(self._state, entry, self.read, self._where) for entry in entries]
+
+    def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        self._check_open()
+        with self._lock:
+            entries = partial(self._dead.after, wanted.after)
+            return page(self._state, entries, self.read, self._where, wanted)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         self._check_open()

@@ -4,6 +4,7 @@ A store writes new pages even to delete, so a full disk would stop the drain tha
 makes room for settlements and checkpoints, and for them alone: as long as it is `missing`, new messages are refused.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ class Ballast:
         self._wanted = size
         self.missing = False
         """Given up, or never had for want of room."""
+        self._files_limited = False
+        """The process may not write files as big as the ballast, so the room of the disk is of no use."""
 
     @property
     def held(self) -> bool:
@@ -59,7 +62,8 @@ class Ballast:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)
-        except OSError:
+        except OSError as error:
+            self._files_limited = error.errno == errno.EFBIG
             self._path.unlink(missing_ok=True)
             return False
         finally:
@@ -77,10 +81,19 @@ class Ballast:
     def refuse_messages(self, records: Sequence[Record]) -> None:
         """Raise StorageFull for new messages while the ballast is missing: what room is left is for the drain."""
         if self.missing and any(type(record) is MessagesAdded for record in records):
-            raise StorageFull(
-                f"the disk of {self._folder} is full, what is left of it is kept for draining the queues; "
-                f"free {2 * self._size() >> 20} MiB or more and publish again"
+            raise StorageFull(self._refusal())
+
+    def _refusal(self) -> str:
+        if self._files_limited:
+            return (
+                f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
+                "queues could not be drained on a full disk; nothing was written, raise the process's limit of file "
+                "size and start the broker again"
             )
+        return (
+            f"the disk of {self._folder} is full, what is left of it is kept for draining the queues; "
+            f"free {2 * self._size() >> 20} MiB or more and publish again"
+        )
 
     def _size(self) -> int:
         return min(self._wanted, shutil.disk_usage(self._folder).total // DISK_PART)

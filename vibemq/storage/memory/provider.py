@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageFailed
 from vibemq.model.records import MessagesAdded, Record
-from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kvstore.dead_letters import assemble, select
+from vibemq.storage.kvstore.dead_letters import assemble, page, select
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.dead_letter_facts import DeadTable
@@ -70,6 +71,12 @@ class MemoryStorage:
             self._check_open()
             entries = select(self._state, self._dead.after(after), limit, queue)
             return [assemble(self._state, entry, self.read, _WHERE) for entry in entries]
+
+    def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        with self._lock:
+            self._check_open()
+            entries = partial(self._dead.after, wanted.after)
+            return page(self._state, entries, self.read, _WHERE, wanted)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock:

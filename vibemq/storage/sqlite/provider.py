@@ -24,7 +24,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageError, StorageFailed, StorageFenced, StorageFull
 from vibemq.model.records import MessagesAdded, Record
-from vibemq.model.stored import DeadLetter, Slice, StoredState
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
@@ -277,6 +277,11 @@ class SqliteStorage:
         with self._lock, translated(self._where):
             self._open_connection()
             return self._store.dead_letters(after, limit, queue, self.read)
+
+    def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        with self._lock, translated(self._where):
+            self._open_connection()
+            return self._store.dead_page(wanted, self.read)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock, translated(self._where):

@@ -1,10 +1,12 @@
 """The dead letters' own facts, beside the state: a store keeps them on disk, the state only counts them."""
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from vibemq.model.records import DeadFacts
+from vibemq.model.stored import DamagedLetter
 
 
 class DeadEntry(NamedTuple):
@@ -33,9 +35,16 @@ class DeadTable:
     def __init__(self) -> None:
         self.entries: dict[int, DeadEntry] = {}
         self._holders: Counter[tuple[int, int]] = Counter()
+        self._ids: list[int] = []
+        """Ascending; ids that are gone stay until they are the majority."""
 
     def add(self, entry: DeadEntry) -> None:
-        self.entries[entry.facts.dead_id] = entry
+        dead_id = entry.facts.dead_id
+        if not self._ids or dead_id > self._ids[-1]:
+            self._ids.append(dead_id)
+        elif self._ids[bisect_left(self._ids, dead_id)] != dead_id:
+            insort(self._ids, dead_id)
+        self.entries[dead_id] = entry
         self._holders[entry.queue_id, entry.facts.sequence] += 1
 
     def remove(self, dead_id: int) -> DeadEntry | None:
@@ -45,6 +54,8 @@ class DeadTable:
             self._holders[message] -= 1
             if not self._holders[message]:
                 del self._holders[message]
+            if len(self._ids) > 2 * len(self.entries) + 64:
+                self._ids = sorted(self.entries)
         return entry
 
     def holds(self, queue_id: int, sequence: int) -> bool:
@@ -53,7 +64,10 @@ class DeadTable:
     def get(self, dead_id: int) -> DeadEntry | None:
         return self.entries.get(dead_id)
 
-    def after(self, dead_id: int) -> Iterator[DeadEntry]:
-        """Entries with a greater id, ascending."""
-        for key in sorted(key for key in self.entries if key > dead_id):
-            yield self.entries[key]
+    def after(self, dead_id: int, damaged: list[DamagedLetter] | None = None) -> Iterator[DeadEntry]:
+        """Entries with a greater id, ascending. Nothing may be added or removed while it runs."""
+        ids = self._ids
+        for index in range(bisect_right(ids, dead_id), len(ids)):
+            entry = self.entries.get(ids[index])
+            if entry is not None:
+                yield entry

@@ -27,7 +27,7 @@ class Disk:
 
     def sync(self) -> int:
         self.threads.append(threading.current_thread())
-        assert self.go.wait(30)
+        assert self.go.wait(60)
         if self.error is not None:
             raise self.error
         return 1
@@ -85,7 +85,7 @@ async def test_an_abandoned_store_flushes_no_more(store: Store, disk: Disk) -> N
     store.abandon()
     disk.go.set()
     await first.wait()
-    disk.threads[0].join(30)
+    disk.threads[0].join(60)
     assert not disk.threads[0].is_alive()
     assert len(disk.threads) == 1
     assert told == []
@@ -99,5 +99,5 @@ def test_a_loop_that_is_closed_is_told_nothing(store: Store, disk: Disk) -> None
 
     asyncio.run(begin())
     disk.go.set()
-    disk.threads[0].join(30)
+    disk.threads[0].join(60)
     assert not disk.threads[0].is_alive()

@@ -1,5 +1,6 @@
 """Room kept for the drain of a full disk."""
 
+import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -65,3 +66,17 @@ def test_none_is_wanted_and_none_is_missed(tmp_path: Path, monkeypatch: pytest.M
     ballast = Ballast(tmp_path, 0)
     assert not ballast.take()
     ballast.refuse_messages([MESSAGES])
+
+
+def test_a_limit_of_file_size_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, total=100 * MIB, free=50 * MIB)
+    ballast = Ballast(tmp_path, MIB)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 2, limits[1]))
+    try:
+        assert not ballast.take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    ballast.refuse_messages([SETTLED])
+    with pytest.raises(StorageFull, match="raise the process's limit of file size"):
+        ballast.refuse_messages([MESSAGES])

@@ -1,13 +1,10 @@
 """Checks every command of a connection: its permission and the rate limit."""
 
-from collections.abc import Sequence
-
 from vibemq.auth.grants import Grants
 from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthorized, RateLimited, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, Extend, Publish, SetCapacity, Settle, Unsubscribe
-from vibemq.model.effects import QueueInfo
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.limits import TokenBucket
 
@@ -33,6 +30,10 @@ class Admission:
         if refusal is not None:
             self._metrics.not_authorized += isinstance(refusal, NotAuthorized)
             return refusal
+        return self.take(command, now)
+
+    def take(self, command: Command, now: float) -> RateLimited | None:
+        """None when there is a token left for the command, whose right was checked elsewhere."""
         if self.per_second and type(command) not in NOT_LIMITED:
             count = command.rows.count if isinstance(command, Publish) else 1
             if not self._bucket.take(count, now):
@@ -43,13 +44,6 @@ class Admission:
                 )
         return None
 
-    def visible(self, principal: Principal | None, queues: Sequence[QueueInfo]) -> list[QueueInfo]:
-        """What a list may show: queues to which the principal has any right; their figures only with `inspect`."""
-        return [
-            info if self._grants.may_inspect(principal, info.name) else info.without_figures()
-            for info in queues
-            if self._policy.may_see(principal, info.name)
-        ]
-
-    def sees_all(self, principal: Principal | None) -> bool:
-        return principal is not None and self._policy.is_superuser(principal)
+    def may_see(self, principal: Principal | None, queue: str) -> bool:
+        """Whether a list names the queue: any right to it will do."""
+        return self._policy.may_see(principal, queue)

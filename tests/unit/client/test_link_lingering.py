@@ -101,5 +101,5 @@ async def test_a_request_takes_lingering_acks_along(link: Link) -> None:
 async def test_lingering_ends_by_itself(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "LINGER_S", 0.0)
     held(link, 200)[0].ack()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await link.woken()

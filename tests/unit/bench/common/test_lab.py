@@ -67,7 +67,7 @@ def test_a_load_that_fails_says_why_and_is_replaced(lab: Lab) -> None:
 
 def with_checkpointer(pids: list[int]) -> list[int]:
     """All processes, once the broker has started its own."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(found := process_tree(pids)) < 2:
         assert time.monotonic() < deadline, "the broker has started no checkpointer"
         time.sleep(0.05)

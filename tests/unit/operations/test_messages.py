@@ -6,7 +6,9 @@ from vibemq.errors import InvalidOptions, InvalidPayload
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import RowView, pack_row
 from vibemq.model.stored import DeadLetter
-from vibemq.server.letters import LetterFilter, letter_json, limit_of, message_json, replay_extra, replay_row
+from vibemq.operations.arguments import page_size, read
+from vibemq.operations.dead_letters import Filters, LetterFilter
+from vibemq.operations.messages import letter_json, message_json, replay_extra, replay_row
 
 NOW = 100_000
 
@@ -47,7 +49,9 @@ def letter(
     ],
 )
 def test_filters(arguments: dict[str, Any], fits: bool) -> None:
-    assert LetterFilter.of(arguments).fits(letter(headers={"tenant": "a"}), NOW) is fits
+    chosen = LetterFilter(read(Filters, "dlq.list", arguments), NOW)
+    found = letter(headers={"tenant": "a"})
+    assert (chosen.fits(found.facts, found.queue) and chosen.row_fits(found)) is fits
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,7 @@ def test_filters(arguments: dict[str, Any], fits: bool) -> None:
 )
 def test_filters_that_mean_nothing_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises((InvalidPayload, InvalidOptions)):
-        LetterFilter.of(arguments)
+        LetterFilter(read(Filters, "dlq.list", arguments), NOW)
 
 
 def test_a_replayed_row_says_where_it_comes_from_and_forgets_its_dedup_id() -> None:
@@ -92,4 +96,4 @@ def test_a_peeked_message_shows_the_priority_of_its_header(text: str, priority: 
 
 @pytest.mark.parametrize(("asked", "limit"), [(None, 100), (0, 1), (5, 5), (10**9, 1000)])
 def test_limits_are_bounded(asked: int | None, limit: int) -> None:
-    assert limit_of({"limit": asked} if asked is not None else {}) == limit
+    assert page_size(asked, 100) == limit

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tests.unit.server.fakes import FakeStorage
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.server.net.row_reader import Piece, read_piece
+from vibemq.storage.reading import Piece, read_piece
 
 ROW = b"\0\1x\0\0\0\1y\0\0"
 

@@ -1,14 +1,13 @@
-"""Messages and dead letters as an operator sees them: JSON-ready values, filters, and rows made ready for a replay."""
+"""Messages and dead letters as an operator sees them: JSON-ready values, and rows made ready for a replay."""
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from vibemq.errors import InvalidOptions, InvalidPayload
+from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ReplayDead
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
-from vibemq.model.records import MessageExtra, Reason
+from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import DeadLetter
 
@@ -17,80 +16,6 @@ REPLAY_COUNT = "vibemq-replay-count"
 DEDUP_ID = "vibemq-dedup-id"
 CONSUMED_HEADERS = frozenset({REPLAY_OF, REPLAY_COUNT, DEDUP_ID})
 """Not copied to a replayed message: two are set anew, and with its old dedup id it would be taken for a duplicate."""
-LIMIT_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterFilter:
-    """Which dead letters are meant; every part that is given must fit."""
-
-    queue: str | None = None
-    reason: Reason | None = None
-    older_than_ms: int | None = None
-    newer_than_ms: int | None = None
-    header: Mapping[str, str] = field(default_factory=dict)
-    ids: frozenset[int] | None = None
-    message_id: str | None = None
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> "LetterFilter":
-        """Raises InvalidPayload or InvalidOptions naming the argument."""
-        header, ids = arguments.get("header") or {}, arguments.get("ids")
-        if not isinstance(header, dict) or not all(isinstance(value, str) for value in header.values()):
-            raise InvalidPayload("argument header must be an object of texts")
-        if ids is not None and not (isinstance(ids, list) and all(type(number) is int for number in ids)):
-            raise InvalidPayload("argument ids must be a list of whole numbers")
-        reason = arguments.get("reason")
-        return cls(
-            queue=text_of(arguments, "queue"),
-            reason=None if reason is None else Reason(enum_of(Reason, reason, "reason")),
-            older_than_ms=number_of(arguments, "older_than_ms"),
-            newer_than_ms=number_of(arguments, "newer_than_ms"),
-            header=header,
-            ids=None if ids is None else frozenset(ids),
-            message_id=text_of(arguments, "message_id"),
-        )
-
-    def fits(self, letter: DeadLetter, now: int) -> bool:
-        """Whether the letter is meant; decodes the row only when a filter needs it."""
-        age_ms = now - letter.facts.dead_at
-        if self.queue is not None and letter.queue != self.queue:
-            return False
-        if self.reason is not None and letter.facts.reason is not self.reason:
-            return False
-        if self.ids is not None and letter.facts.dead_id not in self.ids:
-            return False
-        if self.older_than_ms is not None and age_ms < self.older_than_ms:
-            return False
-        if self.newer_than_ms is not None and age_ms > self.newer_than_ms:
-            return False
-        if self.message_id is None and not self.header:
-            return True
-        view = RowView(letter.row)
-        if self.message_id is not None and view.message_id != self.message_id:
-            return False
-        headers = view.headers if self.header else {}
-        return all(headers.get(key) == value for key, value in self.header.items())
-
-
-def text_of(arguments: Mapping[str, Any], name: str, *, required: bool = False) -> str | None:
-    value = arguments.get(name)
-    if (value is None and not required) or (isinstance(value, str) and value):
-        return value
-    raise InvalidPayload(f"argument {name} must be text")
-
-
-def number_of(arguments: Mapping[str, Any], name: str, default: int | None = None) -> int | None:
-    value = arguments.get(name, default)
-    if value is None or (type(value) is int and value >= 0):
-        return value
-    raise InvalidPayload(f"argument {name} must be a whole number, 0 or more")
-
-
-def limit_of(arguments: Mapping[str, Any], default: int = 100) -> int:
-    """`limit` between 1 and LIMIT_MAX."""
-    limit = number_of(arguments, "limit", default)
-    return max(1, min(limit if limit is not None else default, LIMIT_MAX))
 
 
 def letter_json(letter: DeadLetter, *, with_payload: bool) -> dict[str, Any]:

@@ -1,0 +1,268 @@
+"""Operations as users meet them: lists in pages however long, in their place among other requests; dead letters."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+from pydantic import SecretStr
+
+import vibemq
+from tests.integration.cursor_peer import Peer as CursorPeer
+from tests.integration.test_server_broker import Peer, frame, settings
+from vibemq.auth.passwords import hash_password
+from vibemq.client.pages import every_item
+from vibemq.config import Auth, Permission, User
+from vibemq.errors import QueueNotFound, StorageDamaged
+from vibemq.model.commands import CreateQueue, JoinCursor
+from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
+from vibemq.server.broker import Broker
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
+    async with Broker(tmp_path / "data", storage=request.param) as broker:
+        yield broker
+
+
+async def dead(mq: vibemq.Client, broker: Broker, queue: str, count: int) -> None:
+    """Messages of a queue, all of them rejected."""
+    await mq.create_queue(queue)
+    info = broker.queue_info(queue)
+    assert info is not None
+    before = info.dead
+    await mq.publish_many(queue, [{"n": n} for n in range(count)])
+    left = count
+    while left:
+        messages = await mq.fetch(queue, max=left, timeout=30)
+        left -= len(messages)
+        for message in messages:
+            await message.reject("bad")
+    with anyio.fail_after(30):
+        while (info := broker.queue_info(queue)) is None or info.dead < before + count:
+            await anyio.sleep(0.02)
+
+
+async def make_queues(broker: Broker, names: list[str]) -> None:
+    inner = broker._running().inner
+
+    def make(name: str) -> Any:
+        return lambda session, token: CreateQueue(session, token, name)
+
+    await asyncio.gather(*(inner.ask(make(name)) for name in names))
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_list_asked_for_behind_a_create_in_one_write_has_the_queue(tmp_path: Path) -> None:
+    rule = Permission(queues="mine*", actions=("create", "inspect", "delete"))
+    users = {"ann": User(password_hash=SecretStr(hash_password("pw")), permissions=(rule,))}
+    async with (
+        Broker(settings=settings(tmp_path, auth=Auth(users=users))) as broker,
+        Peer.to(broker, greet=False) as peer,
+    ):
+        await make_queues(broker, ["mine0", "yours"])
+        headers = {"authUsername": "ann", "authPassword": "pw", "supported-extensions": "admin/1,cursor/1"}
+        await peer.send(encode_frame(encode_body(CommandType.CONNECT, "c", headers=headers), body_bytes_max=1 << 20))
+        assert (await peer.frame())[1] == CommandType.CONNECT_ACK
+        listing = orjson.dumps({"verb": "queue.list", "arguments": {"limit": 10}})
+        whole = orjson.dumps({"verb": "queue.list"})
+        await peer.send(
+            frame(CommandType.CREATE_QUEUE, "1", "mine1")
+            + frame(CommandType.LIST_QUEUES, "2")
+            + frame(CommandType.ADMIN, "3", payload=listing)
+            + frame(CommandType.CREATE_QUEUE, "4", "mine2")
+            + frame(CommandType.ADMIN, "5", payload=whole)
+            + frame(CommandType.DELETE_QUEUE, "6", "mine1")
+            + frame(CommandType.ADMIN, "7", payload=listing)
+        )
+        answers = {message.id: message for message in [decode_body(await peer.frame()) for _ in range(7)]}
+        # The whole list is long: a task of its own, behind what was asked before it.
+        assert [name for name in answers if name != "5"] == ["1", "2", "3", "4", "6", "7"]
+        shown = {name: orjson.loads(answers[name].payload or b"") for name in ("2", "3", "5", "7")}
+        assert shown["2"] == ["mine0", "mine1"]
+        assert [queue["name"] for queue in shown["3"]["queues"]] == ["mine0", "mine1"]
+        assert [queue["name"] for queue in shown["7"]["queues"]] == ["mine0", "mine2"]
+        assert {"mine0", "mine2"} <= {queue["name"] for queue in shown["5"]} <= {"mine0", "mine1", "mine2"}
+
+
+async def test_many_queues_are_listed_in_pages_that_fit_a_frame(tmp_path: Path) -> None:
+    names = sorted(f"q{number}" for number in range(3_000))
+    async with Broker(settings=settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        await make_queues(broker, names)
+        first = await mq.admin("queue.list", limit=3)
+        assert ([queue["name"] for queue in first["queues"]], first["next"]) == (names[:3], names[2])
+        assert [queue.name for queue in await mq.list_queues()] == names
+        begun = await mq.admin("queue.list")
+        found = [queue["name"] for queue in begun["queues"]]
+        assert (found, begun["next"]) == (names[: len(found)], found[-1])
+        last = await mq.admin("queue.list", after=names[-3])
+        assert ([queue["name"] for queue in last["queues"]], last["next"]) == (names[-2:], None)
+
+
+async def test_short_lists_come_to_old_clients_as_they_always_did(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("a")
+        assert [queue["name"] for queue in await mq.admin("queue.list")] == ["a"]
+        assert [connection["protocol"] for connection in await mq.admin("connections.list")] == ["native"]
+        page = await mq.admin("connections.list", limit=10)
+        assert (len(page["connections"]), page["next"]) == (1, None)
+
+
+async def test_many_groups_are_listed_in_pages(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", mode="fan_out_with_ack")
+        inner = broker._running().inner
+        names = [f"g{number}" for number in range(1_200)]
+
+        def join(name: str) -> Any:
+            return lambda session, token: JoinCursor(session, token, "q", name)
+
+        await asyncio.gather(*(inner.ask(join(name)) for name in names))
+        found = await every_item(mq.admin, "group.list", "groups", queue="q")
+        assert [group["group"] for group in found if group["cursor"]] == sorted(names)
+        page = await mq.admin("group.list", queue="q")
+        assert page["next"] == page["groups"][-1]["group"]
+        assert len((await mq.admin("queue.list", limit=1))["queues"][0]["groups"]) == 100
+
+
+async def test_connections_are_listed_in_pages(broker: Broker) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(5):
+            mq = await stack.enter_async_context(vibemq.connect(broker.url))
+        first = await mq.admin("connections.list", limit=2)
+        assert len(first["connections"]) == 2
+        found = await every_item(mq.admin, "connections.list", "connections")
+        rest = await mq.admin("connections.list", after=first["next"], limit=100)
+        assert [one["connection_id"] for one in first["connections"] + rest["connections"]] == [
+            one["connection_id"] for one in found
+        ]
+        assert (len(found), rest["next"]) == (5, None)
+
+
+# -- dead letters -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_letter_behind_a_gap_of_ids_stops_nobody(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "other", 3)
+        await dead(mq, broker, "jobs", 40)
+        await dead(mq, broker, "other", 3)
+        ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list", queue="jobs", limit=1000))["letters"]]
+        await mq.admin("dlq.purge", ids=ids[5:30])
+        provider = broker._running().shell.store.provider
+        sound_read, sequence = provider.read, 31
+        info = broker.queue_info("jobs")
+        assert info is not None
+        queue_id = info.queue_id
+
+        def read(number: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+            if number == queue_id and first <= sequence <= last:
+                raise StorageDamaged("bad checksum", path="journal", offset=4096)
+            return sound_read(number, first, last, max_bytes)
+
+        provider.read = read  # type: ignore[method-assign]
+        left = ids[:5] + ids[30:]
+        pages: list[dict[str, Any]] = [{"next": 0}]
+        while pages[-1]["next"] is not None:
+            pages.append(await mq.admin("dlq.list", queue="jobs", limit=4, after=pages[-1]["next"]))
+        shown = [letter["dead_id"] for page in pages[1:] for letter in page["letters"]]
+        damaged = [letter for page in pages[1:] for letter in page["damaged"]]
+        [bad] = damaged
+        assert sorted([*shown, bad["dead_id"]]) == left
+        assert (bad["queue"], "bad checksum" in bad["error"]) == ("jobs", True)
+        with pytest.raises(StorageDamaged):
+            await mq.admin("dlq.show", dead_id=bad["dead_id"])
+        async with asyncio.timeout(30):
+            sequences, gaps = await asyncio.to_thread(all_dead, broker.port, "jobs")
+        assert len(sequences) == len(left) - 1
+        assert gaps == [[bad["dead_id"], bad["dead_id"], "damaged"]]
+        replayed = await mq.admin("dlq.replay", queue="jobs", limit=1000)
+        assert (replayed["count"], [letter["dead_id"] for letter in replayed["damaged"]]) == (14, [bad["dead_id"]])
+        assert (await mq.admin("dlq.purge", queue="jobs"))["count"] == 1
+        info = broker.queue_info("jobs")
+        assert info is not None
+        assert info.dead == 0
+
+
+def all_dead(port: int, queue: str) -> tuple[list[int], list[Any]]:
+    """As Spark reads them: from the head to the tail."""
+    peer = CursorPeer(port)
+    offsets = peer.ask("dead.offsets", queue)
+    sequences: list[int] = []
+    gaps: list[Any] = []
+    at = offsets["head"]
+    while at < offsets["tail"]:
+        part = peer.ask("dead.fetch", queue, from_=at, to=offsets["tail"], max_bytes=100)
+        sequences += part.sequences
+        gaps += part.meta["gaps"]
+        assert part.meta["next"] > at
+        at = part.meta["next"]
+    peer.close()
+    return sequences, gaps
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+async def test_a_letter_that_was_purged_before_a_restart_is_not_counted_again(provider: str, tmp_path: Path) -> None:
+    async with Broker(tmp_path, storage=provider) as broker, vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "q", 3)
+        ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list"))["letters"]]
+        assert (await mq.admin("dlq.purge", ids=ids[:1]))["count"] == 1
+    async with Broker(tmp_path, storage=provider) as broker, vibemq.connect(broker.url) as mq:
+        assert (await mq.admin("dlq.purge", ids=ids[:1]))["count"] == 0
+        assert (await mq.admin("dlq.purge", ids=ids[:2], dry_run=True))["count"] == 1
+        info = broker.queue_info("q")
+        assert info is not None
+        assert info.dead == 2
+        assert (await mq.admin("dlq.purge", ids=[*ids, 10**6]))["count"] == 2
+        info = broker.queue_info("q")
+        assert info is not None
+        assert info.dead == 0
+
+
+@pytest.mark.parametrize("operation", ["dlq.list", "dlq.replay", "dlq.purge"])
+async def test_a_misspelt_queue_is_told_apart_from_an_empty_one(broker: Broker, operation: str) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("jobs")
+        answer = await mq.admin(operation, queue="jobs")
+        assert not answer.get("letters")
+        assert not answer.get("count")
+        with pytest.raises(QueueNotFound):
+            await mq.admin(operation, queue="jbos")
+        await dead(mq, broker, "jobs", 1)
+        await mq.delete_queue("jobs")
+        answer = await mq.admin("dlq.list", queue="jobs")
+        assert len(answer["letters"]) == 1, "letters outlive their queue"
+
+
+async def test_a_long_dead_letter_queue_is_read_in_small_pieces(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "other", 700)
+        await dead(mq, broker, "q", 300)
+        provider = broker._running().shell.store.provider
+        sound, asked = provider.dead_page, []
+
+        def dead_page(wanted: DeadPageWanted) -> DeadPage:
+            asked.append(wanted)
+            return sound(wanted)
+
+        provider.dead_page = dead_page  # type: ignore[method-assign]
+        assert len((await mq.admin("dlq.list", queue="q", limit=1000))["letters"]) == 300
+        assert max(wanted.limit for wanted in asked) <= 32
+        assert max(wanted.scan for wanted in asked) <= 250
+        places = [wanted.after for wanted in asked]
+        assert places == sorted(set(places)), "each piece begins where the one before ended"

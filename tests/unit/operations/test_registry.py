@@ -1,0 +1,167 @@
+"""The registry: one declaration for each operation, arguments that are read by type, sentences that help."""
+
+import contextlib
+from typing import Any, cast
+
+import pytest
+
+from vibemq.auth.matrix import OPERATIONS as ROWS
+from vibemq.auth.policy import Policy, Rule
+from vibemq.errors import InvalidPayload, InvalidQueueName, NotAuthenticated, NotAuthorized, UnknownCommand
+from vibemq.model.access import Principal, ResourceKind
+from vibemq.model.commands import CreateQueue, DeleteGroup, ListQueues, RemoveMessages
+from vibemq.model.options import QueueOptions
+from vibemq.operations import OPERATIONS, Operation, Registry
+from vibemq.operations.arguments import INSTANT_MAX, Arguments, read
+from vibemq.operations.queues import Queues
+
+ROOT = Principal("root", superuser=True)
+ANN = Principal("ann")
+POLICY = Policy(
+    {"ann": [Rule(ResourceKind.QUEUE, "mine*", frozenset({"create", "inspect"}))]}, superusers=["root"], enabled=True
+)
+
+
+class Anybody:
+    """Stands for every service whose methods are not called."""
+
+
+def registry() -> Registry:
+    nothing = cast(Any, None)
+    services: list[Any] = [Queues(nothing, nothing, nothing, POLICY, QueueOptions())]
+    others = {operation.service for operation in OPERATIONS} - {Queues}
+    services += [object.__new__(service) for service in others]
+    return Registry(POLICY, OPERATIONS, services)
+
+
+def test_every_row_of_the_table_of_permissions_has_its_operation() -> None:
+    names = [operation.name for operation in OPERATIONS]
+    assert len(names) == len(set(names))
+    assert set(names) == set(ROWS)
+
+
+def test_an_operation_without_a_row_cannot_be_declared() -> None:
+    async def run(service: Anybody, caller: object, wanted: Arguments) -> None: ...
+
+    with pytest.raises(LookupError, match=r"auth/matrix\.py"):
+        Operation("queue.dance", "Dance.", Arguments, Anybody, task=run)
+
+
+def test_an_operation_that_nobody_carries_out_is_no_operation() -> None:
+    with pytest.raises(LookupError, match="carries out"):
+        Registry(POLICY, OPERATIONS, [])
+    with pytest.raises(LookupError, match="carries it out"):
+        Operation("queue.list", "List.", Arguments, Anybody)
+
+
+def test_unknown_operations_are_answered_with_those_that_are() -> None:
+    with pytest.raises(UnknownCommand, match=r"'queue\.dance'.*queue\.create"):
+        registry().admit(ROOT, "queue.dance", {})
+
+
+def test_rights_are_asked_before_anything_is_said_about_arguments() -> None:
+    door = registry()
+    with pytest.raises(NotAuthenticated):
+        door.admit(None, "queue.create", {"queue": "mine"})
+    for arguments in ({"queue": "yours"}, {"queue": 5}, {}, {"queue": "yours", "colour": 1}):
+        with pytest.raises(NotAuthorized):
+            door.admit(ANN, "queue.create", arguments)
+    assert door.admit(ANN, "queue.create", {"queue": "mine1"}).caller.actor.user == "ann"
+
+
+def test_short_operations_become_commands_of_the_engine() -> None:
+    door = registry()
+    create = door.admit(ROOT, "queue.create", {"queue": "q", "options": {"max_messages": 5}, "must_match": True})
+    command = create.command(7, "token")
+    assert isinstance(command, CreateQueue)
+    assert (command.session, command.token, command.queue, command.must_match) == (7, "token", "q", True)
+    assert command.options is not None
+    assert command.options.max_messages == 5
+    remove = door.admit(ROOT, "queue.remove", {"queue": "q", "runs": [[5, 6], [1, 2]]}).command(7, "token")
+    assert isinstance(remove, RemoveMessages)
+    assert remove.runs == [(1, 2), (5, 6)]
+
+
+def test_a_page_of_the_queues_shows_what_the_caller_may_see() -> None:
+    listing = registry().admit(ANN, "queue.list", {"limit": 1000, "after": "a"}).command(7, "token")
+    assert isinstance(listing, ListQueues)
+    assert (listing.after, listing.limit) == ("a", 100)
+    assert listing.visible is not None
+    assert [name for name in ("mine1", "yours") if listing.visible(name)] == ["mine1"]
+    assert registry().admit(ANN, "queue.list", {}).command(7, "token") is None, "the whole list is long"
+
+
+def test_the_engine_is_told_for_whom_it_acts() -> None:
+    caller = registry().admit(ANN, "queue.info", {"queue": "mine"}).caller
+    command = caller.owned(DeleteGroup(0, 1, "mine", "g"))
+    assert isinstance(command, DeleteGroup)
+    assert command.user == "ann"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sentence"),
+    [
+        ("queue.create", {}, "argument queue of queue.create is missing; it means: Name of the queue."),
+        ("queue.create", {"queue": ""}, "argument queue of queue.create must be text of at least 1 character, not ''"),
+        ("queue.create", {"queue": "q", "options": 5}, "argument options of queue.create must be an object, not 5"),
+        ("queue.create", {"queue": "q", "must_match": "yes"}, "must be true or false, not 'yes'"),
+        (
+            "queue.create",
+            {"queue": "q", "colour": 1},
+            "argument colour is unknown to queue.create, whose",
+        ),
+        ("queue.change", {"queue": "q"}, "argument changes of queue.change is missing"),
+        ("queue.remove", {"queue": "q", "runs": [[2, 1]]}, "argument runs of queue.remove must be a list of pairs"),
+        (
+            "queue.remove",
+            {"queue": "q", "runs": [5]},
+            "must be a list of pairs [first, last] of whole numbers, not [5]",
+        ),
+        ("queue.peek", {"queue": "q", "from": -1}, "argument from of queue.peek must be a whole number, 0 or more"),
+        ("group.seek", {"queue": "q", "group": "g"}, "argument start of group.seek is missing"),
+        ("group.fetch", {"queue": "q", "from": "one", "to": 2}, "argument from of group.fetch must be a whole number"),
+        ("group.fetch", {"queue": "q", "from": True, "to": 2}, "argument from of group.fetch must be a whole number"),
+        ("group.fetch", {"queue": "q", "from": 1, "to": INSTANT_MAX + 1}, f"{INSTANT_MAX} or less"),
+        ("group.fetch", {"queue": "q", "from": 1, "to": 2, "columns": [1]}, "argument columns[0] of group.fetch"),
+        ("group.advance", {"queue": "q", "from": 1, "wait_ms": 30_001}, "30000 or less"),
+        ("group.reject", {"queue": "q", "group": "g", "rejects": [[1]]}, "pairs [sequence, error text]"),
+        ("dlq.list", {"ids": ["1"]}, "argument ids[0] of dlq.list must be a whole number, not '1'"),
+        ("transaction.last", {"app": "x" * 5000}, "must be text of at most 4096 characters, not 'xxx"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name_and_rule(name: str, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidPayload) as refused:
+        registry().admit(ROOT, name, arguments)
+    assert sentence in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+def test_null_counts_as_not_given() -> None:
+    operation = {operation.name: operation for operation in OPERATIONS}["group.fetch"]
+    wanted = read(operation.arguments, "group.fetch", {"queue": "q", "group": None, "from": 1, "to": 2})
+    assert (wanted.group, wanted.from_, wanted.compact) == (None, 1, False)
+
+
+def test_a_bad_name_of_a_queue_has_its_own_code() -> None:
+    with pytest.raises(InvalidQueueName):
+        registry().admit(ROOT, "group.delete", {"queue": "bad name", "group": "g"})
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_every_argument_is_described(operation: Operation[Any]) -> None:
+    assert operation.summary.endswith(".")
+    schema = operation.arguments.model_json_schema()
+    for name, argument in schema.get("properties", {}).items():
+        assert argument.get("description", "").endswith("."), name
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    "value", [None, 0, -1, 1 << 70, 1.5, "", "x" * 10_000, [], [[]], [[1, 2, 3]], {}, {"a": 1}, True]
+)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_nothing_but_a_refusal_comes_of_whatever_is_sent(operation: Operation[Any], value: Any) -> None:
+    for name in [*operation.arguments.model_json_schema().get("properties", {}), "unknown"]:
+        arguments: dict[str, Any] = {"queue": "q", "group": "g", "from": 1, "to": 2, name: value}
+        with contextlib.suppress(InvalidPayload, InvalidQueueName):
+            read(operation.arguments, operation.name, arguments)

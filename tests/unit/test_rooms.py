@@ -1,0 +1,78 @@
+"""The tests stand where their modules stand, and no room of the product holds more modules than a reader takes in."""
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+UNIT = REPOSITORY / "tests" / "unit"
+PRODUCT = REPOSITORY / "vibemq"
+
+MIRRORED = {"bench": REPOSITORY / "bench", "proof": REPOSITORY / "tests" / "proof"}
+"""Folders of tests/unit whose modules are not the product's."""
+
+OF_NO_MODULE = {
+    "what the whole room keeps to": {
+        "cli/test_commands.py",
+        "cli/test_demo.py",
+        "cli/test_filters.py",
+        "cli/test_queue_flags.py",
+        "cli/test_verbs.py",
+        "client/test_client_rules.py",
+        "engine/test_footprint.py",
+        "engine/test_scaling.py",
+        "protocols/native/test_native_hot_path.py",
+        "protocols/native/test_native_vectors.py",
+        "protocols/omq/test_omq_vectors.py",
+        "server/test_confirms.py",
+        "spark/test_losses.py",
+        "spark/test_pickling.py",
+        "spark/test_rights.py",
+        "spark/test_timeline.py",
+        "spark/test_writing.py",
+    },
+    "what a script beside the product does": {"test_run.py", "test_rooms.py"},
+}
+"""Test files that belong to no module, by the reason."""
+
+MODULES_MAX = 16
+CROWDED = {"cli": 17, "client": 17}
+"""Rooms that hold more, with how many they hold; they may not grow."""
+
+
+def home_of(test: Path) -> Path:
+    """The folder that a folder of tests mirrors."""
+    first, *rest = test.parent.parts or ("",)
+    return MIRRORED.get(first, PRODUCT / first).joinpath(*rest)
+
+
+def is_at_home(test: Path) -> bool:
+    """`test_<module>.py` or `test_<module>_<subject>.py` beside the module, which may be a room of its own; the name
+    of the room may stand before it."""
+    home = home_of(test)
+    words = test.stem.split("_")[1:]
+    starts = [0] + [1] * (words[0] == home.name)
+    names = ["_".join(words[start:end]) for start in starts for end in range(start + 1, len(words) + 1)]
+    return any((home / f"{name}.py").exists() or (home / name).is_dir() for name in names)
+
+
+TESTS = sorted(path.relative_to(UNIT) for path in UNIT.rglob("test_*.py"))
+
+
+@pytest.mark.parametrize("test", TESTS, ids=str)
+def test_a_test_file_stands_where_its_module_stands(test: Path) -> None:
+    excused = any(str(test) in files for files in OF_NO_MODULE.values())
+    assert is_at_home(test) is not excused, f"{home_of(test)} has no module of that name"
+
+
+def test_what_is_excused_exists() -> None:
+    assert set().union(*OF_NO_MODULE.values()) <= set(map(str, TESTS))
+
+
+def test_a_room_holds_no_more_modules_than_a_reader_takes_in() -> None:
+    sizes = {
+        str(room.relative_to(PRODUCT)): sum(path.stem not in ("__init__", "__main__") for path in room.glob("*.py"))
+        for room in {path.parent for path in PRODUCT.rglob("*.py")}
+    }
+    crowded = {room: size for room, size in sizes.items() if size > MODULES_MAX}
+    assert crowded == CROWDED

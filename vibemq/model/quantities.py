@@ -1,0 +1,50 @@
+"""Durations and sizes as people write them: one grammar for the command line, settings, Spark and URLs.
+
+    duration   a sum of numbers with units: 250ms, 30s, 5m, 2h, 7d, 1w, 1h30m. Only 0 needs no unit.
+    size       bytes, or a number with a unit: 4096, 64KiB, 10MB, 2GiB. k, m, g and t alone are KiB, MiB, GiB and TiB.
+
+Imports nothing but the standard library: Spark's executors read their options with it.
+"""
+
+import re
+from typing import Final
+
+DURATION_EXAMPLES: Final = "250ms, 30s, 5m, 2h, 7d or 1h30m"
+SIZE_EXAMPLES: Final = "4096, 64KiB, 10MB or 2GiB"
+
+_DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DECIMAL: Final = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_BINARY: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE_BYTES: Final = {"": 1, "b": 1, **_DECIMAL, **_BINARY, **{f"{unit}ib": factor for unit, factor in _BINARY.items()}}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds.
+
+    Raises:
+        ValueError: what it should be, to be put behind the name of the option.
+    """
+    stripped = text.strip().lower()
+    if stripped == "0":
+        return 0
+    total, at = 0.0, 0
+    while match := _PART.match(stripped, at):
+        number, unit = match.groups()
+        if unit not in _DURATION_MS:
+            break
+        total += float(number) * _DURATION_MS[unit]
+        at = match.end()
+    if not stripped or at != len(stripped):
+        raise ValueError(f"a duration with its unit, such as {DURATION_EXAMPLES}")
+    return round(total)
+
+
+def size_bytes(text: str) -> int:
+    """Bytes. Raises ValueError as `duration_ms` does."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    factor = _SIZE_BYTES.get(match.group(2)) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"a size, such as {SIZE_EXAMPLES}")
+    return round(float(match.group(1)) * factor)

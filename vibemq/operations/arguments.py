@@ -1,0 +1,130 @@
+"""What the arguments of operations are made of, and the sentences that refuse them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from vibemq.errors import InvalidPayload
+from vibemq.model.options import check_queue_name
+from vibemq.model.runs import Run
+
+A = TypeVar("A", bound="Arguments")
+
+INSTANT_MAX = (1 << 63) - 1
+TEXT_MAX = 4096
+LIST_MAX = 100_000
+LIMIT_MAX = 1000
+"""Most items of a page."""
+SHOWN_MAX = 40
+
+
+class Arguments(BaseModel):
+    """Base of every operation's arguments. JSON values as they are: no text counts as a number, null as not given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+
+
+def _runs(value: Any) -> list[Run]:
+    if not isinstance(value, list) or len(value) > LIST_MAX:
+        raise ValueError(f"must be a list of at most {LIST_MAX} pairs [first, last]")
+    if not all(_is_pair(pair) and type(pair[1]) is int for pair in value):
+        raise ValueError("must be a list of pairs [first, last] of whole numbers")
+    if any(not 0 <= first <= last <= INSTANT_MAX for first, last in value):
+        raise ValueError("must be a list of pairs [first, last] that go from 0 or more to something as large")
+    return [(first, last) for first, last in value]
+
+
+def _rejects(value: Any) -> list[tuple[int, str]]:
+    if not isinstance(value, list) or len(value) > LIST_MAX:
+        raise ValueError(f"must be a list of at most {LIST_MAX} pairs [sequence, error text]")
+    if not all(_is_pair(pair) and isinstance(pair[1], str) for pair in value):
+        raise ValueError("must be a list of pairs [sequence, error text]")
+    return [(sequence, error) for sequence, error in value]
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, list | tuple) and len(pair) == 2 and type(pair[0]) is int
+
+
+Text = Annotated[str, Field(min_length=1, max_length=TEXT_MAX)]
+Whole = Annotated[int, Field(ge=0, le=INSTANT_MAX)]
+QueueName = Annotated[str, Field(min_length=1), AfterValidator(check_queue_name)]
+Runs = Annotated[
+    list[Run],
+    BeforeValidator(_runs, json_schema_input_type=list[list[int]]),
+]
+Rejects = Annotated[
+    list[tuple[int, str]],
+    BeforeValidator(_rejects, json_schema_input_type=list[list[int | str]]),
+]
+Numbers = Annotated[list[Whole], Field(max_length=LIST_MAX)]
+Texts = Annotated[list[str], Field(max_length=LIST_MAX)]
+Limit = Annotated[Whole | None, Field(description=f"Most items of the answer; more than {LIMIT_MAX} count as that.")]
+
+
+def page_size(limit: int | None, default: int, most: int = LIMIT_MAX) -> int:
+    """How many items a page may have."""
+    return max(1, min(default if limit is None else limit, most))
+
+
+def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
+    """The arguments of one request.
+
+    Raises:
+        InvalidPayload: the sentence names the argument, the rule and what the argument is for.
+        InvalidQueueName
+    """
+    try:
+        return model.model_validate({name: value for name, value in values.items() if value is not None})
+    except ValidationError as error:
+        raise InvalidPayload(_sentence(model, operation, error.errors()[0])) from None
+
+
+def _sentence(model: type[Arguments], operation: str, error: ErrorDetails) -> str:
+    name = str(error["loc"][0]) if error["loc"] else "arguments"
+    known = {field.alias or key: field for key, field in model.model_fields.items()}
+    if error["type"] == "extra_forbidden":
+        takes = ", ".join(known) or "none"
+        return f"argument {name[:SHOWN_MAX]} is unknown to {operation}, whose arguments are {takes}; leave it out"
+    purpose = known[name].description if name in known else None
+    means = f"; it means: {purpose}" if purpose else ""
+    if error["type"] == "missing":
+        return f"argument {name} of {operation} is missing{means or '; add it'}"
+    item = "".join(f"[{part}]" for part in error["loc"][1:] if isinstance(part, int))
+    return f"argument {name}{item} of {operation} {_rule(error)}, not {_short(error['input'])}{means}"
+
+
+def _rule(error: ErrorDetails) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "int_type":
+            return "must be a whole number"
+        case "bool_type":
+            return "must be true or false"
+        case "string_type":
+            return "must be text"
+        case "list_type":
+            return "must be a list"
+        case "dict_type":
+            return "must be an object"
+        case "greater_than_equal":
+            return f"must be a whole number, {context['ge']} or more"
+        case "less_than_equal":
+            return f"must be a whole number, {context['le']} or less"
+        case "string_too_short":
+            return f"must be text of at least {context['min_length']} character"
+        case "string_too_long":
+            return f"must be text of at most {context['max_length']} characters"
+        case "too_long":
+            return f"must have at most {context['max_length']} items"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return error["msg"]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"

@@ -1,0 +1,105 @@
+"""What operations need from the rooms around them; each is a small part of something larger."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from vibemq.model.commands import Command
+from vibemq.model.effects import CursorInfo, GroupInfo, QueueInfo, Reach, Span
+from vibemq.model.runs import Run
+from vibemq.storage.interface import IStorageProvider
+
+Result = TypeVar("Result")
+
+
+class Readers(Protocol):
+    """Questions to the engine that change nothing; see `vibemq.engine.range_views`."""
+
+    def queue(self, name: str, incarnation: str | None = None) -> tuple[QueueInfo, int]: ...
+
+    def cursor(self, name: str, group: str, incarnation: str | None = None) -> CursorInfo: ...
+
+    def groups(
+        self, name: str, after: str | None, limit: int, incarnation: str | None = None, *, only: str | None = None
+    ) -> list[tuple[GroupInfo, CursorInfo | None]]: ...
+
+    def dead_tail(self) -> int: ...
+
+    def first_near(self, name: str, instant: int) -> int: ...
+
+    def reach(
+        self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
+    ) -> tuple[Reach, list[Run]]: ...
+
+    def cuts(
+        self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
+    ) -> list[int]: ...
+
+    def size_between(self, name: str, start: int, end: int) -> int: ...
+
+    def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span: ...
+
+    def priorities(self, name: str, first: int, last: int) -> dict[int, int]: ...
+
+    def last_version(self, app: str, user: str = "") -> int | None: ...
+
+    def unfinished_stages(self) -> list[str]: ...
+
+    def bundles(self, stage: str) -> tuple[int, list[Run]]: ...
+
+    def old_stages(self) -> list[str]: ...
+
+
+class Engine(Protocol):
+    @property
+    def readers(self) -> Readers: ...
+
+    def queue_info(self, name: str) -> QueueInfo | None: ...
+
+    def waiting_runs(self, queue: str, limit: int) -> list[Run]: ...
+
+
+class LocalSession(Protocol):
+    """The server's own session with the engine."""
+
+    async def ask(self, make: Callable[[int, int], Command]) -> Any:
+        """Have `make(session, token)` decided; the answer, when its durability holds. Raises the engine's refusal."""
+
+
+class Store(Protocol):
+    provider: IStorageProvider
+
+    async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run one short verb of the provider."""
+
+    async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a long verb beside all others."""
+
+
+class Clock(Protocol):
+    def now(self) -> int: ...
+
+
+class LongPolls(Protocol):
+    async def wait(self, queue: str, start: int, seconds: float) -> None:
+        """Return when something at or above `start` can be read, the queue is gone, or the time is over."""
+
+
+class BrokerReport(Protocol):
+    """What monitoring knows."""
+
+    def info(self) -> Mapping[str, Any]: ...
+
+    async def latest_metrics(self) -> Mapping[str, Any]: ...
+
+
+class Peer(Protocol):
+    """One connection, for a list of them."""
+
+    number: int
+    """Ascending in the order of arrival."""
+
+    def described(self) -> dict[str, Any]: ...
+
+
+class Peers(Protocol):
+    def __iter__(self) -> Iterator[Peer]: ...

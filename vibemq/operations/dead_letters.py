@@ -1,0 +1,327 @@
+"""Dead letters: the one reader of the DLQ, and what operators do with what it finds.
+
+The reader works in slices of a few milliseconds between which the loop goes on, starts where the page before ended,
+and steps over letters that cannot be read: every answer names them under `damaged`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field
+
+from vibemq.errors import MessageNotFound, QueueNotFound, StorageDamaged
+from vibemq.model.commands import PurgeDead
+from vibemq.model.options import enum_of
+from vibemq.model.records import DeadFacts, Reason
+from vibemq.model.rows import RowView
+from vibemq.model.runs import runs_of
+from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
+from vibemq.operations.arguments import INSTANT_MAX, Arguments, Limit, Numbers, QueueName, Text, Whole, page_size
+from vibemq.operations.contracts import Clock, Engine, LocalSession, Store
+from vibemq.operations.messages import letter_json, origins, replay
+from vibemq.operations.registry import Caller, Operation
+
+SLICE_LETTERS = 32
+SLICE_SCAN = 250
+"""Letters read, and letters looked at, before the loop has its turn."""
+SCAN_MAX = 10_000
+"""Letters looked at for one request; a filter that fits few returns early with `next`."""
+ANSWER_BYTES_MAX = 768 * 1024
+"""An answer must fit a frame."""
+PAGE_LETTERS = 100
+LETTERS_AT_ONCE = 1000
+
+Fits = Callable[[DeadFacts, str], bool]
+
+
+@dataclass(slots=True)
+class Found:
+    letters: list[DeadLetter] = field(default_factory=list)
+    damaged: list[DamagedLetter] = field(default_factory=list)
+    last: int = 0
+    """Everything up to this id was looked at."""
+    done: bool = False
+
+
+class DeadLetterReader:
+    """Reads the DLQ for every operation that wants letters."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(
+        self,
+        fits: Fits,
+        *,
+        after: int = 0,
+        below: int = INSTANT_MAX,
+        limit: int,
+        max_bytes: int = ANSWER_BYTES_MAX,
+        scan: int = SCAN_MAX,
+        row_fits: Callable[[DeadLetter], bool] | None = None,
+    ) -> Found:
+        """Letters with ids in (after, below), ascending: at most `limit`, at least one if there is one to be found
+        among the first `scan`."""
+        found = Found(last=after)
+        looked = size = 0
+
+        def counted(facts: DeadFacts, queue: str) -> bool:
+            nonlocal looked
+            looked += 1
+            return fits(facts, queue)
+
+        while looked < scan:
+            wanted = DeadPageWanted(
+                after=found.last,
+                below=below,
+                limit=min(SLICE_LETTERS, limit + 1 - len(found.letters)),
+                scan=SLICE_SCAN,
+                max_bytes=max_bytes,
+                fits=counted,
+            )
+            page = await self._store.call(self._store.provider.dead_page, wanted)
+            last = page.last
+            for letter in page.letters if row_fits is None else filter(row_fits, page.letters):
+                size += len(letter.row)
+                if found.letters and (len(found.letters) >= limit or size > max_bytes):
+                    last = found.letters[-1].facts.dead_id
+                    break
+                found.letters.append(letter)
+            else:
+                found.done = page.done
+            found.last = last
+            found.damaged += (letter for letter in page.damaged if letter.dead_id <= last)
+            if found.done or last < page.last:
+                break
+            await asyncio.sleep(0)
+        return found
+
+    async def named(self, ids: Iterable[int]) -> Found:
+        """The letters among these ids that are there."""
+        found = Found(done=True)
+        for first, last in runs_of(ids):
+            part = Found(last=first - 1)
+            while not part.done:
+                part = await self.find(
+                    lambda facts, queue: True, after=part.last, below=last + 1, limit=LETTERS_AT_ONCE, scan=SCAN_MAX
+                )
+                found.letters += part.letters
+                found.damaged += part.damaged
+        return found
+
+
+# -- which letters are meant ------------------------------------------------------------------------------------------
+
+
+class Filters(Arguments):
+    """Every part that is given must fit."""
+
+    queue: QueueName | None = Field(None, description="The queue they died in.")
+    reason: str | None = Field(None, description="Why they died: " + ", ".join(r.name.lower() for r in Reason) + ".")
+    older_than_ms: Whole | None = Field(None, description="Dead for at least so long.")
+    newer_than_ms: Whole | None = Field(None, description="Dead for at most so long.")
+    header: dict[str, str] = Field(default_factory=dict, description="Headers that the message has.")
+    ids: Numbers | None = Field(None, description="Ids of dead letters.")
+    message_id: Text | None = Field(None, description="Id of the message.")
+
+
+class ListArguments(Filters):
+    after: Whole = Field(0, description="Go on behind this id: `next` of the page before.")
+    limit: Limit = None
+
+
+class PurgeArguments(ListArguments):
+    dry_run: bool = Field(False, description="Count, and change nothing.")
+
+
+class ReplayArguments(PurgeArguments):
+    to: QueueName | None = Field(None, description="Queue that they go to; left out: where each died.")
+
+
+class ShowArguments(Arguments):
+    dead_id: Whole = Field(description="Id of the dead letter.")
+    queue: QueueName | None = Field(None, description="The queue it died in; one of another queue is not found.")
+
+
+class LetterFilter:
+    """`Filters` as a test of letters, at one instant."""
+
+    def __init__(self, wanted: Filters, now: int) -> None:
+        """Raises InvalidOptions for an unknown reason."""
+        self._wanted = wanted
+        self._now = now
+        self._reason = None if wanted.reason is None else Reason(enum_of(Reason, wanted.reason, "reason"))
+        self._ids = None if wanted.ids is None else frozenset(wanted.ids)
+
+    @property
+    def needs_rows(self) -> bool:
+        return self._wanted.message_id is not None or bool(self._wanted.header)
+
+    def fits(self, facts: DeadFacts, queue: str) -> bool:
+        """Whether what is known without the message fits."""
+        wanted = self._wanted
+        age_ms = self._now - facts.dead_at
+        return (
+            (wanted.queue is None or queue == wanted.queue)
+            and (self._reason is None or facts.reason is self._reason)
+            and (self._ids is None or facts.dead_id in self._ids)
+            and (wanted.older_than_ms is None or age_ms >= wanted.older_than_ms)
+            and (wanted.newer_than_ms is None or age_ms <= wanted.newer_than_ms)
+        )
+
+    def row_fits(self, letter: DeadLetter) -> bool:
+        """Whether the message fits as well."""
+        wanted = self._wanted
+        if not self.needs_rows:
+            return True
+        view = RowView(letter.row)
+        if wanted.message_id is not None and view.message_id != wanted.message_id:
+            return False
+        headers = view.headers if wanted.header else {}
+        return all(headers.get(key) == value for key, value in wanted.header.items())
+
+
+class DeadLetters:
+    def __init__(self, engine: Engine, reader: DeadLetterReader, local: LocalSession, clock: Clock) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._local = local
+        self._clock = clock
+
+    async def page(self, caller: Caller, wanted: ListArguments) -> dict[str, Any]:
+        found = await self._find(wanted)
+        shown = [letter_json(letter, with_payload=False) for letter in found.letters]
+        return {"letters": shown, "next": None if found.done else found.last, "damaged": damaged_json(found.damaged)}
+
+    async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
+        """A damaged letter is refused with STORAGE_DAMAGED."""
+        found = await self._reader.named([wanted.dead_id])
+        if found.letters and wanted.queue in (None, found.letters[0].queue):
+            return letter_json(found.letters[0], with_payload=True)
+        if found.damaged and wanted.queue in (None, found.damaged[0].queue):
+            raise StorageDamaged(found.damaged[0].why, path="the store")
+        raise MessageNotFound(f"there is no dead letter {wanted.dead_id}; it was replayed or purged, or never was")
+
+    async def replay(self, caller: Caller, wanted: ReplayArguments) -> dict[str, Any]:
+        """One batch: up to `limit` letters go back. `next` is where the following call goes on.
+
+        Each queue's letters are one engine step: they leave the DLQ and enter the queue together or not at all, so a
+        replay that is interrupted anywhere doubles nothing and is resumed by asking again.
+        """
+        found = await self._find(wanted)
+        by_queue: dict[str, list[DeadLetter]] = {}
+        for letter in found.letters:
+            by_queue.setdefault(wanted.to or letter.queue, []).append(letter)
+        missing = [queue for queue in by_queue if self._engine.queue_info(queue) is None]
+        if missing:
+            raise QueueNotFound(missing[0]) if wanted.to else _origin_is_gone(missing)
+        count = len(found.letters)
+        if not wanted.dry_run:
+            count = sum([await self._replay_to(queue, letters) for queue, letters in by_queue.items()])
+        return {"count": count, "next": found.last, "done": found.done, "damaged": damaged_json(found.damaged)}
+
+    async def _replay_to(self, queue: str, letters: list[DeadLetter]) -> int:
+        counted = await self._local.ask(lambda session, token: replay(session, token, queue, letters))
+        return int(counted.count)
+
+    async def purge(self, caller: Caller, wanted: PurgeArguments) -> dict[str, Any]:
+        """Letters that cannot be read are purged too, where the filters need nothing of their messages."""
+        named = wanted.ids is not None and not wanted.model_fields_set - {"ids", "dry_run"}
+        found = await self._reader.named(wanted.ids or ()) if named else await self._find(wanted)
+        known = origins(found.letters)
+        if not LetterFilter(wanted, 0).needs_rows:
+            known |= {letter.dead_id: letter.queue_id for letter in found.damaged}
+        count = len(known)
+        if known and not wanted.dry_run:
+            ids = sorted(known)
+            counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known))
+            count = int(counted.count)
+        last = max(wanted.ids or (0,)) if named else found.last
+        return {"count": count, "next": last, "done": found.done, "damaged": damaged_json(found.damaged)}
+
+    async def _find(self, wanted: ListArguments) -> Found:
+        """Raises QueueNotFound for a queue that neither exists nor has left letters."""
+        chosen = LetterFilter(wanted, self._clock.now())
+        after, below = wanted.after, INSTANT_MAX
+        if wanted.ids is not None:
+            after = max(after, min(wanted.ids, default=1) - 1)
+            below = max(wanted.ids, default=0) + 1
+        limit = page_size(wanted.limit, PAGE_LETTERS)
+        row_fits = chosen.row_fits if chosen.needs_rows else None
+        found = await self._reader.find(chosen.fits, after=after, below=below, limit=limit, row_fits=row_fits)
+        found.damaged = [letter for letter in found.damaged if _may_be_meant(wanted, letter)]
+        queue = wanted.queue
+        empty = found.done and not found.letters and not found.damaged
+        if queue is not None and wanted.after == 0 and empty and self._engine.queue_info(queue) is None:
+            await self._check_left_letters(queue)
+        return found
+
+    async def _check_left_letters(self, queue: str) -> None:
+        """Raises QueueNotFound when nothing in the DLQ died in the queue."""
+        found = Found()
+        while not found.done and not found.letters:
+            found = await self._reader.find(lambda facts, name: name == queue, after=found.last, limit=1)
+        if not found.letters:
+            raise QueueNotFound(queue)
+
+
+def damaged_json(damaged: list[DamagedLetter]) -> list[dict[str, Any]]:
+    return [{"dead_id": letter.dead_id, "queue": letter.queue or None, "error": letter.why} for letter in damaged]
+
+
+def _may_be_meant(wanted: Filters, letter: DamagedLetter) -> bool:
+    """Of a letter whose facts cannot be read, only the id is known."""
+    return (wanted.queue is None or not letter.queue or letter.queue == wanted.queue) and (
+        wanted.ids is None or letter.dead_id in wanted.ids
+    )
+
+
+def _origin_is_gone(queues: list[str]) -> QueueNotFound:
+    error = QueueNotFound(queues[0])
+    error.args = (
+        f"queue {queues[0]!r}, where these letters come from, does not exist; create it, or say to which "
+        "queue they shall go with `to`",
+    )
+    return error
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "dlq.list",
+        "Dead letters, oldest first, in pages.",
+        ListArguments,
+        DeadLetters,
+        task=DeadLetters.page,
+        scans=True,
+        logged=True,
+    ),
+    Operation(
+        "dlq.show",
+        "One dead letter with its message.",
+        ShowArguments,
+        DeadLetters,
+        task=DeadLetters.show,
+        scans=True,
+        logged=True,
+    ),
+    Operation(
+        "dlq.replay",
+        "Put dead letters back into queues, one batch at a time.",
+        ReplayArguments,
+        DeadLetters,
+        task=DeadLetters.replay,
+        scans=True,
+        logged=True,
+    ),
+    Operation(
+        "dlq.purge",
+        "Delete dead letters, one batch at a time.",
+        PurgeArguments,
+        DeadLetters,
+        task=DeadLetters.purge,
+        scans=True,
+        logged=True,
+    ),
+]

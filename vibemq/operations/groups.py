@@ -1,0 +1,306 @@
+"""Groups and cursors: who reads a queue by ranges, how far each has come, and what its readers report."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import orjson
+from pydantic import Field
+
+from vibemq.errors import GroupNotFound, InvalidOptions
+from vibemq.model.commands import CommitCursor, DeleteGroup, JoinCursor, Quarantine, RejectAt, SeekGroup, StartAt
+from vibemq.model.effects import CursorInfo, GroupInfo
+from vibemq.model.runs import run_count
+from vibemq.model.stored import Slice
+from vibemq.operations.arguments import Arguments, Limit, QueueName, Rejects, Runs, Text, Whole, page_size
+from vibemq.operations.contracts import Engine, LocalSession, LongPolls, Store
+from vibemq.operations.registry import Caller, Operation
+
+LOOK_BYTES = 1 << 20
+QUARANTINE_MAX = 65_536
+WAIT_MS_MAX = 30_000
+PARTS_MAX = 4096
+PAGE_GROUPS = 500
+PAGE_BYTES_MAX = 512 * 1024
+RUNS_SHOWN = 100
+"""Runs of lost and quarantined sequences that a list shows of each group; `group.offsets` has all."""
+START = "earliest, latest, sequence:N or time:MS"
+
+
+class OfQueue(Arguments):
+    queue: QueueName = Field(description="Name of the queue.")
+    incarnation: Text | None = Field(
+        None, description="The incarnation that is meant; another one is refused with WRONG_INCARNATION."
+    )
+
+
+class OfGroup(OfQueue):
+    group: Text = Field(description="Name of the group.")
+
+
+class OfReader(OfQueue):
+    group: Text | None = Field(None, description="Name of the group; left out: what the queue keeps for anybody.")
+
+
+class Limits(OfGroup):
+    owner: str | None = Field(None, description="Any text, shown to operators.")
+    hold_ms: Whole | None = Field(None, description="How long acknowledged messages are kept; 0 switches off.")
+    max_lag_ms: Whole | None = Field(
+        None, description="Age of the oldest message at which the group expires; 0: never."
+    )
+    max_lag_bytes: Whole | None = Field(None, description="Backlog at which the group expires; 0: never.")
+
+
+class JoinArguments(Limits):
+    start: str | None = Field(None, description=f"Where a new group begins: {START}.")
+
+
+class SeekArguments(OfGroup):
+    start: str = Field(description=f"Where the group goes on: {START}.")
+
+
+class CommitArguments(OfGroup):
+    epoch: Whole = Field(description="The epoch that group.join answered.")
+    sequence: Whole = Field(description="Everything below it is acknowledged.")
+
+
+class RejectArguments(OfGroup):
+    rejects: Rejects = Field(description="Pairs [sequence, error text].")
+    epoch: Whole | None = Field(None, description="The epoch that group.join answered; left out: not checked.")
+
+
+class QuarantineArguments(OfGroup):
+    runs: Runs = Field(description="Sequences to leave out from now on, as pairs [first, last].")
+
+
+class ListArguments(OfQueue):
+    after: str | None = Field(None, description="Go on behind this group: `next` of the page before.")
+    limit: Limit = None
+
+
+class OffsetsArguments(OfReader):
+    at_ms: Whole | None = Field(
+        None, description="Answer also `sequence_at`, the first sequence published then or later."
+    )
+
+
+class AdvanceArguments(OfReader):
+    from_: Whole = Field(alias="from", description="Where the reader stands.")
+    max_messages: Whole = Field(0, description="Go no further than so many messages; 0: no limit.")
+    max_bytes: Whole = Field(0, description="Go no further than so many bytes; 0: no limit.")
+    wait_ms: Annotated[int, Field(ge=0, le=WAIT_MS_MAX)] = Field(0, description="How long to wait for a first message.")
+
+
+class SplitArguments(OfReader):
+    from_: Whole = Field(alias="from", description="First sequence of the range.")
+    to: Whole = Field(description="End of the range, exclusive.")
+    target_bytes: Whole = Field(16 << 20, description="Bytes of one part.")
+    min: Whole = Field(1, description="Fewest parts.")
+    max: Annotated[int, Field(ge=0, le=PARTS_MAX)] = Field(64, description="Most parts.")
+
+
+class Groups:
+    def __init__(self, engine: Engine, store: Store, local: LocalSession, long_polls: LongPolls) -> None:
+        self._readers = engine.readers
+        self._store = store
+        self._local = local
+        self._long_polls = long_polls
+
+    async def join(self, caller: Caller, wanted: JoinArguments) -> dict[str, Any]:
+        start, sequence = await self._start(wanted.queue, wanted.start or "earliest")
+        return await self._join(caller, wanted, start=start, start_sequence=sequence)
+
+    async def set(self, caller: Caller, wanted: Limits) -> dict[str, Any]:
+        """An operator changes limits; the owner goes on."""
+        return await self._join(caller, wanted, take_over=False)
+
+    async def _join(self, caller: Caller, wanted: Limits, **how: Any) -> dict[str, Any]:
+        info = await self._local.ask(
+            lambda session, token: caller.owned(
+                JoinCursor(
+                    session,
+                    token,
+                    wanted.queue,
+                    wanted.group,
+                    owner=wanted.owner or "",
+                    hold_ms=wanted.hold_ms,
+                    max_lag_ms=wanted.max_lag_ms,
+                    max_lag_bytes=wanted.max_lag_bytes,
+                    incarnation=wanted.incarnation,
+                    **how,
+                )
+            )
+        )
+        return cursor_json(info)
+
+    async def _start(self, queue: str, text: str) -> tuple[StartAt, int]:
+        word, _, value = text.partition(":")
+        if word in ("earliest", "beginning"):
+            return StartAt.BEGINNING, 0
+        if word in ("latest", "now"):
+            return StartAt.NOW, 0
+        if word in ("sequence", "time") and value.isascii() and value.isdecimal() and len(value) < 19:
+            found = int(value) if word == "sequence" else await self._sequence_at(queue, int(value))
+            return StartAt.SEQUENCE, found
+        raise InvalidOptions(f"start is {text[:40]!r}; use {START}")
+
+    async def commit(self, caller: Caller, wanted: CommitArguments) -> dict[str, Any]:
+        info = await self._local.ask(
+            lambda session, token: caller.owned(
+                CommitCursor(
+                    session, token, wanted.queue, wanted.group, wanted.epoch, wanted.sequence, wanted.incarnation
+                )
+            )
+        )
+        return {"committed": info.committed}
+
+    async def reject(self, caller: Caller, wanted: RejectArguments) -> dict[str, Any]:
+        done = await self._local.ask(
+            lambda session, token: caller.owned(
+                RejectAt(session, token, wanted.queue, wanted.group, wanted.rejects, wanted.epoch, wanted.incarnation)
+            )
+        )
+        return {"rejected": done.rejected, "already": done.already}
+
+    async def quarantine(self, caller: Caller, wanted: QuarantineArguments) -> dict[str, Any]:
+        if run_count(wanted.runs) > QUARANTINE_MAX:
+            raise InvalidOptions(f"at most {QUARANTINE_MAX} messages can be quarantined at a time")
+        done = await self._local.ask(
+            lambda session, token: caller.owned(
+                Quarantine(session, token, wanted.queue, wanted.group, wanted.runs, wanted.incarnation)
+            )
+        )
+        return {"quarantined": done.rejected}
+
+    async def seek(self, caller: Caller, wanted: SeekArguments) -> dict[str, Any]:
+        """Ordinary groups can be sought as well; their consumers are ended."""
+        queue, group = wanted.queue, wanted.group
+        if not self._readers.groups(queue, None, 1, wanted.incarnation, only=group):
+            raise GroupNotFound(f"queue {queue!r} has no group {group!r}")
+        start, sequence = await self._start(queue, wanted.start)
+        found = await self._local.ask(
+            lambda session, token: caller.owned(SeekGroup(session, token, queue, group, start, sequence))
+        )
+        return cursor_json(self._readers.cursor(queue, group)) if found.cursor else asdict(found)
+
+    async def delete(self, caller: Caller, wanted: OfGroup) -> dict[str, Any]:
+        self._readers.groups(wanted.queue, None, 1, wanted.incarnation)
+        await self._local.ask(
+            lambda session, token: caller.owned(DeleteGroup(session, token, wanted.queue, wanted.group))
+        )
+        return {}
+
+    # -- positions ----------------------------------------------------------------------------------------------------
+
+    async def page(self, caller: Caller, wanted: ListArguments) -> dict[str, Any]:
+        limit = page_size(wanted.limit, PAGE_GROUPS)
+        found = self._readers.groups(wanted.queue, wanted.after, limit + 1, wanted.incarnation)
+        shown: list[dict[str, Any]] = []
+        size = 0
+        for group, cursor in found[:limit]:
+            entry = _entry(group, cursor)
+            size += len(orjson.dumps(entry))
+            if shown and size > PAGE_BYTES_MAX:
+                break
+            shown.append(entry)
+        return {"groups": shown, "next": shown[-1]["group"] if len(shown) < len(found) else None}
+
+    async def offsets(self, caller: Caller, wanted: OffsetsArguments) -> dict[str, Any]:
+        info, tail = self._readers.queue(wanted.queue, wanted.incarnation)
+        answer: dict[str, Any] = {
+            "head": min(info.first_sequence, tail),
+            "tail": tail,
+            "incarnation": info.incarnation,
+            "oldest_at": info.oldest_at,
+        }
+        if wanted.group is not None:
+            answer |= cursor_json(self._readers.cursor(wanted.queue, wanted.group, wanted.incarnation))
+        if wanted.at_ms is not None:
+            answer["sequence_at"] = await self._sequence_at(wanted.queue, wanted.at_ms)
+        return answer
+
+    async def _sequence_at(self, queue: str, instant: int) -> int:
+        """The first sequence published at or after the instant. The index is coarse; the stored instants are exact."""
+        info, tail = self._readers.queue(queue)
+        first = max(self._readers.first_near(queue, instant), 1)
+        while first < tail:
+            slices = await self._read(info.queue_id, first, tail - 1)
+            for part in slices:
+                if part.published_at >= instant:
+                    return part.first_sequence
+            if not slices:
+                break
+            first = slices[-1].first_sequence + slices[-1].rows.count
+        return tail
+
+    async def _read(self, queue_id: int, first: int, last: int) -> list[Slice]:
+        return await self._store.call(self._store.provider.read, queue_id, first, last, LOOK_BYTES)
+
+    async def advance(self, caller: Caller, wanted: AdvanceArguments) -> dict[str, Any]:
+        queue, start = wanted.queue, wanted.from_
+        limits = wanted.max_messages, wanted.max_bytes
+        reach, lost = self._readers.reach(queue, wanted.group, start, *limits, wanted.incarnation)
+        if reach.end <= start and wanted.wait_ms:
+            await self._long_polls.wait(queue, start, wanted.wait_ms / 1000)
+            reach, lost = self._readers.reach(queue, wanted.group, start, *limits, wanted.incarnation)
+        return {"end": reach.end, "messages": reach.messages, "bytes": reach.size, "tail": reach.tail, "lost": lost}
+
+    async def split(self, caller: Caller, wanted: SplitArguments) -> dict[str, Any]:
+        queue, start, end = wanted.queue, wanted.from_, wanted.to
+        self._readers.groups(queue, None, 1, wanted.incarnation)
+        if start >= end:
+            return {"cuts": []}
+        size = self._readers.size_between(queue, start, end)
+        parts = max(1, min(max(-(-size // max(1, wanted.target_bytes)), wanted.min), wanted.max))
+        return {"cuts": self._readers.cuts(queue, wanted.group, start, end, parts, wanted.incarnation)}
+
+
+def cursor_json(info: CursorInfo) -> dict[str, Any]:
+    shown = asdict(info)
+    del shown["queue_id"]
+    return shown
+
+
+def _entry(group: GroupInfo, cursor: CursorInfo | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "group": group.name,
+        "cursor": group.cursor,
+        "committed": group.head,
+        "epoch": group.epoch,
+        "backlog_messages": group.waiting,
+        "in_flight": group.in_flight,
+        "consumers": group.consumers,
+    }
+    if cursor is not None:
+        entry |= cursor_json(cursor)
+        for name in ("lost", "quarantined"):
+            entry[name] = entry[name][:RUNS_SHOWN]
+    return entry
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "group.join",
+        "Take over a cursor, made if it is missing; its epoch goes up.",
+        JoinArguments,
+        Groups,
+        task=Groups.join,
+    ),
+    Operation("group.set", "Change limits of a cursor; its owner goes on.", Limits, Groups, task=Groups.set),
+    Operation("group.commit", "Acknowledge everything below a sequence.", CommitArguments, Groups, task=Groups.commit),
+    Operation("group.reject", "Dead-letter messages, once each.", RejectArguments, Groups, task=Groups.reject),
+    Operation(
+        "group.quarantine",
+        "Dead-letter whole runs and leave them out of later fetches.",
+        QuarantineArguments,
+        Groups,
+        task=Groups.quarantine,
+    ),
+    Operation("group.seek", "Move a group and fence its owner.", SeekArguments, Groups, task=Groups.seek),
+    Operation("group.delete", "Delete a group.", OfGroup, Groups, task=Groups.delete),
+    Operation("group.list", "The groups of a queue, by name, in pages.", ListArguments, Groups, task=Groups.page),
+    Operation("group.offsets", "Positions of a queue and of one group.", OffsetsArguments, Groups, task=Groups.offsets),
+    Operation("group.advance", "How far a reader may go.", AdvanceArguments, Groups, task=Groups.advance),
+    Operation(
+        "group.split", "Cut a range into parts of about the same size.", SplitArguments, Groups, task=Groups.split
+    ),
+]

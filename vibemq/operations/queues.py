@@ -1,0 +1,202 @@
+"""Queues: make, change, look at and remove them, and what waits in them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+from pydantic import Field
+
+from vibemq.auth.matrix import INSPECT
+from vibemq.auth.policy import Policy
+from vibemq.errors import QueueNotFound
+from vibemq.model.access import Principal
+from vibemq.model.commands import (
+    ChangeQueue,
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    DescribeQueue,
+    ListQueues,
+    PurgeQueue,
+    RemoveMessages,
+)
+from vibemq.model.effects import QueueInfo, QueuePage
+from vibemq.model.options import QueueOptions, options_from_dict
+from vibemq.model.runs import Run, RunSet
+from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Whole, page_size
+from vibemq.operations.contracts import Engine, LocalSession, Store
+from vibemq.operations.messages import message_json
+from vibemq.operations.registry import Caller, Operation
+from vibemq.storage.reading import read_piece
+
+PAGE_QUEUES = 100
+"""Most queues of one page: what the engine describes, and the session writes, within a few milliseconds."""
+GROUPS_SHOWN = 100
+"""Groups told of each queue; `group.list` has all of them, in pages."""
+ANSWER_BYTES_MAX = 768 * 1024
+"""An answer must fit a frame."""
+
+
+class QueueArguments(Arguments):
+    queue: QueueName = Field(description="Name of the queue.")
+
+
+class CreateArguments(QueueArguments):
+    options: dict[str, Any] | None = Field(None, description="Options of the queue; left out: the broker's defaults.")
+    must_match: bool = Field(False, description="Refuse when the queue exists with other options.")
+
+
+class ChangeArguments(QueueArguments):
+    changes: dict[str, Any] = Field(description="Options to change, by name.")
+
+
+class RemoveArguments(QueueArguments):
+    runs: Runs = Field(description="Sequences to remove, as pairs [first, last].")
+
+
+class ListArguments(Arguments):
+    after: str | None = Field(None, description="Go on behind this name: `next` of the page before.")
+    limit: Limit = None
+
+
+class PeekArguments(QueueArguments):
+    from_: Whole = Field(0, alias="from", description="First sequence to look at.")
+    limit: Limit = None
+
+
+class Queues:
+    def __init__(
+        self, engine: Engine, store: Store, local: LocalSession, policy: Policy, defaults: QueueOptions
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._local = local
+        self._policy = policy
+        self._defaults = defaults
+
+    def create(self, caller: Caller, session: int, token: Any, wanted: CreateArguments) -> Command:
+        options = None if wanted.options is None else options_from_dict(wanted.options, self._defaults)
+        return CreateQueue(session, token, wanted.queue, options, wanted.must_match)
+
+    def change(self, caller: Caller, session: int, token: Any, wanted: ChangeArguments) -> Command:
+        return ChangeQueue(session, token, wanted.queue, wanted.changes)
+
+    def delete(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
+        return DeleteQueue(session, token, wanted.queue)
+
+    def purge(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
+        return PurgeQueue(session, token, wanted.queue)
+
+    def remove(self, caller: Caller, session: int, token: Any, wanted: RemoveArguments) -> Command:
+        return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs())
+
+    def describe(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
+        return DescribeQueue(session, token, wanted.queue)
+
+    def page(self, caller: Caller, session: int, token: Any, wanted: ListArguments) -> Command | None:
+        """A page keeps its place among the connection's commands. The whole list, which only requests without paging
+        arguments ask for, is gathered by `every`."""
+        if wanted.after is None and wanted.limit is None:
+            return None
+        return self._page(caller, session, token, wanted.after or "", page_size(wanted.limit, PAGE_QUEUES))
+
+    def _page(self, caller: Caller, session: int, token: Any, after: str, limit: int) -> Command:
+        return ListQueues(
+            session,
+            token,
+            after=after,
+            limit=min(limit, PAGE_QUEUES),
+            details=True,
+            visible=partial(self._policy.may_see, caller.principal),
+            shown=partial(self._shown, caller.principal),
+        )
+
+    def _shown(self, principal: Principal | None, info: QueueInfo) -> QueueInfo:
+        """A description for a list: figures only for those who may inspect the queue, and not too many groups."""
+        if not self._policy.allows(principal, INSPECT, info.name):
+            return info.without_figures()
+        return info if len(info.groups) <= GROUPS_SHOWN else replace(info, groups=info.groups[:GROUPS_SHOWN])
+
+    async def every(self, caller: Caller, wanted: ListArguments) -> Any:
+        """The form of old clients: a plain list when it fits a frame, else its beginning as a page."""
+        queues: list[QueueInfo] = []
+        size, after = 0, ""
+        while True:
+            page: QueuePage = await self._local.ask(
+                lambda session, token, after=after: self._page(caller, session, token, after, PAGE_QUEUES)  # type: ignore[misc]
+            )
+            size += len(orjson.dumps(page.queues))
+            if queues and size > ANSWER_BYTES_MAX:
+                return QueuePage([], queues, after)
+            queues += page.queues
+            if page.next is None:
+                return queues
+            after = page.next
+
+    async def peek(self, caller: Caller, wanted: PeekArguments) -> list[dict[str, Any]]:
+        limit = page_size(wanted.limit, 100)
+        info = self._engine.queue_info(wanted.queue)
+        if info is None:
+            raise QueueNotFound(wanted.queue)
+        runs = _first_of(self._engine.waiting_runs(wanted.queue, limit + wanted.from_), wanted.from_, limit)
+        piece = await self._store.call(read_piece, self._store.provider, info.queue_id, runs, ANSWER_BYTES_MAX)
+        return [
+            message_json(row, sequence=part.first_sequence + index, published_at=part.published_at)
+            for part in piece.slices
+            for index, row in enumerate(part.rows)
+        ]
+
+
+def _first_of(runs: Iterable[Run], start: int, limit: int) -> list[Run]:
+    """The first `limit` sequences at or above `start`."""
+    chosen: list[Run] = []
+    for first, last in runs:
+        low = max(first, start)
+        high = min(last, low + limit - 1)
+        if low <= high:
+            chosen.append((low, high))
+            limit -= high - low + 1
+    return chosen
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "queue.create",
+        "Create a queue; one that exists is left as it is.",
+        CreateArguments,
+        Queues,
+        command=Queues.create,
+    ),
+    Operation("queue.change", "Change options of a queue while it works.", ChangeArguments, Queues, Queues.change),
+    Operation(
+        "queue.delete",
+        "Delete a queue and what waits in it; its dead letters stay.",
+        QueueArguments,
+        Queues,
+        Queues.delete,
+    ),
+    Operation(
+        "queue.purge", "Drop every waiting message; what consumers hold stays.", QueueArguments, Queues, Queues.purge
+    ),
+    Operation("queue.remove", "Drop waiting messages by sequence.", RemoveArguments, Queues, Queues.remove),
+    Operation("queue.info", "Describe a queue; null for a missing one.", QueueArguments, Queues, Queues.describe),
+    Operation(
+        "queue.list",
+        "The queues that the caller has any right to, by name, in pages.",
+        ListArguments,
+        Queues,
+        Queues.page,
+        Queues.every,
+    ),
+    Operation(
+        "queue.peek",
+        "Look at stored messages without taking them.",
+        PeekArguments,
+        Queues,
+        task=Queues.peek,
+        scans=True,
+        logged=True,
+    ),
+]

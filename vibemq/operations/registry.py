@@ -1,0 +1,122 @@
+"""The one registry of operations: requests by name, as every door carries them.
+
+An operation is declared once: its name, its arguments as a pydantic model, one sentence, and how it is carried out.
+
+    command   a short one: it becomes a command of the engine and keeps its place among the connection's other commands
+    task      a long one: a coroutine of its own, begun after everything before it was decided
+
+What it needs stands in `vibemq.auth.matrix`; an operation without a row there cannot be declared.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from vibemq.auth.matrix import Row, permissions_of
+from vibemq.auth.policy import Actor, Policy
+from vibemq.errors import UnknownCommand
+from vibemq.model.access import Principal
+from vibemq.model.commands import Command
+from vibemq.operations.arguments import Arguments, read
+
+A = TypeVar("A", bound=Arguments)
+NAME_SHOWN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf an operation runs."""
+
+    principal: Principal | None
+    actor: Actor
+
+    def owned(self, command: Command) -> Command:
+        """The command, told whose groups and stages it may touch, where it asks for that."""
+        for name, value in (("user", self.actor.user), ("manage", self.actor.may_manage)):
+            if hasattr(command, name):
+                setattr(command, name, value)
+        return command
+
+
+ToCommand = Callable[[Any, Caller, int, Any, A], Command | None]
+"""(service, caller, session, token, arguments) -> the engine's command; None: these arguments need the task."""
+AsTask = Callable[[Any, Caller, A], Awaitable[Any]]
+"""(service, caller, arguments) -> something JSON-ready, or a `Fetched`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[A]):
+    """One declaration."""
+
+    name: str
+    summary: str
+    arguments: type[A]
+    service: type[Any]
+    """Whose methods carry it out."""
+    command: ToCommand[A] | None = None
+    task: AsTask[A] | None = None
+    scans: bool = False
+    """Reads much: only a few of these run at a time."""
+    logged: bool = False
+    """An operator's act, which the broker's log names."""
+    permissions: Row = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises LookupError without a row in `vibemq.auth.matrix`."""
+        object.__setattr__(self, "permissions", permissions_of(self.name))
+        if self.command is None and self.task is None:
+            raise LookupError(f"operation {self.name} has nothing that carries it out")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation that was admitted, with arguments that were read."""
+
+    operation: Operation[Any]
+    service: Any
+    caller: Caller
+    arguments: Arguments
+
+    def command(self, session: int, token: Any) -> Command | None:
+        """The engine's command; None for a long operation. Raises InvalidOptions and the like."""
+        make = self.operation.command
+        return None if make is None else make(self.service, self.caller, session, token, self.arguments)
+
+    async def run(self) -> Any:
+        """The answer of a long operation. Raises errors of the family."""
+        assert self.operation.task is not None
+        return await self.operation.task(self.service, self.caller, self.arguments)
+
+
+class Registry:
+    """The operations of one broker."""
+
+    def __init__(self, policy: Policy, operations: Iterable[Operation[Any]], services: Iterable[Any]) -> None:
+        """`services`: one object of each class that the operations name.
+
+        Raises:
+            LookupError: a service is missing.
+        """
+        self._policy = policy
+        by_type: Mapping[type, Any] = {type(service): service for service in services}
+        self._operations = {operation.name: operation for operation in operations}
+        missing = {o.service.__name__ for o in self._operations.values() if o.service not in by_type}
+        if missing:
+            raise LookupError(f"nobody carries out the operations of {', '.join(sorted(missing))}")
+        self._services = {name: by_type[operation.service] for name, operation in self._operations.items()}
+
+    def admit(self, principal: Principal | None, name: str, arguments: Mapping[str, Any]) -> Call:
+        """The door of every request by name.
+
+        Raises:
+            UnknownCommand: names the operations there are.
+            NotAuthenticated, NotAuthorized: before anything is said about the arguments.
+            InvalidPayload, InvalidQueueName
+        """
+        operation = self._operations.get(name)
+        if operation is None:
+            known = ", ".join(sorted(self._operations))
+            raise UnknownCommand(f"unknown operation {name[:NAME_SHOWN]!r}; known are {known}")
+        actor = self._policy.admit(principal, operation.permissions, arguments.get)
+        wanted = read(operation.arguments, name, arguments)
+        return Call(operation, self._services[name], Caller(principal, actor), wanted)

@@ -1,0 +1,155 @@
+"""Commits, aborts, and the moves of committed stages into their queues (docs/spec/cursor.md, "Transactions")."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+from pydantic import Field
+
+from vibemq.engine.handlers.transactions import stage_name
+from vibemq.errors import StorageDamaged, StorageFull
+from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged
+from vibemq.model.effects import Decided
+from vibemq.model.staged_batch import unpack_staged_batch
+from vibemq.operations.arguments import Arguments, Text, Texts, Whole
+from vibemq.operations.contracts import Engine, LocalSession, Store
+from vibemq.operations.registry import Caller, Operation
+
+log = logging.getLogger("vibemq.transactions")
+
+READ_BYTES = 1 << 20
+TAG_MAX = 256
+
+
+class OfApplication(Arguments):
+    app: Text = Field(description="Name of the application.")
+
+
+class AbortArguments(OfApplication):
+    version: Whole = Field(description="Number of the transaction, ascending.")
+    stages: Texts = Field(description="Names of the stages.")
+
+
+class CommitArguments(AbortArguments):
+    tag: str | None = Field(None, description=f"Any text, kept with the decision; its first {TAG_MAX} characters.")
+
+
+class Transactions:
+    """What is decided is carried out: by the request that decided it, or by `resume` after a crash or a full disk."""
+
+    def __init__(self, engine: Engine, store: Store, local: LocalSession) -> None:
+        self._readers = engine.readers
+        self._store = store
+        self._local = local
+        self._moving = anyio.Lock()
+
+    async def commit(self, caller: Caller, wanted: CommitArguments) -> dict[str, Any]:
+        """Of stages of the caller.
+
+        Raises NotAuthorized (the application belongs to another user), InvalidOptions (the version cannot follow the
+        last one), StageNotFound (nothing was committed), or StorageFull when the decision or a move does not fit: what
+        was decided is then carried out as soon as there is room, and asking again waits for it."""
+        tag = (wanted.tag or "")[:TAG_MAX]
+        decided: Decided = await self._local.ask(
+            lambda session, token: caller.owned(
+                DecideTransaction(session, token, wanted.app, wanted.version, list(wanted.stages), tag)
+            )
+        )
+        await self._carry_out(decided.stages)
+        return {
+            "committed": True,
+            "duplicate": decided.duplicate,
+            "version": decided.version,
+            "tag": decided.tag,
+        }
+
+    async def abort(self, caller: Caller, wanted: AbortArguments) -> dict[str, Any]:
+        """Drop stages of the caller that are not committed."""
+        user = caller.actor.user
+        self._readers.last_version(wanted.app, user)
+        await self.drop([stage_name(wanted.app, wanted.version, stage, user) for stage in wanted.stages])
+        return {}
+
+    async def forget(self, caller: Caller, wanted: OfApplication) -> dict[str, Any]:
+        """An application begins anew: its last version and its owner are forgotten."""
+        counted = await self._local.ask(lambda session, token: ForgetApplication(session, token, wanted.app))
+        return {"count": int(counted.count)}
+
+    async def drop(self, names: Sequence[str]) -> None:
+        if names:
+            await self._local.ask(lambda session, token: DropStages(session, token, list(names)))
+
+    async def last(self, caller: Caller, wanted: OfApplication) -> dict[str, Any]:
+        return {"version": self._readers.last_version(wanted.app, caller.actor.user)}
+
+    async def tidy(self) -> None:
+        """Go on with what was decided, and drop what nobody committed. Called now and then."""
+        unfinished = self._readers.unfinished_stages()
+        if unfinished and not self._moving.locked():
+            try:
+                await self._carry_out(unfinished)
+            except StorageFull as error:
+                log.warning("committed messages wait for room on the disk: %s", error)
+            except StorageDamaged as error:
+                log.error("committed messages cannot be read: %s", error)
+        await self.drop(self._readers.old_stages())
+
+    async def _carry_out(self, stages: Sequence[str]) -> None:
+        async with self._moving:
+            for stage in stages:
+                await self._empty(stage)
+            await self.drop(stages)
+
+    async def _empty(self, stage: str) -> None:
+        while True:
+            queue_id, runs = self._readers.bundles(stage)
+            if not runs:
+                return
+            first, last = runs[0]
+            slices = await self._store.call(self._store.provider.read, queue_id, first, last, READ_BYTES)
+            if not slices:
+                raise StorageDamaged(f"bundles {first} to {last} of a committed stage are missing", path="the store")
+            moves = [
+                self._move(stage, part.first_sequence + i, row) for part in slices for i, row in enumerate(part.rows)
+            ]
+            # Asked in order, and a move that cannot be stored takes those behind it along, so the order stays.
+            await asyncio.gather(*moves)
+
+    async def _move(self, stage: str, sequence: int, row: bytes) -> None:
+        queue, rows, extras = unpack_staged_batch(row)
+        await self._local.ask(lambda session, token: MoveStaged(session, token, stage, sequence, queue, rows, extras))
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "transaction.commit",
+        "Commit stages: their messages enter their queues together.",
+        CommitArguments,
+        Transactions,
+        task=Transactions.commit,
+    ),
+    Operation(
+        "transaction.abort",
+        "Drop stages that are not committed.",
+        AbortArguments,
+        Transactions,
+        task=Transactions.abort,
+    ),
+    Operation(
+        "transaction.last",
+        "The last committed version of an application.",
+        OfApplication,
+        Transactions,
+        task=Transactions.last,
+    ),
+    Operation(
+        "transaction.forget",
+        "Forget the last version and the owner of an application.",
+        OfApplication,
+        Transactions,
+        task=Transactions.forget,
+        logged=True,
+    ),
+]
