@@ -2,7 +2,7 @@
 
 Precedence, highest first: command line · environment (`VIBEMQ_*`, nested with `__`) · secrets (`VIBEMQ_*_FILE`, then
 the folder /run/secrets) · TOML file (`--config`, `VIBEMQ_CONFIG`, or /etc/vibemq/vibemq.toml) · defaults.
-An unknown key is an error wherever it stands, because a misspelt limit is no limit.
+An unknown key is an error in every source, so that a misspelt setting is not ignored.
 """
 
 from pathlib import Path
@@ -114,7 +114,7 @@ class Permission(_Part):
         wrong = [action for action in self.actions if action not in _ACTIONS[given[0]]]
         if wrong:
             known = ", ".join(sorted(_ACTIONS[given[0]]))
-            raise ValueError(f"{wrong[0]!r} is no action on {given[0]}; known are {known}")
+            raise ValueError(f"{wrong[0]!r} is not an action on {given[0]}; known are {known}")
         return self
 
     def rule(self) -> Rule:

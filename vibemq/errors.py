@@ -8,7 +8,7 @@
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
     └── ClientError            ConnectionLost · RequestTimeout · NotConnected · PublishRefused (only from vibemq.client)
 
-A message says what happened, where, and how to mend it. `code` is what travels on every wire (each protocol maps
+A message says what happened, where, and how to repair it. `code` is sent on every wire (each protocol maps
 it in its own `errors.py`); `closes_connection` tells the server to hang up after the reply.
 """
 
@@ -126,8 +126,8 @@ class QueueNotFound(EngineError):
 
     def __init__(self, queue: str) -> None:
         super().__init__(
-            f"queue {queue!r} does not exist; create it first, or have publishing create it: that needs the "
-            "setting auto_create and the permission `create` on it"
+            f"queue {queue!r} does not exist; create it first; publishing creates it only with the "
+            "setting auto_create and the permission `create`"
         )
         self.queue = queue
 
@@ -166,7 +166,7 @@ class GroupExpired(EngineError):
 
 
 class WrongIncarnation(EngineError):
-    """The queue was deleted and made anew: sequences of the old one mean other messages now."""
+    """The queue was deleted and created again: sequences of the old queue are not valid in the new one."""
 
     code = ErrorCode.WRONG_INCARNATION
 

@@ -98,7 +98,7 @@ def _toml_layers(config: Path | None, environ: Mapping[str, str], default: Path)
         _refuse_endless_keys(text)
         return [(str(path), tomllib.loads(text))]
     except OSError as error:
-        raise ConfigInvalid(f"cannot read the settings file {path}: {error.strerror}; mend --config") from error
+        raise ConfigInvalid(f"cannot read the settings file {path}: {error.strerror}; correct --config") from error
     except ValueError as error:
         # Not only tomllib's own kind: bytes that are no text, and numbers of more digits than Python reads.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from error

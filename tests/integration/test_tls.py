@@ -126,7 +126,7 @@ async def test_files_that_cannot_be_used(tmp_path: Path, authority: Authority, s
     nonsense.write_text("no certificate\n")
     for options, words in (
         ({"tls_ca": str(tmp_path / "none.pem")}, "none.pem cannot be used: No such file"),
-        ({"tls_ca": str(nonsense)}, "nonsense.pem cannot be used: it is no PEM file"),
+        ({"tls_ca": str(nonsense)}, "nonsense.pem cannot be used: it is not a PEM file"),
         ({"tls_certificate": str(mine.certificate), "tls_key": str(server.key)}, "its key does not belong to it"),
         ({"tls_certificate": str(mine.certificate), "tls_key": str(tmp_path / "none.key")}, "No such file"),
     ):

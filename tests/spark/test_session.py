@@ -326,7 +326,7 @@ def test_queues_that_are_not_what_they_were(world: World) -> None:
     assert f"queue '{source}' does not exist" in failure_of(world.into(frame, target, "c").start())
     world.mq.create_queue(source, retention="log")
     world.publish(source, 20)
-    assert "was deleted and made anew" in failure_of(world.into(frame, target, "c").start())
+    assert "was deleted and created again" in failure_of(world.into(frame, target, "c").start())
 
 
 def test_a_stream_needs_a_group(world: World) -> None:

@@ -129,7 +129,7 @@ def test_declared_queues(places: dict[str, Any], tmp_path: Path) -> None:
     ("queues", "sentence"),
     [
         ('[queues."a b"]', "queue name 'a b' is not allowed"),
-        ('[queues.jobs]\nmode = "ring"', "jobs: 'ring' is no value for mode"),
+        ('[queues.jobs]\nmode = "ring"', "jobs: 'ring' is not a value for mode"),
         ("[queues.jobs]\nretain = 5", "jobs: unknown queue option 'retain'"),
         # With the defaults beside it, which have no dead letters.
         ('[queues.jobs]\noverflow = "redirect-to-dlq"', "jobs: overflow RedirectToDlq needs dead_letter on"),

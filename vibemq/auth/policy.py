@@ -1,4 +1,4 @@
-"""Users and their rules: is a permission held? Asked whenever it is used, so that a revocation counts at once.
+"""Users and their rules. A permission is checked at every use, so a revocation applies at once.
 
 `Policy.version` goes up with every change; whoever keeps an answer keeps the version beside it.
 """

@@ -1,4 +1,4 @@
-"""Who is who: credentials in, a principal out. The rules of the same users are in `Accounts.policy`."""
+"""Authentication: credentials in, a principal out. The rules of the same users are in `Accounts.policy`."""
 
 import base64
 import hmac

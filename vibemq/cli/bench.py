@@ -1,4 +1,4 @@
-"""`vibemq bench`: what this machine gives, with the disk's own speed beside it. A first look, no benchmark suite."""
+"""`vibemq bench`: a short measurement of throughput and of the disk's flush time."""
 
 import shutil
 import tempfile

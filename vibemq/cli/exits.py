@@ -91,7 +91,7 @@ def code_name_of(error: BaseException) -> str:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SYSTEM: tuple[tuple[type[OSError], str, str], ...] = (
     (FileExistsError, "FILE_EXISTS", "{} exists already, and is not what is needed there; choose another place"),
-    (FileNotFoundError, "NOT_FOUND", "there is no file or folder {}"),
+    (FileNotFoundError, "NOT_FOUND", "file or folder {} does not exist"),
     (PermissionError, "NO_PERMISSION", "this user may not use {}; change its owner or mode, or choose another place"),
     (NotADirectoryError, "NOT_A_FOLDER", "a part of the path {} is a file where a folder is needed"),
     (IsADirectoryError, "IS_A_FOLDER", "{} is a folder where a file is needed"),
@@ -106,7 +106,7 @@ def sentence_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         place = error.filename2 or error.filename
         if place is not None and error.errno in _FULL:
-            return f"there is no room left on the disk of {_shown(place)}; free some, or choose another"
+            return f"no space is left on the disk of {_shown(place)}; free some, or choose another"
         for kind, _, sentence in _SYSTEM:
             if place is not None and isinstance(error, kind):
                 return sentence.format(_shown(place))

@@ -1,4 +1,4 @@
-"""How long this disk takes to keep a promise."""
+"""Measures the flush time of a disk."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""One connection for one command: dial once, do the work, leave. Nothing is retried behind the user's back."""
+"""One connection for one command: connect once, do the work, disconnect. Nothing is retried."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`vibemq ping`: is the broker there, and how far away is it."""
+"""`vibemq ping`: measures the round-trip time to a broker."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Long work that is seen: a bar on a terminal, a plain line every two seconds elsewhere, nothing with --json."""
+"""Progress of long work: a bar on a terminal, a plain line every two seconds elsewhere, nothing with --json."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -41,7 +41,7 @@ class Options:
         """The given headers, and a content type when the body is no JSON and none was given."""
         json = is_json(body)
         if self.json_only and not json:
-            raise Usage(f"message {number} is no JSON: {body[:60]!r}")
+            raise Usage(f"message {number} is not JSON: {body[:60]!r}")
         if json or CONTENT_TYPE in self.headers:
             return self.headers
         return {**self.headers, CONTENT_TYPE: TEXT}

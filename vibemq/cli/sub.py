@@ -1,4 +1,4 @@
-"""`vibemq sub`: print what a queue holds, and settle it."""
+"""`vibemq sub`: prints the messages of a queue and settles them."""
 
 import base64
 import logging

@@ -1,4 +1,4 @@
-"""The client: publishing, consuming and queue verbs over a connection that mends itself. Runs on asyncio and trio."""
+"""The client: publishing, consuming and queue verbs over a connection that reconnects. Runs on asyncio and trio."""
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.api import Client, connect

@@ -86,7 +86,7 @@ def parse(text: str) -> ClientSettings:
     if stripped.lower().startswith(_SCHEMES):
         return _parse_url(stripped)
     if "://" in stripped:
-        raise ConfigInvalid(f"{stripped.split('://')[0]!r} is no scheme of VibeMQ; write vibemq:// or vibemqs://")
+        raise ConfigInvalid(f"{stripped.split('://')[0]!r} is not a scheme of VibeMQ; write vibemq:// or vibemqs://")
     return _settings(_key_values(stripped), _ALL_KEYS)
 
 
@@ -213,7 +213,7 @@ def _number(name: str, *, least: int, most: int | None = None) -> Callable[[str,
         try:
             number = int(value)
         except ValueError:
-            raise ConfigInvalid(f"{key}={value!r} is no whole number") from None
+            raise ConfigInvalid(f"{key}={value!r} is not a whole number") from None
         if number < least or (most is not None and number > most):
             bound = f"{least} or more" if most is None else f"{least} to {most}"
             raise ConfigInvalid(f"{key}={number} is out of range; it must be {bound}")

@@ -172,7 +172,7 @@ def _no_password() -> str:
 def _file_sentence(error: Exception, settings: ClientSettings) -> str:
     if isinstance(error, ssl.SSLError):
         key = " or its key does not belong to it" if settings.tls_certificate else ""
-        return f"it is no PEM file of this kind{key} ({error.reason or error})"
+        return f"it is not a PEM file of this kind{key} ({error.reason or error})"
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -393,7 +393,7 @@ class Link:
     def _too_long_offline(self) -> VibeMQError:
         return NotConnected(
             f"no connection to {self.settings.host}:{self.settings.port}"
-            f" within {self.settings.reconnect.offline_timeout} s; dialling goes on"
+            f" within {self.settings.reconnect.offline_timeout} s; the client continues to reconnect"
         )
 
     def _timed_out(self, what: str) -> Failure:

@@ -1,4 +1,4 @@
-"""Hand out what is ready to those who have room: fair, stable, in contiguous stretches."""
+"""Dispatch of ready messages to consumers that have room: fair, stable, in contiguous runs."""
 
 from bisect import bisect_left
 

@@ -1,4 +1,4 @@
-"""The queue engine: commands in, outcomes out. Pure and deterministic; the only state is what it was told.
+"""The queue engine: commands in, outcomes out. Pure and deterministic; its state depends only on its inputs.
 
     handle      what sessions ask
     committed   an outcome's durability holds: its messages become visible

@@ -1,4 +1,4 @@
-"""From what a store knows to a running engine."""
+"""Builds a running engine from the state of a store."""
 
 from dataclasses import replace
 from operator import le

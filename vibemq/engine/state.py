@@ -1,4 +1,4 @@
-"""Everything the engine knows, and the counters of the whole broker. Handlers work on it; it decides nothing."""
+"""The state of the engine, and the counters of the whole broker. Handlers change it."""
 
 from bisect import bisect_left, insort
 from collections import Counter

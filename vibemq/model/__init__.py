@@ -1,1 +1,1 @@
-"""The words every room shares: frozen meanings, arithmetic on runs and rows. Imports nothing of ours but errors."""
+"""The data types that all rooms share, and arithmetic on runs and rows. Imports only `vibemq.errors`."""

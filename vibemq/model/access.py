@@ -1,4 +1,4 @@
-"""Words of authorization: who acts, what is done, and to what kind of thing."""
+"""Types of authorization: principals, actions, and kinds of resources."""
 
 from dataclasses import dataclass
 from enum import StrEnum

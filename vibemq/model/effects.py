@@ -1,4 +1,4 @@
-"""What the engine answers: to be told to sessions once the outcome they belong to holds."""
+"""The engine's answers; a session receives them when the durability of their outcome holds."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple

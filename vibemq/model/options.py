@@ -246,7 +246,7 @@ def enum_of(enum: type[IntEnum], value: object, name: str) -> IntEnum:
             if _squash(member.name) == wanted:
                 return member
     names = ", ".join(m.name.lower() for m in enum)
-    raise InvalidOptions(f"{value!r} is no value for {name}; choose one of {names}")
+    raise InvalidOptions(f"{value!r} is not a value for {name}; choose one of {names}")
 
 
 def _squash(text: str) -> str:

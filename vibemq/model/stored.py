@@ -1,4 +1,4 @@
-"""What a store knows without its messages: the state that `open()` returns and that records change.
+"""The state of a store without its messages: the state that `open()` returns and that records change.
 
 Membership of a message in a group, for sequences of its queue:
 

@@ -202,7 +202,9 @@ class DeadLetters:
             return letter_json(found.letters[0], with_payload=True)
         if found.damaged and wanted.queue in (None, found.damaged[0].queue):
             raise StorageDamaged(found.damaged[0].why, path="the store")
-        raise MessageNotFound(f"there is no dead letter {wanted.dead_id}; it was replayed or purged, or never was")
+        raise MessageNotFound(
+            f"there is no dead letter {wanted.dead_id}; it was replayed or purged, or it never existed"
+        )
 
     async def replay(self, caller: Caller, wanted: ReplayArguments) -> dict[str, Any]:
         """One batch: up to `limit` letters go back. `next` is where the following call goes on.

@@ -107,7 +107,7 @@ class BrokerContext:
             self._backoff.failed(connection.host, self.loop.time())
             self._refuse(connection, request, error)
         except Exception:
-            fault = VibeMQError("the broker could not check the credentials; its log says why")
+            fault = VibeMQError("the broker could not check the credentials; its log has the reason")
             connection.session.refused(request.token, fault)
             raise
         else:
@@ -182,7 +182,7 @@ class BrokerContext:
         except Exception:
             log.exception("%s failed", operation.name, extra={**fields, "remote": connection.host})
             self.metrics.errors += 1
-            result = VibeMQError("the broker could not do this; its log says why")
+            result = VibeMQError("the broker could not carry out the request; its log has the reason")
         finally:
             connection.pending -= 1
         if operation.logged:

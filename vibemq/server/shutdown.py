@@ -1,4 +1,4 @@
-"""The graceful end: nobody new, everybody told, what is held released, everything flushed."""
+"""Graceful shutdown: no new connections, goodbye to clients, release of their messages, final flush."""
 
 import logging
 from collections.abc import Sequence

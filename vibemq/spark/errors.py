@@ -81,12 +81,12 @@ def _advice(error: Refused, queue: str, group: str) -> str:
             )
         case "WRONG_INCARNATION":
             return (
-                f"queue {queue!r} was deleted and made anew: the offsets mean other messages."
+                f"queue {queue!r} was deleted and created again: the offsets are not valid in the new queue."
                 " Start with a new checkpoint, or set failOnDataLoss=false to go on with the new queue."
             )
         case "OFFSET_GONE":
             return (
-                f"the range that is asked for has been acknowledged already by group {group!r} of queue {queue!r}:"
+                f"the requested range has been acknowledged already by group {group!r} of queue {queue!r}:"
                 " the checkpoint is older than the cursor by more than the group's hold."
                 " Start with a new checkpoint (the query goes on at the cursor), or set failOnDataLoss=false."
                 if group

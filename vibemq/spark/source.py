@@ -1,4 +1,4 @@
-"""What Spark asks first: the source's name, its columns, and who reads and writes."""
+"""The entry point for Spark: the source's name, its columns, its readers and writers."""
 
 from collections.abc import MutableMapping
 

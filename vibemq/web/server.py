@@ -34,7 +34,7 @@ class Mounts:
 
     def mount(self, prefix: str, app: App) -> None:
         if not prefix.startswith("/") or prefix.endswith("/") or prefix in self._apps or prefix in OWN_PREFIXES:
-            raise ConfigInvalid(f"the HTTP path {prefix!r} is taken, or is no path like /events; choose another one")
+            raise ConfigInvalid(f"the HTTP path {prefix!r} is taken, or is not a path like /events; choose another one")
         self._apps[prefix] = RouteSlots(app, {}, {"mount": MOUNT_REQUESTS_MAX}, "mount")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +56,7 @@ class WebServer:
             self._socket = socket.create_server((http.host, http.port), family=family, backlog=256)
         except OSError as error:
             where = f"{http.host}:{http.port}"
-            mend = "choose another http host or port, or switch it off (--no-http)"
+            mend = "choose another http host or port, or disable HTTP (--no-http)"
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         token = http.token.get_secret_value() if http.token is not None else None

@@ -92,7 +92,7 @@ def test_a_dry_run_counts_without_a_broker(vibemq: Run, tmp_path: Path) -> None:
     assert json.loads(out)["published"] == 6
     code, _, err = vibemq("pub", "q", "--file", str(file), "--ndjson", "--dry-run")
     assert code == 2
-    assert "message 3 is no JSON: b'three'" in err
+    assert "message 3 is not JSON: b'three'" in err
 
 
 def test_json_is_looked_for_before_the_double_dash_only() -> None:

@@ -62,14 +62,14 @@ def test_an_error_is_one_line_whatever_it_quotes() -> None:
 
 def test_an_error_of_the_system_names_the_file() -> None:
     for error, line in (
-        (FileNotFoundError(2, "No such file", "/x/y"), "error NOT_FOUND: there is no file or folder /x/y"),
+        (FileNotFoundError(2, "No such file", "/x/y"), "error NOT_FOUND: file or folder /x/y does not exist"),
         (
             FileExistsError(17, "File exists", "/x/y"),
             "error FILE_EXISTS: /x/y exists already, and is not",
         ),
         (PermissionError(13, "Permission denied", b"/x/y"), "error NO_PERMISSION: this user may not use /x/y;"),
         (NotADirectoryError(20, "Not a directory", "/x/y"), "error NOT_A_FOLDER: a part of the path /x/y is a file"),
-        (OSError(28, "No space left on device", "/x/y"), "error SYSTEM: there is no room left on the disk of /x/y;"),
+        (OSError(28, "No space left on device", "/x/y"), "error SYSTEM: no space is left on the disk of /x/y;"),
         (OSError(5, "Input/output error"), "error SYSTEM: the operating system refuses: Input/output error\n"),
     ):
         assert told(error, as_json=False).startswith(line)

@@ -127,13 +127,13 @@ def test_a_queue_made_anew(broker: BrokerProcess, mq: Any, queue: str, publish: 
     mq.delete_queue(queue)
     mq.create_queue(queue, retention="log")
     publish(queue, 20, 23)
-    with pytest.raises(DataLoss, match="was deleted and made anew"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         query.latest(offset)
-    with pytest.raises(DataLoss, match="was deleted and made anew"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         Query(broker, queue=queue).latest(offset)
     joined = Query(broker, queue=queue)
     joined.live.initialOffset()
-    with pytest.raises(DataLoss, match="was deleted and made anew"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         joined.latest(offset)
     careless = Query(broker, queue=queue, failOnDataLoss="false")
     entered, numbers = careless.batch(offset)

@@ -205,7 +205,7 @@ def _run(text: str) -> tuple[int, int]:
     match = _RUN.fullmatch(text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
-        raise Usage(f"{text!r} is no run of sequences; write 17 or 20-25")
+        raise Usage(f"{text!r} is not a range of sequences; write 17 or 20-25")
     return first, last
 
 

@@ -44,7 +44,7 @@ def retention_limit(text: str | tuple[str, int]) -> tuple[str, int]:
                 return option, read(text)
         except ConfigInvalid:
             continue
-    raise ConfigInvalid(f"{text!r} is no limit; write 7d or 1h30m for an age, 64MiB or 1GiB for a size")
+    raise ConfigInvalid(f"{text!r} is not a limit; write 7d or 1h30m for an age, 64MiB or 1GiB for a size")
 
 
 _RETAIN = Annotated[

@@ -1,4 +1,4 @@
-"""Who has seen what, by row number. Lives in the process that is never killed."""
+"""Which worker has processed which row. Kept in the process that is never killed."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

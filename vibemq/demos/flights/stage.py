@@ -1,4 +1,4 @@
-"""Where a demo plays: a folder that is gone afterwards, and an exit code that tells whether all went well."""
+"""The temporary folder and the exit code of a demo."""
 
 import shutil
 import tempfile

@@ -153,7 +153,7 @@ def find_same(state: EngineState, name: str, incarnation: str | None) -> Queue:
     queue = find(state, name)
     if incarnation is not None and incarnation != queue.incarnation:
         raise WrongIncarnation(
-            f"queue {name!r} was deleted and made anew: sequences of the old one mean other messages now; "
+            f"queue {name!r} was deleted and created again: sequences of the old queue are not valid in the new one; "
             "start over (with Spark: another checkpoint)"
         )
     return queue
@@ -168,7 +168,7 @@ def find_cursor(state: EngineState, name: str, group_name: str, incarnation: str
 
 
 def missing(queue: Queue, group: str) -> GroupNotFound:
-    return GroupNotFound(f"queue {queue.name!r} has no group {group!r}; it was deleted, or nobody has joined it yet")
+    return GroupNotFound(f"queue {queue.name!r} has no group {group!r}; it was deleted, or no reader has joined it yet")
 
 
 def cursor_of(queue: Queue, group: Group) -> Cursor:

@@ -43,7 +43,7 @@ def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:
         if queue is not None:
             queue.refused += count
         why = state.pressure_why or "memory or disk is above its watermark"
-        raise Blocked(f"the broker takes no messages for now ({why}); publish again later")
+        raise Blocked(f"the broker refuses messages at present ({why}); publish again later")
 
 
 def accept(

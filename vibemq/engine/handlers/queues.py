@@ -98,11 +98,11 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     for name in _FIXED:
         if getattr(options, name) != getattr(queue.options, name):
             raise InvalidOptions(
-                f"{name} of queue {queue.name!r} cannot be changed; delete the queue and create it anew"
+                f"{name} of queue {queue.name!r} cannot be changed; delete the queue and create it again"
             )
     if (options.durability is Durability.TRANSIENT) != queue.transient:
         raise InvalidOptions(
-            f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it anew"
+            f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it again"
         )
     options.check_together()
     queue.options = options

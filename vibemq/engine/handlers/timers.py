@@ -1,4 +1,4 @@
-"""What falls due. Each queue has one alarm, set to the earliest thing it waits for; it may ring early, never late."""
+"""Timers. Each queue has one alarm for its earliest deadline; it may be early, but never late."""
 
 from heapq import heappop
 

@@ -1,4 +1,4 @@
-"""One pass over a queue: what it has still to hand out, what is on its way, who shares it.
+"""A group of a queue: its ready and unacknowledged messages, and its consumers.
 
 Every sequence that the group has not settled is in exactly one place: `ready`, `later`, or held, by one consumer or by
 the group's cursor.

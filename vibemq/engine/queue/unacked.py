@@ -1,4 +1,4 @@
-"""What one consumer holds: unsettled sequences as stretches, each with its deadline and bytes.
+"""The unacknowledged messages of one consumer: runs of sequences, each with its deadline and bytes.
 
 A hand-out of a thousand consecutive messages is one stretch, so holding and settling cost per run, not per message.
 """

@@ -1,4 +1,4 @@
-"""What a client says: values of the OCaml type `Client.t`, from S-expressions and back.
+"""The commands of a client: values of the OCaml type `Client.t`, from S-expressions and back.
 
 Connect of Version.t * Id.t        (Connect 1 alice)
 Subscribe of string * Replay.t     (Subscribe orders From_beginning) · (Subscribe orders(From_message 42))
@@ -132,7 +132,7 @@ def _replay(value: Sexp) -> Replay:
                 return FromBeginning()
             case b"From_current":
                 return FromCurrent()
-        raise NotACommand(f"Subscribe: {_shown(value)} is no Replay.t")
+        raise NotACommand(f"Subscribe: {_shown(value)} is not a Replay.t")
     tag, arguments = _constructor(value)
     if tag != b"From_message" or len(arguments) != 1:
         raise NotACommand("Subscribe: write From_beginning, From_current or (From_message N)")

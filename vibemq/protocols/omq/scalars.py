@@ -38,7 +38,7 @@ def int64_of_text(text: str) -> int:
     """`Int64.of_string`. Raises ValueError."""
     found = _INT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:40]!r} is no integer")
+        raise ValueError(f"{text[:40]!r} is not an integer")
     kind = str(found.lastgroup)
     digits = found[kind].replace("_", "").lstrip("0")
     if len(digits) > _DIGITS_MAX:
@@ -66,7 +66,7 @@ def float_of_text(text: str) -> float:
     if word := _WORD_FLOAT.fullmatch(plain):
         value = math.nan if word[2] else math.inf
         return -value if word[1] == "-" else value
-    raise ValueError(f"{text[:40]!r} is no number")
+    raise ValueError(f"{text[:40]!r} is not a number")
 
 
 def text_of_float(value: float) -> str:
@@ -137,10 +137,10 @@ def _text(atom: bytes) -> str:
 def _core_time(text: str) -> CoreTime | None:
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:40]!r} is no time")
+        raise ValueError(f"{text[:40]!r} is not a time")
     hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"] or 0)
     if hour > 24 or minute > 59 or second > 60:
-        raise ValueError(f"{text[:40]!r} is no time")
+        raise ValueError(f"{text[:40]!r} is not a time")
     days = date(int(found["year"]), int(found["month"]), int(found["day"])).toordinal() - _EPOCH
     zone_s = _zone_s(found["zone"])
     if zone_s is None:

@@ -265,4 +265,4 @@ def topic_name(topic: bytes) -> str:
     try:
         return topic.decode()
     except UnicodeDecodeError:
-        raise Refusal("invalid topic", "the name is no UTF-8") from None
+        raise Refusal("invalid topic", "the name is not UTF-8") from None

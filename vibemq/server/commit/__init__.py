@@ -1,1 +1,1 @@
-"""From an outcome to the disk and back: group commit, and who is told what in which order."""
+"""Group commit of outcomes, and the order in which sessions receive effects."""

@@ -1,4 +1,4 @@
-"""Group commit: outcomes to storage, and their effects to the world once what they need holds.
+"""Group commit: writes outcomes to storage and releases their effects when the required durability holds.
 
 Everything that all connections decide in one turn of the event loop becomes one append. Then:
 

@@ -1,4 +1,4 @@
-"""What the broker says about its own state: health, JSON metrics, alarms.
+"""The broker's reports about its state: health, JSON metrics, alarms.
 
 Keys are those of the first VibeMQ, in snake_case, so that its dashboards work.
 """

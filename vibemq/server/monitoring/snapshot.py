@@ -1,4 +1,4 @@
-"""One picture of all queues, shared by everybody who wants to know: scrapes, health, JSON metrics, lists.
+"""One snapshot of all queues, shared by scrapes, health, JSON metrics and lists.
 
 Ten thousand queues cannot be looked at in one piece without holding up the event loop, so the picture is taken in
 slices of at most SLICE_S, between which the loop serves its sockets. What a reader gets:

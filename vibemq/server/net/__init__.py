@@ -1,1 +1,1 @@
-"""Sockets: who is let in, and how bytes come and go."""
+"""Sockets: admission, and reading and writing of bytes."""

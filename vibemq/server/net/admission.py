@@ -1,4 +1,4 @@
-"""The door that every command of a connection passes: is it allowed, and is there a token left for it?"""
+"""Checks every command of a connection: its permission and the rate limit."""
 
 from vibemq.auth.grants import Grants
 from vibemq.auth.policy import Policy

@@ -1,4 +1,4 @@
-"""Who is connected: admission, numbers, sessions, and the peers that have stopped reading."""
+"""The open connections: admission, session numbers, and connections that have stopped reading."""
 
 import asyncio
 import resource

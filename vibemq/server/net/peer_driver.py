@@ -261,7 +261,7 @@ class PeerDriver:
 
     def last_word(self) -> bytes:
         """Instead of `collect`, for a broken one."""
-        self.session.fail(VibeMQError("a fault of the broker ends this connection; its log says why"))
+        self.session.fail(VibeMQError("an internal error of the broker ends this connection; its log has the reason"))
         return self.session.data_to_send()
 
     def set_flow(self, *, open_: bool) -> None:

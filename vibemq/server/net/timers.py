@@ -1,4 +1,4 @@
-"""Wakes the engine and the sessions when something is due, and nobody otherwise."""
+"""Wakes the engine and the sessions when a deadline is due."""
 
 import asyncio
 import logging

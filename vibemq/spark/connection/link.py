@@ -1,4 +1,4 @@
-"""One connection to one broker: dialled, logged in, frames out, frames in. Blocking; mends nothing."""
+"""One connection to one broker: connect, log in, send and receive frames. Blocking; does not reconnect."""
 
 import os
 import select

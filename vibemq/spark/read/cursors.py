@@ -48,7 +48,7 @@ class QueryCursors:
             except Refused as error:
                 if error.code != "WRONG_INCARNATION" or self._settings.fail_on_data_loss:
                     raise explained(error, queue, self._settings.group) from None
-                notice(f"queue {queue!r} was deleted and made anew; going on with the new one")
+                notice(f"queue {queue!r} was deleted and created again; continuing with the new queue")
                 cursor = self._join(queue, None)
             self._joined[queue] = cursor
         return cursor

@@ -1,4 +1,4 @@
-"""How far behind a query is, as its progress tells."""
+"""The lag of a query, from its progress report."""
 
 import json
 import time

@@ -43,7 +43,7 @@ def time_span_ms(value: Any) -> int:
     """`[d.]hh:mm:ss[.fffffff]` in ms; a part of a ms counts as one, so that no TTL becomes 0."""
     found = _TIME_SPAN.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise ValueError(f"{value!r} is no duration of the form [d.]hh:mm:ss[.fffffff]")
+        raise ValueError(f"{value!r} is not a duration of the form [d.]hh:mm:ss[.fffffff]")
     days, hours, minutes, seconds, fraction = found.groups()
     whole = ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
     ticks = int((fraction or "0").ljust(7, "0"))
@@ -55,7 +55,7 @@ def instant(value: Any, missing: int) -> int:
     if value is None:
         return missing
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no ISO-8601 time")
+        raise ValueError(f"{value!r} is not an ISO 8601 time")
     # .NET writes 7 digits of a second, Python reads 6.
     when = datetime.fromisoformat(_FRACTION.sub(lambda found: "." + found[1][:6].ljust(6, "0"), value))
     when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
@@ -76,7 +76,7 @@ def json_object(value: Any, name: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError(f"{name} is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{name} is no JSON object")
+        raise ValueError(f"{name} is not a JSON object")
     return found
 
 

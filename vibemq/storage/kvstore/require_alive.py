@@ -1,4 +1,4 @@
-"""Reading messages that must be there: what is alive and in no block is damage, and never passed over in silence."""
+"""Reading messages that must be there: an unsettled message without a row is damage and raises an error."""
 
 from collections.abc import Iterable, Iterator
 

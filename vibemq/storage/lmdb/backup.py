@@ -45,10 +45,10 @@ def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> N
     """Copy a backup into an empty or new data directory.
 
     Raises:
-        StorageError: `source` is no finished backup, or `data_dir` is not empty.
+        StorageError: `source` is not a complete backup, or `data_dir` is not empty.
     """
     if not check_store(source, PROVIDER, VERSION):
-        raise StorageError(f"{source} is no finished backup (it has no {STORE_FILE})")
+        raise StorageError(f"{source} is not a complete backup (it has no {STORE_FILE})")
     _need_empty(data_dir)
     report = progress or _silent
     report(0, 2)

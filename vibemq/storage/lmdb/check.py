@@ -1,4 +1,4 @@
-"""Walk everything that is stored and say what is broken; nothing is changed here."""
+"""Checks everything that is stored and reports damage; changes nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

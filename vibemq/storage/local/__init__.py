@@ -1,1 +1,1 @@
-"""What only a data directory on this machine has: files beside it, their modes, their places."""
+"""Parts of providers that have a data directory on this machine: lock, ballast, file modes."""

@@ -1,4 +1,4 @@
-"""Keeps everything in memory and nothing over a restart: for tests and for transient queues."""
+"""A provider that stores everything in memory only: for tests and for transient queues."""
 
 from vibemq.storage.interface import IStorageProvider, StoragePlugin, StoreLocation
 from vibemq.storage.memory.settings import MemorySettings

@@ -140,7 +140,7 @@ def test_a_queue_that_goes_between_planning_and_reading(
     (task,) = reader.partitions()
     mq.delete_queue(queue)
     mq.create_queue(queue, retention="log")
-    with pytest.raises(DataLoss, match="was deleted and made anew"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         list(reader.read(task))
     careless = DefaultSource(options_of(broker, queue=queue, failOnDataLoss="false")).reader(source.schema())
     assert list(careless.read(task)) == []

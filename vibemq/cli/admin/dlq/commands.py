@@ -82,7 +82,7 @@ def show(
 
     letter = call(url, timeout, work)
     if letter is None:
-        raise NotFound(f"there is no dead letter {dead_id}; `vibemq-admin dlq ls` lists those that are")
+        raise NotFound(f"there is no dead letter {dead_id}; `vibemq-admin dlq ls` lists the existing ones")
     if raw:
         sys.stdout.buffer.write(payload_bytes(letter))
         return

@@ -77,7 +77,7 @@ def _reason(text: str | None) -> str | None:
     name = text.strip().lower().replace("-", "_")
     names = [reason.name.lower() for reason in Reason]
     if name not in names:
-        raise ConfigInvalid(f"{text!r} is no reason; choose one of {', '.join(names)}")
+        raise ConfigInvalid(f"{text!r} is not a reason; choose one of {', '.join(names)}")
     return name
 
 

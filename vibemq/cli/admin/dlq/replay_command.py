@@ -77,7 +77,7 @@ def replay(
     async def work(mq: Client) -> None:
         plan, resumed = await choose(mq)
         if resumed:
-            out.note(f"going on with an interrupted replay: {plan.count:,} left to do (--fresh chooses anew)")
+            out.note(f"continuing an interrupted replay: {plan.count:,} left (--fresh makes a new selection)")
         if dry_run:
             text = f"{plan.count:,} of {filters} would be replayed{f' to {to}' if to else ''}"
             out.emit({"count": plan.count, "to": to, "dry_run": True, "resumed": resumed}, text)

@@ -1,1 +1,1 @@
-"""`vibemq-admin doctor`: what could trouble a broker on this machine, and how to mend it."""
+"""`vibemq-admin doctor`: checks of this machine and a broker, with a remedy for each problem."""

@@ -39,7 +39,7 @@ def broker(url: str, timeout: float, *, asked_for: bool) -> list[Finding]:
     except (VibeMQError, OSError, ExceptionGroup) as raised:
         error = root_of(raised)
         if asked_for:
-            return [fail("broker", str(error), "start it (vibemq serve), or mend --url")]
+            return [fail("broker", str(error), "start it (vibemq serve), or correct --url")]
         return [warn("broker", str(error), "nothing, unless one should run: vibemq serve")]
     reached = ok("broker", f"VibeMQ {version} answers in {duration_text(1000 * seconds)}")
     if version != __version__:

@@ -1,4 +1,4 @@
-"""The verb itself: runs every check and prints what each says."""
+"""The command `doctor`: runs every check and prints its result."""
 
 from collections.abc import Iterator
 from pathlib import Path

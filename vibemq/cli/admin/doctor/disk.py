@@ -56,7 +56,7 @@ def free_space(folder: Path, usage: tuple[int, int] | None = None) -> Finding:
         usage = disk.total, disk.free
     total, free = usage
     text = f"{bytes_text(free)} of {bytes_text(total)} are free"
-    mend = "free some space, or drain queues; `vibemq-admin compact` gives unused space of a stopped store back"
+    mend = "free some space, or drain queues; `vibemq-admin compact` frees unused space of a stopped store"
     if free < FREE_BYTES_FAIL:
         return fail("free space", text, mend)
     if free < FREE_BYTES_WARN or free < FREE_SHARE_WARN * total:
@@ -89,5 +89,5 @@ def flush(folder: Path, latencies_ms: list[float] | None = None) -> Finding:
         return warn("flush", text, mend)
     if middle < UNREAL_FSYNC_MS:
         mend = "a power cut may lose confirmed messages: see whether the disk or the hypervisor ignores flushes"
-        return warn("flush", f"{text}: too fast to be true", mend)
+        return warn("flush", f"{text}: faster than a real flush", mend)
     return ok("flush", text)

@@ -1,4 +1,4 @@
-"""What one check says."""
+"""The result of one check."""
 
 from dataclasses import dataclass
 from enum import StrEnum

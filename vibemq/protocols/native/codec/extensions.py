@@ -392,12 +392,12 @@ def _by_index(value: Any, what: str) -> dict[int, Any] | None:
     try:
         return {int(key): entry for key, entry in value.items()}
     except ValueError:
-        raise RemoteProtocolError(f"{what} of a frame has a key that is no number") from None
+        raise RemoteProtocolError(f"{what} of a frame has a key that is not a number") from None
 
 
 def _numbers(values: dict[int, Any], what: str) -> dict[int, int]:
     if not all(type(value) is int for value in values.values()):
-        raise RemoteProtocolError(f"{what} of a frame has a value that is no whole number")
+        raise RemoteProtocolError(f"{what} of a frame has a value that is not a whole number")
     return values
 
 

@@ -16,10 +16,10 @@ def parse_timespan(text: str) -> int:
     """Milliseconds. Raises ValueError for a negative span or any other text."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text[:40]!r} is no time span like 1.02:03:04.5 (days.hours:minutes:seconds)")
+        raise ValueError(f"{text[:40]!r} is not a time span like 1.02:03:04.5 (days.hours:minutes:seconds)")
     hours, minutes, seconds = int(found["h"]), int(found["m"]), int(found["s"])
     if hours > 23 or minutes > 59 or seconds > 59:
-        raise ValueError(f"{text[:40]!r} is no time span: hours go to 23, minutes and seconds to 59")
+        raise ValueError(f"{text[:40]!r} is not a time span: hours go to 23, minutes and seconds to 59")
     days = int(found["days"][:-1]) if found["days"] else 0
     ticks = int((found["ticks"] or "").ljust(7, "0"))
     whole_ms = ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000
