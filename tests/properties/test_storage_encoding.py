@@ -86,7 +86,7 @@ record = st.one_of(
     st.builds(DeadLettered, u32, u32, st.lists(facts, max_size=5)),
     st.builds(DeadRemoved, st.lists(u64, max_size=5), st.booleans()),
     st.builds(CursorChanged, u32, u32, cursor_facts),
-    st.builds(TransactionDecided, text, u64, u64, st.lists(u32, max_size=4), text, text, u64),
+    st.builds(TransactionDecided, text, u64, u64, st.lists(u32, max_size=4), text, text),
     st.builds(GroupOwned, u32, u32, text),
     st.builds(TransactionsForgotten, st.lists(text, max_size=3)),
 )

@@ -43,7 +43,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
             state.arm(queue, step.now)
     for app, kept in stored.transactions.items():
         state.transactions[app] = Transaction(
-            kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.skipped_from
+            kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.committed
         )
 
 

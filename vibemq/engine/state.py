@@ -15,7 +15,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
 from vibemq.model.options import Durability
-from vibemq.model.records import NO_VERSION, Record
+from vibemq.model.records import Record
 from vibemq.model.runs import Run, RunSet
 
 
@@ -43,8 +43,8 @@ class Transaction:
     """The application's own note."""
     owner: str = ""
     """The user to whom the application belongs; "" = nobody."""
-    skipped_from: int = NO_VERSION
-    """From here up to this version, itself left out, nothing was committed."""
+    committed: list[Run] = field(default_factory=list)
+    """Runs of all committed versions; see `vibemq.model.stored.with_version`."""
 
 
 @dataclass(slots=True)

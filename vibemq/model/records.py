@@ -20,10 +20,6 @@ DEFAULT_GROUP = 0
 """The group that ordinary subscribers share; in a fan-out queue, the group that waits for the first subscriber."""
 
 
-NO_VERSION = (1 << 64) - 1
-"""In place of a version: there is none, or it is not known."""
-
-
 class Reason(IntEnum):
     """Why a message left its queue without being settled; the first four are the protocol's numbers."""
 
@@ -249,8 +245,6 @@ class TransactionDecided:
     """The application's own note, told to whoever commits the same version again."""
     owner: str = ""
     """The user to whom the application belongs; "" = nobody."""
-    skipped_from: int = NO_VERSION
-    """From here up to this version, itself left out, nothing was committed."""
 
 
 @dataclass(slots=True)

@@ -9,15 +9,15 @@ Membership of a message in a group, for sequences of its queue:
 settled it, while it is in `dead`, or, with log retention, until it is dropped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.instants import Instants
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import NO_VERSION, Attempts, CursorFacts, DeadFacts
+from vibemq.model.records import Attempts, CursorFacts, DeadFacts
 from vibemq.model.rows import Rows
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import Run, RunSet
 
 _LATER: Any = object()
 """Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
@@ -79,8 +79,22 @@ class StoredTransaction:
     """queue_id of each committed stage; those that are gone have been moved whole."""
     tag: str = ""
     owner: str = ""
-    skipped_from: int = NO_VERSION
-    """From here up to this version, itself left out, nothing was committed."""
+    committed: list[Run] = field(default_factory=list)
+    """Every version that was committed: see `with_version`."""
+
+
+VERSION_RUNS_MAX = 256
+"""Stretches of committed versions that are known of one application; the oldest is forgotten first."""
+
+
+def with_version(committed: Sequence[Run], version: int) -> list[Run]:
+    """The runs of committed versions, once that one is committed as well.
+
+    Batch numbers leave nothing out, so they are one run however many there are.
+    """
+    known = RunSet(committed)
+    known.add(version, version)
+    return known.runs()[-VERSION_RUNS_MAX:]
 
 
 @dataclass(slots=True)

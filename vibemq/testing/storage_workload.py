@@ -237,7 +237,7 @@ class Workload:
         verb = self._random.randrange(5)
         if verb == 0:
             version = self._random.randrange(9)
-            return TransactionDecided(app, version, self.now, [queue.queue_id], "tag", "ann", version // 2)
+            return TransactionDecided(app, version, self.now, [queue.queue_id], "tag", "ann")
         if verb == 4:
             return GroupOwned(queue.queue_id, group.group_id, f"user-{self._random.randrange(3)}")
         if verb == 1:

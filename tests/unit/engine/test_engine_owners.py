@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers.transactions import FIRST_VERSION_MAX, VERSION_STEP_MAX, stage_name, version_and_app
@@ -22,6 +24,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import ConsumerEnded, Counted
 from vibemq.model.options import DeliveryMode
 from vibemq.model.records import GroupOwned, TransactionDecided
+from vibemq.model.stored import VERSION_RUNS_MAX
 
 
 @pytest.fixture
@@ -94,9 +97,41 @@ def test_versions(driver: Driver) -> None:
         top: "duplicate",
     }
     assert not decide(driver, "", top + 1).duplicate
+    assert {version: _outcome(decide(driver, "", version)) for version in (4, 5, 6, top - 1, top, top + 1)} == {
+        4: "refused",
+        5: "duplicate",
+        6: "refused",
+        top - 1: "refused",
+        top: "duplicate",
+        top + 1: "duplicate",
+    }, "what was left out is known whatever was committed later"
     assert driver.ask(ForgetApplication(1, None, "job")) == Counted(1)
     assert driver.ask(ForgetApplication(1, None, "job")) == Counted(0)
     assert not decide(driver, "ben", 6).duplicate
+
+
+def test_versions_that_are_no_longer_remembered_are_refused(driver: Driver) -> None:
+    for version in range(0, 2 * VERSION_RUNS_MAX + 2, 2):
+        assert not decide(driver, "", version).duplicate
+    assert [_outcome(decide(driver, "", version)) for version in (0, 1, 2, 3, 4)] == [
+        "refused",
+        "refused",
+        "duplicate",
+        "refused",
+        "duplicate",
+    ]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=40))
+def test_a_version_is_committed_once_and_known_for_ever(versions: list[int]) -> None:
+    """Whatever comes in whatever order: what was committed is a duplicate, and nothing else is taken for one."""
+    driver = Driver()
+    committed: set[int] = set()
+    for version in versions:
+        expected = "duplicate" if version in committed else "new" if version > max(committed, default=-1) else "refused"
+        assert _outcome(decide(driver, "", version)) == expected
+        if expected == "new":
+            committed.add(version)
 
 
 def _outcome(answer: Any) -> str:

@@ -19,6 +19,7 @@ from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplicati
 from vibemq.model.effects import Counted, Decided, Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Dropped, MessageExtra, Reason, TransactionDecided, TransactionsForgotten
+from vibemq.model.stored import VERSION_RUNS_MAX, with_version
 
 STAGE_PREFIX = "~stage/"
 """No queue of a user can be called like this."""
@@ -99,12 +100,12 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> None:
     chosen = [state.stages[name].queue_id for name in names]
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
     transaction = Transaction(command.version, step.now, before + chosen, command.tag, command.user)
-    transaction.skipped_from = 0
+    transaction.committed = with_version(done.committed if done is not None else (), command.version)
     if done is not None:
-        transaction.owner, transaction.skipped_from = done.owner or command.user, done.version + 1
+        transaction.owner = done.owner or command.user
     state.transactions[command.app] = transaction
     record = TransactionDecided(command.app, command.version, step.now, list(transaction.stages), command.tag)
-    record.owner, record.skipped_from = transaction.owner, transaction.skipped_from
+    record.owner = transaction.owner
     step.note_structure(record)
     _drop_losers(state, step, command.app, transaction)
     _forget_old(state, step)
@@ -133,19 +134,23 @@ def _is_duplicate(done: Transaction | None, app: str, version: int) -> bool:
                 f"{FIRST_VERSION_MAX}"
             )
         return False
+    if any(first <= version <= last for first, last in done.committed):
+        return True
     if version > done.version + VERSION_STEP_MAX:
         raise InvalidOptions(
             f"version {version} of application {app[:40]!r} is more than {VERSION_STEP_MAX} above the last one, "
             f"{done.version}; versions must go up in small steps, as batch numbers and instants in milliseconds do. "
             "Use the next version, or another application name"
         )
-    if done.skipped_from <= version < done.version:
+    if version < done.version:
+        known = len(done.committed) < VERSION_RUNS_MAX or version > done.committed[0][0]
+        why = "was never committed" if known else "is older than the versions that the broker remembers"
         raise InvalidOptions(
-            f"version {version} of application {app[:40]!r} was never committed, but the later version {done.version} "
-            "was; nothing is stored. Go on above that version, use another application name, or have the broker's "
-            "operator reset this one with transaction.forget"
+            f"version {version} of application {app[:40]!r} {why}, and the later version {done.version} was committed; "
+            "nothing is stored. Use a version above that one or another application name, or have the broker's "
+            "operator reset this application with transaction.forget"
         )
-    return version <= done.version
+    return False
 
 
 def forget(state: EngineState, step: Step, command: ForgetApplication) -> None:

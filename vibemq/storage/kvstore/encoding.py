@@ -359,11 +359,11 @@ def _decode_cursor_changed(body: memoryview) -> CursorChanged:
 
 
 def _encode_transaction_decided(r: TransactionDecided) -> bytes:
-    return dump_json([r.app, r.version, r.decided_at, r.stages, r.tag, r.owner, r.skipped_from])
+    return dump_json([r.app, r.version, r.decided_at, r.stages, r.tag, r.owner])
 
 
 def _decode_transaction_decided(body: memoryview) -> TransactionDecided:
-    fields = load_grown(body, (str, int, int, list, str), (str, int))
+    fields = load_grown(body, (str, int, int, list, str), (str,))
     fields[3] = checked(fields[3], *[int] * len(fields[3]))
     return TransactionDecided(*fields)
 

@@ -4,8 +4,8 @@
     queue       JSON [name, options, created_at, incarnation, next_sequence, next_group_id, deleted]
     group       JSON [name, durable, head, epoch]; of a cursor also its facts, [the fields of CursorFacts]; of a group
                 that belongs to a user also the user's name, last
-    transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, skipped_from]; the last two are
-                missing in what older versions wrote
+    transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, [run of committed versions]]; the last
+                two are missing in what older versions wrote
     runs page   (first u64, last u64) ...
     expires, delayed page   (sequence within the page u16, instant u64) ...
     attempts page           JSON [[sequences], [[acquired, failed, first_failed_at, last_failed_at, due_at, error] ...]]
@@ -104,12 +104,17 @@ def unpack_group(group_id: int, body: bytes) -> StoredGroup:
 
 def pack_transaction(transaction: StoredTransaction) -> bytes:
     done = transaction
-    return dump_json([done.version, done.decided_at, done.stages, done.tag, done.owner, done.skipped_from])
+    return dump_json([done.version, done.decided_at, done.stages, done.tag, done.owner, done.committed])
 
 
 def unpack_transaction(body: bytes) -> StoredTransaction:
-    fields = load_grown(body, (int, int, list, str), (str, int))
+    fields = load_grown(body, (int, int, list, str), (str, list))
     fields[2] = checked(fields[2], *[int] * len(fields[2]))
+    if len(fields) == 4:
+        # Before the runs were kept, every version up to the last one counted as committed.
+        fields += ["", [(0, fields[0])]]
+        return StoredTransaction(*fields)
+    fields[5] = [(first, last) for first, last in (checked(run, int, int) for run in fields[5])]
     return StoredTransaction(*fields)
 
 

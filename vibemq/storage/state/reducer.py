@@ -41,7 +41,7 @@ from vibemq.model.records import (
     TransactionsForgotten,
 )
 from vibemq.model.runs import Run
-from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, StoredTransaction
+from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, StoredTransaction, with_version
 from vibemq.storage.state import messages
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadIndex, DeadTable
@@ -241,7 +241,8 @@ def _transaction_record(
         dirty.transactions.update(apps)
     if isinstance(record, TransactionDecided):
         kept = StoredTransaction(record.version, record.decided_at, list(record.stages), record.tag)
-        kept.owner, kept.skipped_from = record.owner, record.skipped_from
+        before = state.transactions.get(record.app)
+        kept.owner, kept.committed = record.owner, with_version(before.committed if before else (), record.version)
         state.transactions[record.app] = kept
         state.instant = max(state.instant, record.decided_at)
         return

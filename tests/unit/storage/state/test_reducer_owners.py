@@ -3,7 +3,7 @@
 import orjson
 
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import NO_VERSION, GroupCreated, GroupOwned, QueueCreated, TransactionDecided
+from vibemq.model.records import GroupCreated, GroupOwned, QueueCreated, TransactionDecided
 from vibemq.model.stored import StoredGroup, StoredState, StoredTransaction
 from vibemq.storage.kvstore.encoding import _DECODERS
 from vibemq.storage.kvstore.values import pack_group, pack_transaction, unpack_group, unpack_transaction
@@ -12,7 +12,9 @@ from vibemq.storage.state.reducer import apply
 
 
 def test_values_of_older_versions_have_no_owner() -> None:
-    assert unpack_transaction(b'[3,1700000000000,[5,6],"tag"]') == StoredTransaction(3, 1700000000000, [5, 6], "tag")
+    assert unpack_transaction(b'[3,1700000000000,[5,6],"tag"]') == StoredTransaction(
+        3, 1700000000000, [5, 6], "tag", "", [(0, 3)]
+    ), "every version up to the last counted as committed"
     cursor = [4, 2, 0, 0, 0, False, 1, "spark", [], []]
     for old in (["g", True, 7, 2], ["g", True, 7, 2, cursor]):
         group = unpack_group(1, orjson.dumps(old))
@@ -22,11 +24,11 @@ def test_values_of_older_versions_have_no_owner() -> None:
 
 def test_records_of_older_versions_have_no_owner() -> None:
     old = memoryview(orjson.dumps(["job", 3, 1700000000000, [5], "tag"]))
-    assert _DECODERS[16](old) == TransactionDecided("job", 3, 1700000000000, [5], "tag", "", NO_VERSION)
+    assert _DECODERS[16](old) == TransactionDecided("job", 3, 1700000000000, [5], "tag", "")
 
 
 def test_owners_are_kept() -> None:
-    done = StoredTransaction(3, 1, [5], "tag", "ann", 2)
+    done = StoredTransaction(3, 1, [5], "tag", "ann", [(0, 1), (3, 3)])
     assert unpack_transaction(pack_transaction(done)) == done
     for cursor in (None, unpack_group(1, b'["g",true,7,2,[4,2,0,0,0,false,1,"x",[],[]]]').cursor):
         group = StoredGroup(1, "g", True, 7, 2, cursor=cursor, owner="ann")
