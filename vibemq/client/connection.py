@@ -128,7 +128,8 @@ async def _reach(settings: ClientSettings) -> ByteStream:
         hint = "name the authority that signed it with tlsCa (--tls-ca), or the name it holds with tlsServerName"
         raise NotConnected(f"the certificate of {where} is not accepted: {exc.verify_message}; {hint}") from exc
     except _BROKEN as exc:
-        raise NotConnected(f"cannot connect to {where}: {_tls_sentence(exc)}") from exc
+        hint = "check the address and the port, and that a broker listens there"
+        raise NotConnected(f"cannot connect to {where}: {_tls_sentence(exc)}; {hint}") from exc
 
 
 async def _introduce(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:
