@@ -10,7 +10,7 @@ from dataclasses import replace
 from vibemq.model.commands import Command, Extend, Settle, Settlement
 from vibemq.model.runs import Run
 
-STEP_UNITS = 500
+STEP_UNITS = 150
 """Runs, or messages where each costs something of its own, in one step."""
 
 
