@@ -170,6 +170,10 @@ class Engine:
         known = self._state.sessions.get(session)
         return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
 
+    def is_open(self, session: int) -> bool:
+        """Whether the session has, or holds, anything: a CloseSession of so many messages may have to be repeated."""
+        return session in self._state.sessions
+
     @property
     def readers(self) -> Readers:
         """What readers by range, and transactions, may know."""

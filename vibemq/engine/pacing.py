@@ -10,8 +10,11 @@ from dataclasses import replace
 from vibemq.model.commands import Command, Extend, Settle, Settlement
 from vibemq.model.runs import Run
 
-STEP_UNITS = 500
-"""Runs, or messages where each costs something of its own, in one step."""
+STEP_UNITS = 150
+"""Runs, or messages where each costs something of its own, in one step.
+
+With what storage does for them on the loop, 500 took 9 to 13 ms of CPU on a busy core.
+"""
 
 
 def paced(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:

@@ -402,6 +402,9 @@ class CloseSession:
 
     session: int
     clean: bool
+    limit: int | None = None
+    """Messages and consumers to take back at most; while something is left, the session is not closed, and the command
+    must be repeated. None = all."""
 
 
 @dataclass(slots=True)

@@ -106,6 +106,8 @@ class Chunk:
     size: int
     """Bytes of all rows first stored in the stretch."""
     published_at: int
+    keeper: int = field(default=0, compare=False, repr=False)
+    """A group that was known to wait for some of it; only a hint of where to look first."""
 
 
 @dataclass(slots=True)
@@ -120,6 +122,8 @@ class StoredQueue(_OnFirstUse):
     deleted: bool = False
     """Only its dead letters are left."""
     groups: dict[int, StoredGroup] = field(default_factory=dict)
+    group_order: list[int] = field(default=_LATER, compare=False, repr=False)
+    """Their ids, ascending, as far as the reducer has needed them; some may be of groups that are gone."""
     chunks: list[Chunk] = _LATER
     """Ascending, not overlapping; chunks without a live message are dropped in time."""
     dropped: RunSet = _LATER
@@ -133,6 +137,7 @@ class StoredQueue(_OnFirstUse):
     dedup: dict[bytes, tuple[int, int]] = _LATER
     """dedup_id -> (sequence, published_at), within the window."""
     made: ClassVar[dict[str, Callable[[], Any]]] = {
+        "group_order": list,
         "chunks": list,
         "dropped": RunSet,
         "priorities": dict,

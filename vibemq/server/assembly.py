@@ -40,6 +40,7 @@ from vibemq.server.monitoring.reporting import Running
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.local_session import INNER_SESSION, LocalSession
+from vibemq.server.net.pacer import Pacer
 from vibemq.server.net.timers import Timers
 from vibemq.storage.interface import StoragePlugin
 
@@ -152,6 +153,7 @@ async def assemble(
         switchboard=switchboard,
         turn=turn,
         ticker=Timers(engine, committer, clock),
+        pacer=Pacer(),
         roster=roster,
         accounts=accounts,
         limits=settings.limits,

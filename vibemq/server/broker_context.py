@@ -11,7 +11,7 @@ from vibemq.auth.matrix import SUBSCRIBE
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
-from vibemq.model.commands import CloseSession, Command, EndConsumers
+from vibemq.model.commands import Command, EndConsumers
 from vibemq.model.effects import Reply
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Authenticate
@@ -25,6 +25,7 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.limits import FailureBackoff
+from vibemq.server.net.pacer import Pacer
 from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import Connection
@@ -50,6 +51,7 @@ class BrokerContext:
     switchboard: EffectRouter
     turn: LoopCycle
     ticker: Timers
+    pacer: Pacer
     roster: ConnectionTable
     accounts: Accounts
     limits: Limits
@@ -68,11 +70,6 @@ class BrokerContext:
         """One engine step. Raises what the engine raises, which is a bug of ours."""
         outcome = self.engine.handle(commands, self.clock.now())
         self.committer.submit(outcome)
-
-    def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None:
-        """`last`: commands that come before the end, in the same step: nothing is handed out in between."""
-        if not self.committer.dead:
-            self.decide([*last, CloseSession(session, clean)])
 
     def mind_the_load(self) -> None:
         """Stop reading while too much waits for the disk; called once per loop turn."""

@@ -40,6 +40,9 @@ async def drain(
     for connection in shell.roster:
         connection.drop("it did not end within the drain timeout")
     await anyio.sleep(0)
+    while shell.pacer.busy:
+        # What they held is still going back.
+        await anyio.sleep(0)
     shell.ticker.stop()
     parts.housekeeping.stop()
     await shell.committer.finish()

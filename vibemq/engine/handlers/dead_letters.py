@@ -60,10 +60,11 @@ def _is_there(state: EngineState, dead_id: int, origins: Mapping[int, int] | Non
 def remove(state: EngineState, dead_ids: Sequence[int], origins: Mapping[int, int] | None) -> dict[int, int]:
     """Count the letters out; return the queue of each, as far as it is known, for `put_back`."""
     found: dict[int, int] = {}
+    queue_id: int | None = None
     for dead_id in dead_ids:
         state.dead_gone.add(dead_id, dead_id)
         state.dead_total -= 1
-        queue_id = (origins or {}).get(dead_id) or _origin(state, dead_id)
+        queue_id = (origins or {}).get(dead_id) or _origin(state, dead_id, queue_id)
         if queue_id is not None:
             found[dead_id] = queue_id
             _forget_origin(state, queue_id, dead_id)
@@ -92,7 +93,10 @@ def _count(state: EngineState, queue_id: int, change: int) -> None:
             del state.graves[queue_id]
 
 
-def _origin(state: EngineState, dead_id: int) -> int | None:
+def _origin(state: EngineState, dead_id: int, guess: int | None) -> int | None:
+    """`guess`: letters that follow each other are mostly of one queue, and there may be many with letters."""
+    if guess in state.dead_origins and dead_id in state.dead_origins[guess]:
+        return guess
     return next((queue_id for queue_id, ids in state.dead_origins.items() if dead_id in ids), None)
 
 

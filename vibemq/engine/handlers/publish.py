@@ -123,8 +123,12 @@ def _answer(
 
 def _open_originals(state: EngineState, step: Step, queue: Queue, duplicates: dict[int, int]) -> set[int]:
     """The outcomes that carry the originals, as far as these are not safe yet."""
-    wanted = set(duplicates.values())
     tickets: set[int] = set()
+    # What is in front of all that is unseen is visible: usually none of the originals is left to look for.
+    unseen_from = queue.unseen[0].first if queue.unseen else queue.next_sequence
+    wanted = {sequence for sequence in duplicates.values() if sequence >= unseen_from}
+    if not wanted:
+        return tickets
     carried = [(ticket, outcome.added) for ticket, outcome in state.open.items()]
     for ticket, all_added in [*carried, (state.next_ticket, step.added)]:
         for added in all_added:

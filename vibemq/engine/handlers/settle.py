@@ -96,9 +96,9 @@ def time_out(state: EngineState, step: Step, consumer: Consumer) -> None:
     _after_settling(step, consumer)
 
 
-def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> None:
-    """The consumer is gone: everything it holds goes back to its place and to others at once."""
-    held = consumer.held.take_all()
+def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool, limit: int | None = None) -> None:
+    """The consumer is gone: what it holds, the `limit` lowest of it or all, goes back to its place and to others."""
+    held = consumer.held.take_all() if limit is None else consumer.held.take_front(limit)
     if not held:
         return
     queue, group = consumer.queue, consumer.group

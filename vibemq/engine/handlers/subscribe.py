@@ -5,7 +5,7 @@ from vibemq.engine.handlers.publish import forget_parked
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.handlers.settle import take_back
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
@@ -137,12 +137,20 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> None
     """Everything of the session goes at once: first its consumers, so that nothing comes back to one of them."""
     if state.parking:
         forget_parked(state, command.session)
-    session = state.sessions.pop(command.session, None)
+    session = state.sessions.get(command.session)
     if session is None:
         return
     consumers = list(session.consumers.values())
     for consumer in consumers:
         consumer.group.retire(consumer)
+    left = END if command.limit is None else command.limit
     for consumer in consumers:
+        if left <= 0:
+            return
+        left -= 1 + consumer.held.count
+        if left < 0 < consumer.held.count:
+            take_back(state, step, consumer, clean=command.clean, limit=left + consumer.held.count)
+            return
         take_back(state, step, consumer, clean=command.clean)
         remove_consumer(step, consumer)
+    del state.sessions[command.session]

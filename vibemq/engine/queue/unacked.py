@@ -148,6 +148,17 @@ class Unacked:
         self.__init__()  # type: ignore[misc]  # an empty one again
         return runs
 
+    def take_front(self, count: int) -> list[Run]:
+        """Let go of up to `count` of the smallest sequences, and return them."""
+        last = 0
+        for part in self._parts or (self,):
+            for first, stop in zip(part._firsts, part._lasts, strict=True):
+                if count <= 0:
+                    break
+                last = min(stop, first + count - 1)
+                count -= stop - first + 1
+        return self.take(self._firsts[0], last) if last else []
+
     def weigh(self, between: Callable[[int, int], int]) -> None:
         """Set the bytes of every stretch anew."""
         if self._parts is not None:

@@ -10,12 +10,15 @@ what `collect` returns, and calls `part` when it has written the last of them or
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Protocol
 
+from vibemq.engine import paced
 from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError
-from vibemq.model.commands import Command, ListQueues, SetFlow, Settle, Settlement
+from vibemq.model.commands import CloseSession, Command, ListQueues, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
 from vibemq.operations.registry import Call, Registry
@@ -27,9 +30,13 @@ from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.admission import Admission
 from vibemq.server.net.delivery_queue import DeliveryQueue
+from vibemq.server.net.pacer import Pacer
 from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
+
+TAKEN_BACK_MAX = 150
+"""Messages, and consumers, that one step takes back from a peer that is gone."""
 
 
 class PeerServices(Protocol):
@@ -50,11 +57,11 @@ class PeerServices(Protocol):
     @property
     def operations(self) -> Registry: ...
     @property
+    def pacer(self) -> Pacer: ...
+    @property
     def fatal(self) -> Callable[[BaseException], None]: ...
 
     def decide(self, commands: Sequence[Command]) -> None: ...
-
-    def close_session(self, session: int, last: Sequence[Command] = (), *, clean: bool) -> None: ...
 
     def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None: ...
 
@@ -97,7 +104,11 @@ class PeerDriver:
         self.broken = False
         """A fault of ours: the peer is told so with `last_word`, and that is the end."""
         self.parted = False
-        """The engine has closed the session."""
+        """The peer is gone; the engine closes the session once what was asked before is decided."""
+        self._steps: deque[Iterator[Sequence[Command]]] = deque()
+        """Batches that take more than one step, and what must come behind them; empty for most peers at all times."""
+        self._asked: deque[Request] = deque()
+        """Requests behind a long batch that the session has understood already."""
         self._told = 0
         """Instant of the session's last tick."""
         self._farewell = ""
@@ -118,6 +129,11 @@ class PeerDriver:
     def ending(self) -> bool:
         """Gone, or only waiting for its last answers."""
         return self.parted or self.leaving
+
+    @property
+    def busy(self) -> bool:
+        """A batch is being decided step by step; until it is, nothing more should be read from the peer."""
+        return bool(self._steps)
 
     @property
     def principal(self) -> Principal | None:
@@ -149,26 +165,36 @@ class PeerDriver:
             if not told:
                 self._told = self._shell.clock.now()
                 self.session.tick(self._told)
-            while not self.leaving and (requests := self.session.commands()):
-                self._handle(requests)
+            if self._asked and not self._steps:
+                self._handle_asked()
+            while not (self._steps or self.leaving) and (requests := self.session.commands()):
+                self._asked.extend(requests)
+                self._handle_asked()
         except RemoteProtocolError as error:
             self._shell.metrics.errors += 1
             log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
             self._leave(clean=False)
         except Exception:
+            self._asked.clear()
             self.give_up("a request could not be handled")
 
-    def _handle(self, requests: Sequence[Request]) -> None:
+    def _handle_asked(self) -> None:
+        """Handle requests in order, up to one that has to wait until a long batch before it is decided."""
         batch: list[Command] = []
-        shell, now = self._shell, self._shell.loop.time()
-        for request in requests:
+        shell, now, asked = self._shell, self._shell.loop.time(), self._asked
+        while asked:
+            request = asked[0]
             if isinstance(request, Authenticate):
-                self._decide(batch)
+                if self._decide(batch):
+                    return
                 shell.authenticate(self, request)
             elif isinstance(request, OperationRequest):
-                self._operate(request, batch, now)
+                if not self._operate(request, batch, now):
+                    return
             elif isinstance(request, Goodbye):
-                self._decide(batch)
+                if self._decide(batch):
+                    return
+                asked.clear()
                 self._leave(clean=True)
                 return
             elif (refusal := self.guard.check(self.principal, request, now)) is not None:
@@ -177,34 +203,83 @@ class PeerDriver:
                 if isinstance(request, ListQueues):
                     request.visible = partial(self.guard.may_see, self.principal)
                 batch.append(request)
+            asked.popleft()
         self._decide(batch)
 
-    def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> None:
-        """A short operation takes its place in the batch; a long one begins behind it."""
+    def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> bool:
+        """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""
         try:
             call = self._shell.operations.admit(self.principal, request.name, request.arguments)
             command = call.command(self.number, request.token)
         except VibeMQError as refusal:
             self._shell.metrics.not_authorized += isinstance(refusal, NotAuthorized)
             self.session.refused(request.token, refusal)
-            return
+            return True
         if command is None:
-            self._decide(batch)
+            if self._decide(batch):
+                return False
             self._shell.operate(self, request.token, call)
         elif (limited := self.guard.take(command, now)) is not None:
             self.session.refused(request.token, limited)
         else:
             batch.append(command)
+        return True
 
-    def _decide(self, batch: list[Command]) -> None:
+    def _decide(self, batch: list[Command]) -> bool:
+        """Have it decided, the first step at once; whether something of it is left to do."""
         if batch:
-            self._shell.decide(list(batch))
+            commands = list(batch)
             batch.clear()
+            self._decide_all(commands)
+        return bool(self._steps)
+
+    def _decide_all(self, commands: Sequence[Command]) -> None:
+        steps = paced(commands)
+        if not self._steps:
+            first = next(steps, None)
+            if first is commands:
+                self._shell.decide(commands)
+                return
+            if first is not None:
+                steps = chain((first,), steps)
+        self._line_up(steps)
+
+    def _line_up(self, steps: Iterator[Sequence[Command]]) -> None:
+        """Decide the steps, behind those that are being decided."""
+        self._steps.append(steps)
+        if len(self._steps) == 1:
+            self._shell.pacer.begin(self._go_on())
+
+    def _go_on(self) -> Iterator[None]:
+        """What is lined up, step by step; then what was asked meanwhile."""
+        while self._steps:
+            try:
+                step = next(self._steps[0], None)
+                if step is not None:
+                    self._shell.decide(step)
+                    self.wake()
+            except Exception as error:
+                self._steps.popleft()
+                self.give_up("a request could not be handled", error)
+                continue
+            if step is None:
+                self._steps.popleft()
+                if not self._steps:
+                    break
+            else:
+                yield
+        if not self.parted:
+            self.process()
 
     # -- effects in ---------------------------------------------------------------------------------------------------
 
     def take(self, effects: Sequence[Effect]) -> None:
         """Receive what the engine decided for this session, in order."""
+        if self.parted:
+            for effect in effects:
+                if isinstance(effect, Deliver):
+                    self.outbox.add(effect)
+            return
         try:
             now: list[Effect] = []
             for effect in effects:
@@ -235,9 +310,7 @@ class PeerDriver:
             "%d messages of queue %s are damaged (%s): %s", count, deliver.queue, piece.damaged[:10], piece.damage
         )
         reason = f"stored bytes are damaged: {piece.damage}"
-        self._shell.decide(
-            [Settle(self.number, None, deliver.consumer, Settlement.REJECT, piece.damaged, reason=reason)]
-        )
+        self._decide_all([Settle(self.number, None, deliver.consumer, Settlement.REJECT, piece.damaged, reason=reason)])
 
     def _read_failed(self, error: BaseException) -> None:
         if isinstance(error, StorageError):
@@ -280,7 +353,7 @@ class PeerDriver:
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if not self.leaving or self.lane.waiting or self.pending:
+        if not self.leaving or self.lane.waiting or self.pending or self._steps:
             return False
         if self._farewell:
             self.session.shutdown(self._farewell)
@@ -295,7 +368,7 @@ class PeerDriver:
             self._halted = True
             commands.insert(0, SetFlow(self.number, False))
         if commands:
-            self._shell.decide(commands)
+            self._decide_all(commands)
         if others:
             self.session.apply(others)
 
@@ -307,14 +380,42 @@ class PeerDriver:
         return [Settle(self.number, None, consumer, Settlement.RELEASE, runs) for consumer, runs in held.items()]
 
     def part(self) -> None:
-        """The session ends for the engine: what the peer has not heard of goes back unharmed, the rest as it ends."""
-        if self.parted:
-            return
-        self.parted = True
-        deliveries, _ = self.outbox.take_back()
-        deliveries += self.lane.take_back()
+        """The session ends for the engine: what the peer has not heard of goes back unharmed, the rest as it ends.
+
+        At once when there is little to take back and no crowd is leaving, else soon: see `Pacer`.
+        """
+        if not self.parted:
+            self.parted = True
+            self._line_up(self._closing(self.outbox.take_back()[0]))
+
+    def _closing(self, unwritten: list[Deliver]) -> Iterator[Sequence[Command]]:
+        """What it had still asked for, and the end. Its lane stays until then: what is handed out to it meanwhile goes
+        back, too."""
+        yield from paced(self._asked_last())
+        unheard = unwritten + self.outbox.take_back()[0] + self.lane.take_back()
+        *steps, last = paced(self._releases(unheard))
+        if steps:
+            yield [SetFlow(self.number, False)]
+            yield from steps
+        close = CloseSession(self.number, self._clean, TAKEN_BACK_MAX)
+        yield [*last, close]
+        while self._shell.engine.is_open(self.number):
+            yield [close]
         self._shell.switchboard.disconnect(self.number)
-        self._shell.close_session(self.number, self._releases(deliveries), clean=self._clean)
+
+    def _asked_last(self) -> list[Command]:
+        """Of the requests behind a long batch, those that need no answer to have their effect."""
+        commands: list[Command] = []
+        now = self._shell.loop.time()
+        while self._asked:
+            request = self._asked.popleft()
+            if isinstance(request, Goodbye):
+                self._clean = True
+            elif isinstance(request, Authenticate | OperationRequest):
+                continue
+            elif self.guard.check(self.principal, request, now) is None:
+                commands.append(request)
+        return commands
 
     # -- time and the end ---------------------------------------------------------------------------------------------
 

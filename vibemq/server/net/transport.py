@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
             self.wake()
 
     def _mind_the_reading(self, buffered: int) -> None:
-        reading = buffered < 4 * self.high_water and not self._shell.overloaded
+        reading = buffered < 4 * self.high_water and not (self._shell.overloaded or self.peer.busy)
         if reading == self._reading:
             return
         self._reading = reading

@@ -3,9 +3,9 @@
 Part of the reducer (`state.py`); no function here knows groups' progress except through `liveness`.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, MutableMapping, Sequence
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
@@ -13,7 +13,15 @@ from vibemq.model.records import ALL_GROUPS, MessageExtra, MessagesAdded
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import Chunk, StoredQueue
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
-from vibemq.storage.state.liveness import alive_runs, any_waiting, untouched, waiting_floor, waiting_runs
+from vibemq.storage.state.liveness import (
+    alive_runs,
+    any_waiting,
+    untouched,
+    waiting_floor,
+    waiting_runs,
+    waits_for_all,
+    waits_for_some,
+)
 
 CHUNK_BYTES_MAX = 256 * 1024
 CHUNK_SPAN_MS_MAX = 60_000
@@ -166,11 +174,13 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
     low = bisect_left(chunks, first, key=_chunk_last)
     high = low
     gone: list[int] = []
-    floor = waiting_floor(queue)
+    floor = 0
     while high < len(chunks) and chunks[high].first <= last:
         chunk = chunks[high]
-        if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
-            gone.append(high)
+        if not _is_kept(queue, chunk):
+            floor = floor or waiting_floor(queue)
+            if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
+                gone.append(high)
         high += 1
     if not gone:
         return
@@ -178,6 +188,45 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
         dirty.chunks.update((queue.queue_id, chunks[index].first) for index in gone)
     dropped = set(gone)
     chunks[low:high] = [chunks[index] for index in range(low, high) if index not in dropped]
+
+
+def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
+    """Whether a group is found that waits for messages of the chunk. False: it must be looked at more closely.
+
+    The group that was found last is asked first, and then those behind it: a group that has settled the chunk once is
+    not asked again, however many settle it one after the other.
+    """
+    if queue.deleted or queue.options.retention is Retention.LOG or not queue.groups:
+        return False
+    keeper = queue.groups.get(chunk.keeper)
+    if keeper is not None and waits_for_some(keeper, chunk.first, chunk.last):
+        return True
+    order = _group_order(queue)
+    start = bisect_right(order, chunk.keeper)
+    for group_id in chain(islice(order, start, None), islice(order, start)):
+        group = queue.groups.get(group_id)
+        if group is not None and waits_for_some(group, chunk.first, chunk.last):
+            chunk.keeper = group_id
+            return True
+    return False
+
+
+def _group_order(queue: StoredQueue) -> list[int]:
+    """The ids of the groups, ascending; some may be of groups that are gone."""
+    order = queue.group_order
+    newest = next(reversed(queue.groups))
+    if not order or order[-1] < newest or len(order) > 2 * len(queue.groups) + 16:
+        order = queue.group_order = sorted(queue.groups)
+    return order
+
+
+def _is_kept_whole(queue: StoredQueue, first: int, last: int) -> bool:
+    """Whether one group, that is known to wait for the chunk of the run, waits for the whole run."""
+    index = bisect_left(queue.chunks, first, key=_chunk_last)
+    if index == len(queue.chunks) or queue.deleted:
+        return False
+    keeper = queue.groups.get(queue.chunks[index].keeper)
+    return keeper is not None and waits_for_all(keeper, first, last)
 
 
 def _chunk_last(chunk: Chunk) -> int:
@@ -196,6 +245,8 @@ def _forget_priorities(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | N
 def _forget_priority(
     queue: StoredQueue, priority: int, members: RunSet, first: int, last: int, dirty: Dirty | None
 ) -> None:
+    if _is_kept_whole(queue, first, last):
+        return
     # A dead letter shows its priority, so the DLQ keeps it as well.
     kept = alive_runs(queue, first, last)
     if kept == [(first, last)]:
@@ -214,7 +265,7 @@ def _forget_values(
 ) -> None:
     for run in runs:
         found = keys_within(values, run)
-        if not found:
+        if not found or _is_kept_whole(queue, *run):
             continue
         kept = RunSet(waiting_runs(queue, *run))
         for sequence in found:

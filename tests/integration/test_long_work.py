@@ -1,0 +1,186 @@
+"""One peer's huge request, and the end of one that held very much, leave the loop to the others."""
+
+import asyncio
+import gc
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import vibemq
+from vibemq.config import Limits, Listener, Settings, StorageChoice
+from vibemq.model.effects import QueueInfo
+from vibemq.model.rows import Rows, pack_row
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.frames import NativeFrameReader
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
+from vibemq.server.broker import Broker
+
+pytestmark = pytest.mark.anyio
+
+RUNS = 30_000
+HOLD_S_MAX = 0.08
+"""Far more than is wanted, so that a busy machine does not matter; in one piece these take from 110 to 410 ms."""
+CEILING_S = 120
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Watchdog:
+    """The longest time of the loop's own thread between two of its turns. Garbage is collected elsewhere."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._stopped = False
+
+    async def run(self) -> None:
+        while not self._stopped:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            self.longest_s = max(self.longest_s, time.thread_time() - before)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Watchdog]:
+    watchdog = Watchdog()
+    gc.disable()
+    task = asyncio.create_task(watchdog.run())
+    try:
+        yield watchdog
+    finally:
+        gc.enable()
+        watchdog.stop()
+        await task
+
+
+class Peer:
+    """A consumer that says exactly what the test wants it to say."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+        self._frames = NativeFrameReader(body_bytes_max=1 << 26)
+        self._bodies: list[bytes] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, port: int) -> AsyncIterator["Peer"]:
+        peer = cls(*await asyncio.open_connection("127.0.0.1", port))
+        headers = {"supported-extensions": "batch/1,settle/1"}
+        peer.send(encode_body(CommandType.CONNECT, "c", "", b"", headers))
+        await peer.answer(CommandType.CONNECT_ACK)
+        try:
+            yield peer
+        finally:
+            peer.writer.close()
+            with suppress(OSError):
+                await peer.writer.wait_closed()
+
+    def send(self, *bodies: bytes) -> None:
+        self.writer.write(b"".join(struct.pack("!IB", len(body), 0) + body for body in bodies))
+
+    async def answer(self, kind: CommandType) -> bytes:
+        """The next body of that kind; deliveries before it have been received."""
+        while True:
+            while self._bodies:
+                if (body := self._bodies.pop(0))[1] == kind:
+                    return body
+            self._frames.receive_data(await self._reader.read(1 << 20))
+            self._bodies += self._frames.bodies()
+
+    async def receive(self, queue: str, count: int) -> None:
+        """Subscribe, publish that many messages and receive them all."""
+        headers = {"prefetch": str(count)}
+        self.send(encode_body(CommandType.SUBSCRIBE, "s", queue, b"", headers))
+        await self.answer(CommandType.SUBSCRIBE_ACK)
+        for first in range(0, count, 5_000):
+            rows = Rows.of([pack_row("m", b"x")] * min(5_000, count - first))
+            self.send(extensions.publish_many("p", queue, rows, None))
+            got = 0
+            while got < rows.count:
+                got += extensions.parse_deliver_many(await self.answer(CommandType.DELIVER_MANY)).rows.count
+
+
+async def until(broker: Broker, queue: str, true: Callable[[QueueInfo], bool]) -> None:
+    async with asyncio.timeout(CEILING_S):
+        while (info := broker.queue_info(queue)) is None or not true(info):
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    limits = Limits(body_bytes_max=1 << 25)
+    async with Broker(
+        settings=Settings(
+            data_dir=tmp_path / "data", storage=StorageChoice(), listeners=(Listener(port=0),), limits=limits
+        )
+    ) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    async with Peer.connect(broker.port) as peer:
+        yield peer
+
+
+SCATTERED = [(sequence, sequence) for sequence in range(1, 2 * RUNS, 2)]
+
+
+async def test_a_settlement_of_very_many_runs_leaves_the_loop_to_others_and_keeps_its_place(
+    broker: Broker, peer: Peer
+) -> None:
+    await peer.receive("q", 2 * RUNS)
+    frames = extensions.settle("s", 0, SCATTERED), encode_body(CommandType.QUEUE_INFO, "i", "q", b"", {})
+    async with watched() as watchdog:
+        peer.send(*frames)
+        await peer.answer(CommandType.QUEUE_INFO)
+    assert watchdog.longest_s <= HOLD_S_MAX
+    # The question behind it was answered behind it.
+    info = broker.queue_info("q")
+    assert info is not None
+    assert info.in_flight == RUNS
+
+
+async def test_what_was_asked_is_done_although_the_connection_ends_in_the_middle(broker: Broker, peer: Peer) -> None:
+    await peer.receive("q", 2 * RUNS)
+    rows = Rows.of([pack_row("last", b"x")])
+    async with watched() as watchdog:
+        peer.send(extensions.settle("s", 0, SCATTERED), extensions.publish_many("p", "q", rows, None))
+        await peer.writer.drain()
+        await until(broker, "q", lambda info: info.in_flight < 2 * RUNS)
+        peer.writer.transport.abort()
+        await until(broker, "q", lambda info: not info.in_flight and info.consumers == 0)
+    assert watchdog.longest_s <= HOLD_S_MAX
+    info = broker.queue_info("q")
+    assert info is not None
+    assert (info.ready + info.delayed, info.counters["settled"]) == (RUNS + 1, RUNS)
+
+
+@pytest.mark.parametrize("lost_connection", ["fail", "release"])
+async def test_the_end_of_a_consumer_that_held_very_much_leaves_the_loop_to_others(
+    broker: Broker, peer: Peer, lost_connection: str
+) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", lost_connection=lost_connection)
+    await peer.receive("q", 2 * RUNS)
+    async with watched() as watchdog:
+        peer.writer.transport.abort()
+        await until(broker, "q", lambda info: info.ready == 2 * RUNS)
+    assert watchdog.longest_s <= HOLD_S_MAX
+
+
+async def test_rejecting_very_many_leaves_the_loop_to_others(broker: Broker, peer: Peer) -> None:
+    await peer.receive("q", 2 * RUNS)
+    async with watched() as watchdog:
+        peer.send(extensions.settle("s", 3, [(1, 2 * RUNS)]))
+        await until(broker, "q", lambda info: info.dead == 2 * RUNS)
+    assert watchdog.longest_s <= HOLD_S_MAX
