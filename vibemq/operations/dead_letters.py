@@ -5,8 +5,9 @@ and steps over letters that cannot be read: every answer names them under `damag
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from pydantic import Field
@@ -32,6 +33,10 @@ ANSWER_BYTES_MAX = 768 * 1024
 """An answer must fit a frame."""
 PAGE_LETTERS = 100
 LETTERS_AT_ONCE = 1000
+SLICE_RUNS = 32
+"""Runs of ids looked for before the loop has its turn."""
+PURGE_AT_ONCE = 100
+"""Letters of one engine step of a purge, which takes a few milliseconds."""
 
 Fits = Callable[[DeadFacts, str], bool]
 
@@ -98,17 +103,25 @@ class DeadLetterReader:
             await asyncio.sleep(0)
         return found
 
-    async def named(self, ids: Iterable[int]) -> Found:
-        """The letters among these ids that are there."""
-        found = Found(done=True)
-        for first, last in runs_of(ids):
-            part = Found(last=first - 1)
+    async def named(self, ids: Iterable[int]) -> AsyncIterator[Found]:
+        """The letters among these ids that are there, in parts of bounded size, ascending."""
+        for number, (first, last) in enumerate(runs_of(ids), 1):
+            part = Found(last=max(first - 1, 0), done=last < 1)
             while not part.done:
                 part = await self.find(
                     lambda facts, queue: True, after=part.last, below=last + 1, limit=LETTERS_AT_ONCE, scan=SCAN_MAX
                 )
-                found.letters += part.letters
-                found.damaged += part.damaged
+                if part.letters or part.damaged:
+                    yield part
+            if number % SLICE_RUNS == 0:
+                await asyncio.sleep(0)
+
+    async def all_named(self, ids: Iterable[int]) -> Found:
+        """Of a few ids."""
+        found = Found(done=True)
+        async for part in self.named(ids):
+            found.letters += part.letters
+            found.damaged += part.damaged
         return found
 
 
@@ -125,6 +138,16 @@ class Filters(Arguments):
     header: dict[str, str] = Field(default_factory=dict, description="Headers that the message has.")
     ids: Numbers | None = Field(None, description="Ids of dead letters.")
     message_id: Text | None = Field(None, description="Id of the message.")
+
+    @property
+    def need_facts(self) -> bool:
+        """Whether more than the id decides."""
+        given = (self.queue, self.reason, self.older_than_ms, self.newer_than_ms)
+        return self.need_rows or any(part is not None for part in given)
+
+    @property
+    def need_rows(self) -> bool:
+        return self.message_id is not None or bool(self.header)
 
 
 class ListArguments(Filters):
@@ -155,10 +178,6 @@ class LetterFilter:
         self._reason = None if wanted.reason is None else Reason(enum_of(Reason, wanted.reason, "reason"))
         self._ids = None if wanted.ids is None else frozenset(wanted.ids)
 
-    @property
-    def needs_rows(self) -> bool:
-        return self._wanted.message_id is not None or bool(self._wanted.header)
-
     def fits(self, facts: DeadFacts, queue: str) -> bool:
         """Whether what is known without the message fits."""
         wanted = self._wanted
@@ -174,7 +193,7 @@ class LetterFilter:
     def row_fits(self, letter: DeadLetter) -> bool:
         """Whether the message fits as well."""
         wanted = self._wanted
-        if not self.needs_rows:
+        if not wanted.need_rows:
             return True
         view = RowView(letter.row)
         if wanted.message_id is not None and view.message_id != wanted.message_id:
@@ -197,7 +216,7 @@ class DeadLetters:
 
     async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
         """A damaged letter is refused with STORAGE_DAMAGED."""
-        found = await self._reader.named([wanted.dead_id])
+        found = await self._reader.all_named([wanted.dead_id])
         if found.letters and wanted.queue in (None, found.letters[0].queue):
             return letter_json(found.letters[0], with_payload=True)
         if found.damaged and wanted.queue in (None, found.damaged[0].queue):
@@ -221,7 +240,10 @@ class DeadLetters:
             raise QueueNotFound(missing[0]) if wanted.to else _origin_is_gone(missing)
         count = len(found.letters)
         if not wanted.dry_run:
-            count = sum([await self._replay_to(queue, letters) for queue, letters in by_queue.items()])
+            count = 0
+            for queue, letters in by_queue.items():
+                count += await self._replay_to(queue, letters)
+                await asyncio.sleep(0)
         return {"count": count, "next": found.last, "done": found.done, "damaged": damaged_json(found.damaged)}
 
     async def _replay_to(self, queue: str, letters: list[DeadLetter]) -> int:
@@ -229,19 +251,38 @@ class DeadLetters:
         return int(counted.count)
 
     async def purge(self, caller: Caller, wanted: PurgeArguments) -> dict[str, Any]:
-        """Letters that cannot be read are purged too, where the filters need nothing of their messages."""
-        named = wanted.ids is not None and not wanted.model_fields_set - {"ids", "dry_run"}
-        found = await self._reader.named(wanted.ids or ()) if named else await self._find(wanted)
-        known = origins(found.letters)
-        if not LetterFilter(wanted, 0).needs_rows:
-            known |= {letter.dead_id: letter.queue_id for letter in found.damaged}
-        count = len(known)
-        if known and not wanted.dry_run:
-            ids = sorted(known)
-            counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known))
-            count = int(counted.count)
-        last = max(wanted.ids or (0,)) if named else found.last
-        return {"count": count, "next": last, "done": found.done, "damaged": damaged_json(found.damaged)}
+        """Letters that cannot be read are purged too, where what can be read of them is all that the filters need.
+
+        Of letters that are named by id alone there may be many: they are found and purged in parts.
+        """
+        if wanted.ids is None or wanted.model_fields_set - {"ids", "dry_run"}:
+            found = await self._find(wanted)
+            count = await self._purge(_meant(found, wanted), wanted, all_of_it=True)
+            return _purged(count, found.last, found.done, found.damaged)
+        count, meant, damaged = 0, dict[int, int](), list[DamagedLetter]()
+        async for found in self._reader.named(wanted.ids):
+            damaged += found.damaged
+            meant |= _meant(found, wanted)
+            count += await self._purge(meant, wanted)
+        count += await self._purge(meant, wanted, all_of_it=True)
+        return _purged(count, max(wanted.ids, default=0), True, damaged)
+
+    async def _purge(self, meant: dict[int, int], wanted: PurgeArguments, *, all_of_it: bool = False) -> int:
+        """Take whole slices out of `meant` (dead_id -> queue_id), or everything, and purge them; how many there were.
+
+        The loop has a turn after each slice.
+        """
+        count = 0
+        while len(meant) >= PURGE_AT_ONCE or (all_of_it and meant):
+            part = {dead_id: meant.pop(dead_id) for dead_id in list(islice(meant, PURGE_AT_ONCE))}
+            count += len(part) if wanted.dry_run else await self._purge_slice(part)
+            await asyncio.sleep(0)
+        return count
+
+    async def _purge_slice(self, origins: Mapping[int, int]) -> int:
+        ids, known = sorted(origins), dict(origins)
+        counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known))
+        return int(counted.count)
 
     async def _find(self, wanted: ListArguments) -> Found:
         """Raises QueueNotFound for a queue that neither exists nor has left letters."""
@@ -251,7 +292,7 @@ class DeadLetters:
             after = max(after, min(wanted.ids, default=1) - 1)
             below = max(wanted.ids, default=0) + 1
         limit = page_size(wanted.limit, PAGE_LETTERS)
-        row_fits = chosen.row_fits if chosen.needs_rows else None
+        row_fits = chosen.row_fits if wanted.need_rows else None
         found = await self._reader.find(chosen.fits, after=after, below=below, limit=limit, row_fits=row_fits)
         found.damaged = [letter for letter in found.damaged if _may_be_meant(wanted, letter)]
         queue = wanted.queue
@@ -271,6 +312,23 @@ class DeadLetters:
 
 def damaged_json(damaged: list[DamagedLetter]) -> list[dict[str, Any]]:
     return [{"dead_id": letter.dead_id, "queue": letter.queue or None, "error": letter.why} for letter in damaged]
+
+
+def _meant(found: Found, wanted: Filters) -> dict[int, int]:
+    """dead_id -> queue_id of the letters to purge, 0 where the queue cannot be read.
+
+    A damaged letter that has a queue is one whose message is damaged; its facts were compared with the filters.
+    """
+    meant = origins(found.letters)
+    if not wanted.need_rows:
+        meant |= {
+            letter.dead_id: letter.queue_id for letter in found.damaged if letter.queue_id or not wanted.need_facts
+        }
+    return meant
+
+
+def _purged(count: int, last: int, done: bool, damaged: list[DamagedLetter]) -> dict[str, Any]:
+    return {"count": count, "next": last, "done": done, "damaged": damaged_json(damaged)}
 
 
 def _may_be_meant(wanted: Filters, letter: DamagedLetter) -> bool:

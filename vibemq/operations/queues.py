@@ -1,5 +1,6 @@
 """Queues: make, change, look at and remove them, and what waits in them."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -120,7 +121,8 @@ class Queues:
         return info if len(info.groups) <= GROUPS_SHOWN else replace(info, groups=info.groups[:GROUPS_SHOWN])
 
     async def every(self, caller: Caller, wanted: ListArguments) -> Any:
-        """The form of old clients: a plain list when it fits a frame, else its beginning as a page."""
+        """The form of old clients: a plain list when it fits a frame, else its beginning as a page. The loop has a turn
+        between the engine's pages."""
         queues: list[QueueInfo] = []
         size, after = 0, ""
         while True:
@@ -134,6 +136,7 @@ class Queues:
             if page.next is None:
                 return queues
             after = page.next
+            await asyncio.sleep(0)
 
     async def peek(self, caller: Caller, wanted: PeekArguments) -> list[dict[str, Any]]:
         limit = page_size(wanted.limit, 100)

@@ -143,7 +143,7 @@ class RangeReads:
             raise InvalidPayload(f"argument ids may name {IDS_MAX} letters at a time, not {len(ids)}")
         target = wanted.to or wanted.queue
         self._readers.queue(target)
-        found = await self._letters.named(ids)
+        found = await self._letters.all_named(ids)
         letters = [letter for letter in found.letters if letter.queue == wanted.queue]
         damaged = [letter.dead_id for letter in found.damaged]
         if letters:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -20,6 +21,8 @@ from vibemq.operations.registry import Caller, Operation
 log = logging.getLogger("vibemq.transactions")
 
 READ_BYTES = 1 << 20
+MOVES_AT_ONCE = 64
+"""Bundles that are moved before the loop has its turn."""
 TAG_MAX = 256
 
 
@@ -111,11 +114,10 @@ class Transactions:
             slices = await self._store.call(self._store.provider.read, queue_id, first, last, READ_BYTES)
             if not slices:
                 raise StorageDamaged(f"bundles {first} to {last} of a committed stage are missing", path="the store")
-            moves = [
-                self._move(stage, part.first_sequence + i, row) for part in slices for i, row in enumerate(part.rows)
-            ]
+            bundles = ((part.first_sequence + i, row) for part in slices for i, row in enumerate(part.rows))
             # Asked in order, and a move that cannot be stored takes those behind it along, so the order stays.
-            await asyncio.gather(*moves)
+            while some := list(islice(bundles, MOVES_AT_ONCE)):
+                await asyncio.gather(*(self._move(stage, sequence, row) for sequence, row in some))
 
     async def _move(self, stage: str, sequence: int, row: bytes) -> None:
         queue, rows, extras = unpack_staged_batch(row)

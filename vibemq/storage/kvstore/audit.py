@@ -111,5 +111,20 @@ def _audit_dead(kv: KV, state: StoredState, held: dict[int, RunSet]) -> Iterator
             what = f"dead letter {entry.facts.dead_id} points at the missing message {sequence}"
             name = "" if queue is None else queue.name
             yield Problem(what, kv.where, None, name, sequence, sequence, repairable=True)
+    for key, _ in kv.scan(keys.DEAD_BY_MESSAGE, keys.after(keys.DEAD_BY_MESSAGE)):
+        queue_id, sequence, dead_id = _pointer(kv, key)
+        if kv.get(keys.dead_key(dead_id)) is None:
+            queue = state.queues.get(queue_id)
+            name = "" if queue is None else queue.name
+            what = f"message {sequence} is kept for the dead letter {dead_id}, which is not there"
+            yield Problem(what, kv.where, None, name, sequence, sequence, repairable=True)
     if count != state.dead_count:
         yield Problem(f"{count} dead letters are stored, {state.dead_count} are counted", kv.where, repairable=True)
+
+
+def _pointer(kv: KV, key: bytes) -> tuple[int, int, int]:
+    """(queue_id, sequence, dead_id). Raises StorageDamaged."""
+    try:
+        return keys.split_dead_by_message_key(key)
+    except GARBAGE as exc:
+        raise StorageDamaged(f"the key {key.hex()} cannot be read ({exc})", path=kv.where) from exc

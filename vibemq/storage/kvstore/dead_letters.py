@@ -1,10 +1,12 @@
 """Dead letters kept in a key-value store, those of transient queues beside them in memory."""
 
+import re
 from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import attrgetter
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
@@ -14,6 +16,8 @@ from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 _BY_ID = attrgetter("facts.dead_id")
 NEIGHBOUR_DISTANCE = 64
 NEIGHBOUR_BYTES = 256 * 1024
+_MESSAGE_OF = re.compile(rb'\[(\d{1,10}),".*?",\[[^,]*,(\d{1,19}),', re.DOTALL)
+"""(queue_id, sequence) in the value of a letter, as `values.pack_dead` writes it."""
 
 
 class StoredDead:
@@ -36,23 +40,59 @@ class StoredDead:
         (self.volatile if self._is_volatile(entry.queue_id) else self._added).add(entry)
 
     def remove(self, dead_id: int) -> DeadEntry | None:
+        """A letter that cannot be read is removed like any other: see `_unreadable` for what is answered then.
+
+        Removals are asked for when their record is in the journal already, so this never raises StorageDamaged.
+        """
         entry = self.volatile.remove(dead_id)
         if entry is not None:
             self._volatile_removed.append(entry)
             return entry
         entry = self._added.remove(dead_id)
         if entry is None and dead_id not in self._removed:
-            entry = self._stored(dead_id)
+            entry = self._stored_in_any_state(dead_id)
             if entry is not None:
                 self._removed[dead_id] = entry
         return entry
 
+    def _stored_in_any_state(self, dead_id: int) -> DeadEntry | None:
+        key, value = keys.dead_key(dead_id), b""
+        try:
+            found = self.kv.get(key)
+            if found is None:
+                return None
+            value = found
+            return _unpack(self.kv, key, value)
+        except StorageDamaged:
+            return self._unreadable(dead_id, value)
+
+    def _unreadable(self, dead_id: int, value: bytes) -> DeadEntry:
+        """An entry that names only the message that the letter points at.
+
+        What the damaged value still says of it counts when the index by message has the same. Otherwise the entry names
+        no queue: the letter goes, and its pointer and message stay until a repair, which drops nothing unasked.
+        """
+        queue_id = sequence = 0
+        said = _MESSAGE_OF.search(value)
+        if said is not None:
+            claimed = int(said[1]), int(said[2])
+            try:
+                if self.kv.get(keys.dead_by_message_key(*claimed, dead_id)) is not None:
+                    queue_id, sequence = claimed
+            except GARBAGE:
+                pass
+        return DeadEntry(queue_id, "", DeadFacts(dead_id, sequence, Reason.REJECTED, "", 0, 0, 0, 0))
+
     def holds(self, queue_id: int, sequence: int) -> bool:
+        """Also where the index cannot be read: the message is kept then."""
         if self._added.holds(queue_id, sequence) or self.volatile.holds(queue_id, sequence):
             return True
         prefix = keys.sequence_key(keys.DEAD_BY_MESSAGE, queue_id, sequence)
-        stored = self.kv.scan(prefix, keys.after(prefix))
-        return any(_dead_id(self.kv, key) not in self._removed for key, _ in stored)
+        try:
+            stored = self.kv.scan(prefix, keys.after(prefix))
+            return any(_dead_id(self.kv, key) not in self._removed for key, _ in stored)
+        except StorageDamaged:
+            return True
 
     def get(self, dead_id: int) -> DeadEntry | None:
         entry = self._added.get(dead_id) or self.volatile.get(dead_id)

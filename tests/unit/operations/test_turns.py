@@ -1,0 +1,133 @@
+"""Long operations let the loop have its turn, although nothing that they ask for makes them wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from vibemq.auth.policy import Actor, Policy
+from vibemq.auth.users import ANONYMOUS
+from vibemq.errors import MessageNotFound
+from vibemq.model.commands import ListQueues, PurgeDead
+from vibemq.model.effects import Counted, QueuePage
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import DeadFacts, Reason
+from vibemq.model.rows import pack_row
+from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted
+from vibemq.operations.dead_letters import (
+    PURGE_AT_ONCE,
+    SLICE_RUNS,
+    DeadLetterReader,
+    DeadLetters,
+    PurgeArguments,
+    ShowArguments,
+)
+from vibemq.operations.queues import ListArguments, Queues
+from vibemq.operations.registry import Caller
+
+CALLER = Caller(ANONYMOUS, Actor(""))
+
+
+class Rooms:
+    """A local session, a store and its provider, none of which ever waits. Counts the work between two turns."""
+
+    def __init__(self, letters: set[int] = frozenset(), damaged: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        self.letters, self.damaged = set(letters), set(damaged)
+        self.provider = self
+        self.work = self.most = 0
+        self.purges: list[int] = []
+
+    async def ask(self, make: Callable[[int, int], Any]) -> Any:
+        self._works()
+        command = make(0, 1)
+        if isinstance(command, PurgeDead):
+            self.purges.append(len(command.dead_ids))
+            self.letters -= set(command.dead_ids)
+            self.damaged -= set(command.dead_ids)
+            return Counted(len(command.dead_ids))
+        assert isinstance(command, ListQueues)
+        number = int(command.after or 0) + 1
+        return QueuePage([], [], str(number) if number < 40 else None)
+
+    async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        self._works()
+        return work(*arguments)
+
+    def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        found = sorted(n for n in self.letters if wanted.after < n < wanted.below)[: wanted.limit]
+        last = found[-1] if len(found) == wanted.limit else wanted.below
+        damaged = [DamagedLetter(n, 0, "", "damaged") for n in self.damaged if wanted.after < n < wanted.below]
+        return DeadPage([_letter(number) for number in found], damaged, last, last == wanted.below)
+
+    def _works(self) -> None:
+        self.work += 1
+        self.most = max(self.most, self.work)
+
+    async def turns(self) -> None:
+        while True:
+            self.work = 0
+            await asyncio.sleep(0)
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        async def main() -> Any:
+            turns = asyncio.ensure_future(self.turns())
+            try:
+                return await work
+            finally:
+                turns.cancel()
+
+        return asyncio.run(main())
+
+    def dead_letters(self) -> DeadLetters:
+        return DeadLetters(cast(Any, None), DeadLetterReader(cast(Any, self)), self, cast(Any, None))
+
+
+def _letter(dead_id: int) -> DeadLetter:
+    facts = DeadFacts(dead_id, dead_id, Reason.REJECTED, "", 1, 0, 0, 0)
+    return DeadLetter(facts, 1, "q", "", 0, 1, pack_row("m", b"x", ()))
+
+
+def purged(rooms: Rooms, **arguments: Any) -> Any:
+    return rooms.run(rooms.dead_letters().purge(CALLER, PurgeArguments.model_validate(arguments)))
+
+
+def test_a_list_of_many_queues_is_gathered_page_by_page() -> None:
+    rooms = Rooms()
+    queues = Queues(cast(Any, None), cast(Any, rooms), rooms, Policy({}, enabled=False), QueueOptions())
+    assert rooms.run(queues.every(CALLER, ListArguments.model_validate({}))) == []
+    assert rooms.most == 1
+
+
+@pytest.mark.parametrize("there", [set[int](), set(range(1, 2_000, 3))])
+def test_many_scattered_ids_are_purged_in_slices(there: set[int]) -> None:
+    rooms = Rooms(there)
+    ids = list(range(1, 4_000, 2))
+    answer = purged(rooms, ids=ids)
+    gone = there & set(ids)
+    assert (answer["count"], answer["next"], answer["done"]) == (len(gone), 3_999, True)
+    assert rooms.letters == there - gone
+    assert rooms.most <= SLICE_RUNS + 1
+    assert max(rooms.purges, default=0) <= PURGE_AT_ONCE
+
+
+def test_a_long_run_of_ids_is_purged_in_slices() -> None:
+    rooms = Rooms(set(range(1, 1_001)), {1_001})
+    answer = purged(rooms, ids=list(range(1_100)))
+    assert (answer["count"], [letter["dead_id"] for letter in answer["damaged"]]) == (1_001, [1_001])
+    assert rooms.purges == [PURGE_AT_ONCE] * 10 + [1]
+    assert not rooms.letters | rooms.damaged
+    assert rooms.most <= 2
+
+
+def test_a_dry_run_purges_nothing() -> None:
+    rooms = Rooms({1, 2, 3})
+    answer = purged(rooms, ids=[1, 3, 5], dry_run=True)
+    assert (answer["count"], rooms.purges) == (2, [])
+
+
+def test_there_is_no_letter_with_the_id_zero() -> None:
+    rooms = Rooms({1})
+    assert purged(rooms, ids=[0])["count"] == 0
+    with pytest.raises(MessageNotFound):
+        rooms.run(rooms.dead_letters().show(CALLER, ShowArguments.model_validate({"dead_id": 0})))
