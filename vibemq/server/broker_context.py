@@ -188,7 +188,7 @@ class BrokerContext:
         if operation.logged:
             said = result if isinstance(result, VibeMQError) else "done"
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": connection.host})
-        if not connection.ending:
+        if connection.hears_answers:
             connection.lane.tell([Reply(connection.number, token, result)])
         connection.wake()
 

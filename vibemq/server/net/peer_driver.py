@@ -120,6 +120,11 @@ class PeerDriver:
         return self.parted or self.leaving
 
     @property
+    def hears_answers(self) -> bool:
+        """Requests under way are answered, also while the peer is leaving: the goodbye waits for them."""
+        return not (self.parted or self.broken)
+
+    @property
     def principal(self) -> Principal | None:
         return self.session.principal
 
