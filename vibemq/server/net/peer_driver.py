@@ -101,6 +101,8 @@ class PeerDriver:
         self._told = 0
         """Instant of the session's last tick."""
         self._farewell = ""
+        self._dismissed = False
+        """Requests under way are not waited for."""
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._clean = False
@@ -121,8 +123,9 @@ class PeerDriver:
 
     @property
     def hears_answers(self) -> bool:
-        """Requests under way are answered, also while the peer is leaving: the goodbye waits for them."""
-        return not (self.parted or self.broken)
+        """Requests under way are answered, also while the peer is leaving: the goodbye waits for them. Who was
+        dismissed hears no more."""
+        return not (self.parted or self.broken or self._dismissed)
 
     @property
     def principal(self) -> Principal | None:
@@ -285,7 +288,7 @@ class PeerDriver:
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if not self.leaving or self.lane.waiting or self.pending:
+        if not self.leaving or self.lane.waiting or (self.pending and not self._dismissed):
             return False
         if self._farewell:
             self.session.shutdown(self._farewell)
@@ -338,6 +341,12 @@ class PeerDriver:
         """The broker stops: answer what was asked, tell the peer, and leave cleanly."""
         self._farewell = reason
         self._leave(clean=True)
+
+    def dismiss(self, reason: str) -> None:
+        """The peer has lost the right to be here: what was decided is confirmed, what is under way it never hears."""
+        if not self._dismissed:
+            self._dismissed = True
+            self.goodbye(reason)
 
     def _leave(self, *, clean: bool) -> None:
         self.leaving = True
