@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -475,5 +476,5 @@ async def test_a_credential_that_is_replaced_ends_the_connections_that_hold_it(t
                 await broker.replace_users(changed)
                 await to_thread.run_sync(hear, holder, wire)
                 for other in others:
-                    answer = await to_thread.run_sync(lambda peer=other: peer.admin("queue.info", queue="q"))
+                    answer = await to_thread.run_sync(partial(other.admin, "queue.info", queue="q"))
                     assert answer["name"] == "q"
