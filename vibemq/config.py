@@ -175,8 +175,9 @@ class Auth(_Part):
             for name, user in self.users.items()
         ]
         if self.superuser is not None and self.superuser_password is not None:
-            hashed = hash_password(self.superuser_password.get_secret_value())
-            accounts.append(Account(self.superuser, hashed, superuser=True))
+            password = self.superuser_password.get_secret_value()
+            hashed = hash_password(password)
+            accounts.append(Account(self.superuser, hashed, superuser=True, password=password))
         return accounts
 
 

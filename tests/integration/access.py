@@ -12,10 +12,10 @@ SINGLE = ("publish", "subscribe", "create", "delete", "purge", "inspect", "manag
 """Actions on queues; there is a user of each name who may do nothing else, on queues `a.*`."""
 
 
-def cheap_hash() -> str:
+def cheap_hash(password: str = PASSWORD) -> str:
     """The cheapest there is: these are no tests of the password check."""
     salt = b"saltsalt"
-    parts = (base64.b64encode(part).decode() for part in (salt, _derive(PASSWORD, salt, 1, 1, 1)))
+    parts = (base64.b64encode(part).decode() for part in (salt, _derive(password, salt, 1, 1, 1)))
     return "$".join(("scrypt", "1", "1", "1", *parts))
 
 

@@ -266,3 +266,27 @@ async def test_a_long_dead_letter_queue_is_read_in_small_pieces(broker: Broker) 
         assert max(wanted.scan for wanted in asked) <= 250
         places = [wanted.after for wanted in asked]
         assert places == sorted(set(places)), "each piece begins where the one before ended"
+
+
+async def test_a_request_under_way_at_the_stop_is_answered_before_the_goodbye(tmp_path: Path) -> None:
+    joined = orjson.dumps({"verb": "group.join", "arguments": {"group": "etl"}})
+    waiting = orjson.dumps({"verb": "group.advance", "arguments": {"group": "etl", "from": 1, "wait_ms": 30_000}})
+    headers = {"supported-extensions": "admin/1,cursor/1"}
+    async with AsyncExitStack() as stack:
+        async with Broker(settings=settings(tmp_path)) as broker:
+            await make_queues(broker, ["q"])
+            peer = await stack.enter_async_context(Peer.to(broker, greet=False))
+            await peer.send(
+                encode_frame(encode_body(CommandType.CONNECT, "c", headers=headers), body_bytes_max=1 << 20)
+            )
+            assert (await peer.frame())[1] == CommandType.CONNECT_ACK
+            await peer.send(frame(CommandType.CURSOR_REQUEST, "1", "q", joined))
+            assert decode_body(await peer.frame()).id == "1"
+            await peer.send(frame(CommandType.CURSOR_REQUEST, "2", "q", waiting))
+            with anyio.fail_after(60):
+                while not any(each.pending for each in broker._running().shell.roster.peers()):
+                    await anyio.sleep(0.02)
+        answer, goodbye = decode_body(await peer.frame()), decode_body(await peer.frame())
+        assert answer.id == "2"
+        assert orjson.loads(answer.payload or b"")["messages"] == 0
+        assert (goodbye.type, goodbye.headers) == (CommandType.DISCONNECT, {"reason": "server_shutdown"})

@@ -1,10 +1,12 @@
 """What belongs to whom: applications, stages and groups of several users; and what becomes of rights that are lost."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import anyio
+import orjson
 import pytest
 from anyio import to_thread
 from pydantic import SecretStr
@@ -13,7 +15,7 @@ import vibemq
 from tests.integration.access import PASSWORD, cheap_hash, connected, groups, queues, transactions, user
 from tests.integration.conditions import broker_on, run, running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
-from tests.interop.omq import UNSUBSCRIBED, OmqWire
+from tests.interop.omq import ERROR, UNSUBSCRIBED, OmqWire
 from vibemq.config import Auth, Http, Listener, Permission, Settings, StorageChoice, User
 from vibemq.errors import ConfigInvalid, NotAuthorized, QueueNotFound
 from vibemq.protocols.native.codec import extensions
@@ -419,3 +421,60 @@ async def test_a_revocation_reaches_subscribers_of_every_protocol(tmp_path: Path
                     await broker.replace_users(auth(ann=("publish",)))
                     revoked.set()
             assert "'ann' is not allowed to subscribe" in said[0]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("lost", ["token", "password"])
+async def test_a_credential_that_is_replaced_ends_the_connections_that_hold_it(tmp_path: Path, lost: str) -> None:
+    def rules(*, token: str = "t0ken", password: str = PASSWORD) -> Auth:
+        everything = Permission(queues="*", actions=("*",))
+        users = {
+            name: User(password_hash=SecretStr(cheap_hash(secret)), permissions=(everything,))
+            for name, secret in (("ann", password), ("ben", PASSWORD))
+        }
+        # Its password stands in clear: each reading of the settings makes another hash of it.
+        root = {"superuser": "root", "superuser_password": SecretStr(PASSWORD)}
+        return Auth(users=users, token=SecretStr(token), **root)
+
+    everywhere = settings(tmp_path, rules()).model_copy(update={"listeners": (Listener(port=0), OMQ)})
+    changed = rules(token="0ther") if lost == "token" else rules(password="0ther")
+    reason = "the token was changed" if lost == "token" else "the password of user 'ann' was changed"
+    token, ann = {"authToken": "t0ken"}, {"authUsername": "ann", "authPassword": PASSWORD}
+    async with Broker(settings=everywhere) as broker:
+        omq_port = next(one.port for one in broker.listening if one.protocol == "omq")
+        with ExitStack() as stack:
+
+            def come() -> tuple[Peer, OmqWire, list[Peer]]:
+                """Two who lose what they hold, one of them with a request under way, and all who lose nothing."""
+                holder = stack.enter_context(closing(Peer(broker.port, headers=token if lost == "token" else ann)))
+                holder.admin("queue.create", queue="q")
+                holder.ask("group.join", "q", group="g")
+                waiting = orjson.dumps(
+                    {"verb": "group.advance", "arguments": {"group": "g", "from": 1, "wait_ms": 30_000}}
+                )
+                holder.send(encode_body(CommandType.CURSOR_REQUEST, "w", "q", waiting))
+                secret = "who:t0ken" if lost == "token" else f"ann:{PASSWORD}"
+                wire = stack.enter_context(OmqWire(omq_port, name=secret))
+                wire.subscribe("q", "From_current")
+                others = [stack.enter_context(connected(broker.port, name)) for name in ("ben", "root")]
+                others.append(
+                    stack.enter_context(closing(Peer(broker.port, headers=ann if lost == "token" else token)))
+                )
+                return holder, wire, others
+
+            def hear(holder: Peer, wire: OmqWire) -> None:
+                goodbye = decode_body(holder.receive())
+                assert goodbye.type == CommandType.DISCONNECT
+                assert reason in goodbye.headers["reason"]
+                with pytest.raises(ConnectionError):
+                    holder.receive()
+                kinds = dict(wire.frames)
+                assert reason in kinds[ERROR].decode()
+
+            with anyio.fail_after(60):
+                holder, wire, others = await to_thread.run_sync(come)
+                await broker.replace_users(changed)
+                await to_thread.run_sync(hear, holder, wire)
+                for other in others:
+                    answer = await to_thread.run_sync(partial(other.admin, "queue.info", queue="q"))
+                    assert answer["name"] == "q"

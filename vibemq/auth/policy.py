@@ -119,10 +119,6 @@ class Policy:
         """Still: whoever was one at its Connect may have ceased to be one."""
         return not self.enabled or (principal.superuser and principal.name in self._superusers)
 
-    def knows(self, principal: Principal) -> bool:
-        """Whether this user still exists."""
-        return not self.enabled or principal.name in self._rules or self.is_superuser(principal)
-
     def may_see(self, principal: Principal | None, queue: str) -> bool:
         """Whether a list of queues shown to the principal names this one: any right to it will do."""
         if principal is None:

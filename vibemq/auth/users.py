@@ -25,6 +25,8 @@ class Account:
     password_hash: str = field(repr=False)
     superuser: bool = False
     rules: tuple[Rule, ...] = ()
+    password: str = field(default="", repr=False)
+    """In clear, where the settings hold it so: every reading of them makes another hash of the same password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class _Known:
 
     token: bytes | None
     hashes: dict[str, str]
+    credentials: dict[str, bytes]
+    """Of each user, as principals carry them."""
     superusers: frozenset[str]
     nobody: str
     """An unknown user must cost the same as a wrong password."""
@@ -57,6 +61,7 @@ class Accounts:
             ConfigInvalid: a password hash that cannot be checked; names the user.
         """
         self.policy = Policy({}, enabled=False)
+        self._key = os.urandom(32)
         self.replace(accounts, token=token)
 
     def replace(self, accounts: Iterable[Account], *, token: str | None) -> None:
@@ -72,6 +77,10 @@ class Accounts:
         self._known = _Known(
             None if token is None else token.encode(errors="surrogatepass"),
             {name: account.password_hash for name, account in users.items()},
+            {
+                name: self._credential("password", name, account.password or account.password_hash)
+                for name, account in users.items()
+            },
             frozenset(superusers),
             _hash_of_nobody([account.password_hash for account in users.values()]),
         )
@@ -96,7 +105,7 @@ class Accounts:
             return ANONYMOUS
         if token and known.token is not None:
             if hmac.compare_digest(token.encode(errors="surrogatepass"), known.token):
-                return Principal(TOKEN_BEARER, superuser=True)
+                return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", token))
             raise AuthFailed("the token is not valid")
         if not username or not password:
             raise AuthRequired("this broker asks for a user name and password, or a token")
@@ -109,4 +118,26 @@ class Accounts:
             raise AuthFailed("the password cannot be checked now; try again later") from error
         if not right or username not in known.hashes:
             raise AuthFailed("user name or password is wrong")
-        return Principal(username, superuser=username in known.superusers)
+        return Principal(username, username in known.superusers, known.credentials[username])
+
+    def ended(self, principal: Principal) -> str:
+        """Why the principal may not go on, as a sentence; "" while the credential that it logged in with counts."""
+        known = self._known
+        if not self.enabled:
+            return ""
+        offered, name = principal.credential, principal.name
+        user = known.credentials.get(name)
+        if user is not None and hmac.compare_digest(offered, user):
+            return ""
+        if known.token is not None and hmac.compare_digest(offered, self._credential("token", "", known.token)):
+            return ""
+        if user is not None:
+            return f"the password of user {name!r} was changed; connect with the new one"
+        if name == TOKEN_BEARER:
+            return "the token was changed or removed; connect with a valid one"
+        return f"user {name!r} was removed"
+
+    def _credential(self, kind: str, name: str, secret: str | bytes) -> bytes:
+        parts = (kind, name, secret)
+        encoded = (part if isinstance(part, bytes) else part.encode(errors="surrogatepass") for part in parts)
+        return hmac.digest(self._key, b"".join(len(part).to_bytes(8) + part for part in encoded), "sha256")

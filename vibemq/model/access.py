@@ -1,6 +1,6 @@
 """Types of authorization: principals, actions, and kinds of resources."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -10,6 +10,8 @@ class Principal:
 
     name: str
     superuser: bool = False
+    credential: bytes = field(default=b"", repr=False, compare=False)
+    """Which credential it logged in with: a keyed digest that nobody else can make; empty without authentication."""
 
 
 class Action(StrEnum):

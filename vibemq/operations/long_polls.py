@@ -21,6 +21,7 @@ class LongPolls:
     def __init__(self, tail: Callable[[str], int | None]) -> None:
         self._tail = tail
         self._waiting: set[_Waiter] = set()
+        self._ended = False
 
     async def wait(self, queue: str, start: int, seconds: float) -> None:
         """Return when something at or above `start` can be read, the queue is gone, or the time is over."""
@@ -29,7 +30,7 @@ class LongPolls:
         waiter = _Waiter(queue, start)
         self._waiting.add(waiter)
         try:
-            while not self._is_done(waiter) and (left := deadline - loop.time()) > 0:
+            while not (self._ended or self._is_done(waiter)) and (left := deadline - loop.time()) > 0:
                 try:
                     await asyncio.wait_for(waiter.woken.wait(), min(left, GLANCE_S))
                 except TimeoutError:
@@ -44,7 +45,8 @@ class LongPolls:
                 waiter.woken.set()
 
     def wake_all(self) -> None:
-        """The broker stops: nobody waits any longer."""
+        """The broker stops: nobody waits any longer, nor who comes to it now."""
+        self._ended = True
         for waiter in self._waiting:
             waiter.start = 0
             waiter.woken.set()

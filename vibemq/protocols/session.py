@@ -138,7 +138,8 @@ class Session(Protocol):
         """When to call tick() again; may be early, is never late."""
 
     def shutdown(self, reason: str) -> None:
-        """Queue the protocol's goodbye; the server flushes and closes."""
+        """Queue the protocol's goodbye, which carries the reason; the server flushes and closes. The broker stops
+        ("server_shutdown"), or the peer's credentials do not count any more (a sentence)."""
 
     def fail(self, error: VibeMQError) -> None:
         """The server cannot go on with this connection: queue the last word and set `closing`."""

@@ -119,13 +119,18 @@ class BrokerContext:
         connection.wake()
 
     def end_revoked(self, connection: PeerDriver) -> None:
-        """End the subscriptions that the connection's user, as the rules are now, may not have. A user who is gone is
-        told so and hung up on."""
+        """End the subscriptions that the connection's user, as the rules are now, may not have. Whose credential does
+        not count any more is told so and hung up on."""
         principal, policy = connection.principal, self.accounts.policy
-        if principal is None or connection.ending:
+        if principal is None or connection.parted:
             return
-        if not policy.knows(principal):
-            connection.goodbye(f"user {principal.name!r} was removed")
+        reason = self.accounts.ended(principal)
+        if reason:
+            fields = {"event": "auth.revoked", "conn_id": connection.connection_id, "user": principal.name}
+            log.warning("connection ended: %s", reason, extra=fields)
+            connection.dismiss(reason)
+            return
+        if connection.leaving:
             return
         ended: dict[int, VibeMQError] = {}
         for consumer, queue in self.engine.subscriptions(connection.number):
@@ -185,7 +190,7 @@ class BrokerContext:
         if operation.logged:
             said = result if isinstance(result, VibeMQError) else "done"
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": connection.host})
-        if not connection.ending:
+        if connection.hears_answers:
             connection.lane.tell([Reply(connection.number, token, result)])
         connection.wake()
 

@@ -68,8 +68,6 @@ def test_a_principal_is_a_superuser_only_as_long_as_the_policy_says_so() -> None
     known.replace([Account("root", HASH.get_secret_value())], token=None)
     assert not known.policy.allows(ROOT, DELETE, "q")
     assert not known.policy.allows(Principal("token", superuser=True), DELETE, "q")
-    assert known.policy.knows(ROOT)
-    assert not known.policy.knows(ANN)
 
 
 def test_the_refusal_is_the_same_whether_the_queue_exists_or_not() -> None:
@@ -174,3 +172,32 @@ def test_a_login_raises_nothing_but_the_family(password: str) -> None:
 def test_a_permission_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Permission.model_validate(wrong)
+
+
+def test_a_principal_counts_as_long_as_its_credential() -> None:
+    known = accounts()
+    ann, bearer = known.authenticate("ann", "secret", ""), known.authenticate("", "", "t0ken")
+    assert [known.ended(each) for each in (ann, bearer)] == ["", ""]
+    assert ann.credential not in repr(ann).encode()
+    same = Account("ann", HASH.get_secret_value())
+    known.replace([same], token="t0ken")
+    assert [known.ended(each) for each in (ann, bearer)] == ["", ""]
+    known.replace([Account("ann", hash_password("other"))], token="other")
+    assert "password of user 'ann' was changed" in known.ended(ann)
+    assert "token was changed" in known.ended(bearer)
+    known.replace([Account("token", HASH.get_secret_value())], token=None)
+    assert "user 'ann' was removed" in known.ended(ann)
+    assert known.ended(bearer), "a user of the same name is somebody else"
+    known.replace([same], token="t0ken")
+    assert [known.ended(each) for each in (ann, bearer)] == ["", ""]
+
+
+def test_a_password_in_clear_is_the_same_credential_however_often_it_is_hashed() -> None:
+    auth = Auth(superuser="vibemq", superuser_password=SecretStr("pw"))
+    known = Accounts(auth.accounts())
+    root = known.authenticate("vibemq", "pw", "")
+    known.replace(auth.accounts(), token=None)
+    assert known.ended(root) == ""
+    other = Auth(superuser="vibemq", superuser_password=SecretStr("other"))
+    known.replace(other.accounts(), token=None)
+    assert "was changed" in known.ended(root)

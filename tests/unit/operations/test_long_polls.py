@@ -47,3 +47,9 @@ def test_a_missed_look_is_made_up_for() -> None:
         await asyncio.wait_for(waiting, 60)
 
     asyncio.run(main())
+
+
+def test_after_the_end_nobody_begins_to_wait() -> None:
+    waiters = waiters_over({"q": 5})
+    waiters.wake_all()
+    asyncio.run(asyncio.wait_for(waiters.wait("q", 5, 3600), 60))

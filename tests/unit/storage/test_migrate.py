@@ -69,6 +69,41 @@ def test_a_kept_store_of_version_1_gets_its_tally(provider: str, tmp_path: Path)
     assert_upgraded(data_dir, provider)
 
 
+def test_a_kept_store_of_version_2_gets_room_for_owners(provider: str, tmp_path: Path) -> None:
+    data_dir = Path(shutil.copytree(FIXTURES / f"store-v2-{provider}", tmp_path / "data"))
+    plugin = find("storage", provider)
+    with pytest.raises(StoreVersionError, match=r"store version 2, .*`vibemq-admin migrate"):
+        plugin.create(data_dir, plugin.settings()).open()
+    assert [step.number for step in migrate(data_dir)][:1] == [3]
+    assert_upgraded(data_dir, provider)
+    for _ in range(2):
+        storage = plugin.create(data_dir, plugin.settings())
+        state = storage.open()
+        try:
+            # What only the journal or the write-ahead log had is there too, and everything is of nobody.
+            group = state.queues[1].groups[1]
+            assert group.cursor is not None
+            assert (group.name, group.cursor.owner, group.owner) == ("etl", "somebody", "")
+            nightly, hourly = state.transactions["nightly"], state.transactions["hourly"]
+            assert [(done.version, done.tag, done.owner) for done in (nightly, hourly)] == [
+                (7, "first", ""),
+                (9, "second", ""),
+            ]
+            assert list(storage.check()) == []
+            storage.maintain()
+        finally:
+            storage.close()
+
+
+def test_a_store_with_owners_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:
+    plugin = find("storage", provider)
+    storage = plugin.create(tmp_path, plugin.settings(ballast_bytes=0))
+    storage.open()
+    storage.close()
+    with pytest.raises(StoreVersionError, match="newer VibeMQ"):
+        check_store(tmp_path, provider, 2)
+
+
 def test_the_code_speaks_the_latest_version(provider: str) -> None:
     module = import_module(f"vibemq.storage.{provider}.migration")
     assert len(find_steps(provider)) == module.VERSION

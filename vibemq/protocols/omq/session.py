@@ -262,7 +262,7 @@ class OmqSession:
 
     def shutdown(self, reason: str) -> None:
         if self._shaken and not self._state.failed:
-            self._state.send(error_frame(error_text(ShuttingDown(f"the broker is stopping ({reason}); connect again"))))
+            self._state.send(error_frame(error_text(ShuttingDown(f"the broker ends this connection ({reason})"))))
 
     def fail(self, error: VibeMQError) -> None:
         state = self._state

@@ -112,6 +112,8 @@ class PeerDriver:
         self._told = 0
         """Instant of the session's last tick."""
         self._farewell = ""
+        self._dismissed = False
+        """Requests under way are not waited for."""
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._clean = False
@@ -134,6 +136,12 @@ class PeerDriver:
     def busy(self) -> bool:
         """A batch is being decided step by step; until it is, nothing more should be read from the peer."""
         return bool(self._steps)
+
+    @property
+    def hears_answers(self) -> bool:
+        """Requests under way are answered, also while the peer is leaving: the goodbye waits for them. Who was
+        dismissed hears no more."""
+        return not (self.parted or self.broken or self._dismissed)
 
     @property
     def principal(self) -> Principal | None:
@@ -353,7 +361,7 @@ class PeerDriver:
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if not self.leaving or self.lane.waiting or self.pending or self._steps:
+        if not self.leaving or self.lane.waiting or self._steps or (self.pending and not self._dismissed):
             return False
         if self._farewell:
             self.session.shutdown(self._farewell)
@@ -434,6 +442,12 @@ class PeerDriver:
         """The broker stops: answer what was asked, tell the peer, and leave cleanly."""
         self._farewell = reason
         self._leave(clean=True)
+
+    def dismiss(self, reason: str) -> None:
+        """The peer has lost the right to be here: what was decided is confirmed, what is under way it never hears."""
+        if not self._dismissed:
+            self._dismissed = True
+            self.goodbye(reason)
 
     def _leave(self, *, clean: bool) -> None:
         self.leaving = True

@@ -13,7 +13,7 @@ from pathlib import Path
 from vibemq.storage.lmdb.environment.env import DATA_FILE
 
 PROVIDER = "lmdb"
-VERSION = 2
+VERSION = 3
 """Store version that this code reads and writes: the number of the last migration."""
 
 

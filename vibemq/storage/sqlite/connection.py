@@ -16,7 +16,7 @@ from pathlib import Path
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 
 DATABASE = "vibemq.sqlite"
-VERSION = 2
+VERSION = 3
 """Store version that this code reads and writes: the number of the last migration."""
 
 PROBE = "probe"
