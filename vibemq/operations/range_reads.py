@@ -56,7 +56,6 @@ class RangeReads:
     def __init__(self, engine: Engine, store: Store, letters: DeadLetterReader, local: LocalSession) -> None:
         self._readers = engine.readers
         self._store = store
-        self._read = partial(read_piece, store.provider)
         self._letters = letters
         self._local = local
 
@@ -90,7 +89,7 @@ class RangeReads:
         window = FETCH_ROWS_MAX
         while rest:
             asked = rest.pop_front(window)
-            piece = await self._store.read_rows(self._read, span.queue_id, asked, size)
+            piece = await self._store.read_rows(partial(read_piece, self._store.provider), span.queue_id, asked, size)
             if piece.damage is not None:
                 raise piece.damage
             slices = _within(piece.slices, size)
