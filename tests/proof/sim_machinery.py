@@ -10,6 +10,7 @@ from tests.proof.sim_files import Machine, SimPath
 from tests.proof.sim_lmdb import SimEnv
 from tests.proof.sim_loop import Crew, VirtualLoop, Worker
 from vibemq.errors import StorageError
+from vibemq.server.commit.unwritten import Unwritten
 from vibemq.storage.lmdb.checkpoint.checkpointer import Checkpointer
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.provider import LmdbProvider
@@ -49,6 +50,7 @@ class Seat:
 
     def __init__(self, provider: LmdbProvider, machinery: Machinery) -> None:
         self.provider = provider
+        self.unwritten = Unwritten()
         self._machinery = machinery
 
     def begin_sync(self, told: Callable[[BaseException | None], None]) -> None:

@@ -1,6 +1,6 @@
 """What operations need from the rooms around them; each is a small part of something larger."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from vibemq.model.commands import Command
@@ -70,6 +70,14 @@ class Store(Protocol):
 
     async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run one short verb of the provider."""
+
+    async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run one short verb that reads, behind the appends of everything decided so far."""
+
+    async def read_rows(
+        self, work: Callable[..., Result], queue_id: int, runs: Sequence[Run], *arguments: Any
+    ) -> Result:
+        """Run `work(queue_id, runs, …)`, which reads rows, behind their append."""
 
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a long verb beside all others."""

@@ -86,7 +86,7 @@ class DeadLetterReader:
                 max_bytes=max_bytes,
                 fits=counted,
             )
-            page = await self._store.call(self._store.provider.dead_page, wanted)
+            page = await self._store.read(self._store.provider.dead_page, wanted)
             last = page.last
             for letter in page.letters if row_fits is None else filter(row_fits, page.letters):
                 size += len(letter.row)

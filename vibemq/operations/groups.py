@@ -233,7 +233,7 @@ class Groups:
         return tail
 
     async def _read(self, queue_id: int, first: int, last: int) -> list[Slice]:
-        return await self._store.call(self._store.provider.read, queue_id, first, last, LOOK_BYTES)
+        return await self._store.read(self._store.provider.read, queue_id, first, last, LOOK_BYTES)
 
     async def advance(self, caller: Caller, wanted: AdvanceArguments) -> dict[str, Any]:
         queue, start = wanted.queue, wanted.from_

@@ -144,7 +144,9 @@ class Queues:
         if info is None:
             raise QueueNotFound(wanted.queue)
         runs = _first_of(self._engine.waiting_runs(wanted.queue, limit + wanted.from_), wanted.from_, limit)
-        piece = await self._store.call(read_piece, self._store.provider, info.queue_id, runs, ANSWER_BYTES_MAX)
+        piece = await self._store.read_rows(
+            partial(read_piece, self._store.provider), info.queue_id, runs, ANSWER_BYTES_MAX
+        )
         return [
             message_json(row, sequence=part.first_sequence + index, published_at=part.published_at)
             for part in piece.slices

@@ -1,6 +1,7 @@
 """Rows for readers by range: of queues and of dead letters (docs/spec/cursor.md)."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -88,7 +89,7 @@ class RangeReads:
         window = FETCH_ROWS_MAX
         while rest:
             asked = rest.pop_front(window)
-            piece = await self._store.call(read_piece, self._store.provider, span.queue_id, asked, size)
+            piece = await self._store.read_rows(partial(read_piece, self._store.provider), span.queue_id, asked, size)
             if piece.damage is not None:
                 raise piece.damage
             slices = _within(piece.slices, size)

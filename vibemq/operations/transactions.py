@@ -111,7 +111,7 @@ class Transactions:
             if not runs:
                 return
             first, last = runs[0]
-            slices = await self._store.call(self._store.provider.read, queue_id, first, last, READ_BYTES)
+            slices = await self._store.read(self._store.provider.read, queue_id, first, last, READ_BYTES)
             if not slices:
                 raise StorageDamaged(f"bundles {first} to {last} of a committed stage are missing", path="the store")
             bundles = ((part.first_sequence + i, row) for part in slices for i, row in enumerate(part.rows))

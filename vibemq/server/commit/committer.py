@@ -45,7 +45,7 @@ class Step:
     after_append: Sequence[Hold]
     """Answers that wait for the append."""
     deliveries: Sequence[Hold]
-    """Hand-outs that wait for the append only, however it ends."""
+    """Hand-outs that wait for the append of the rows they name, however it ends."""
     size: int
     """Bytes of rows."""
     begun: float
@@ -102,6 +102,7 @@ class Committer:
         fatal: Callable[[BaseException], None],
     ) -> None:
         self._store = store
+        self._unwritten = store.unwritten
         self._engine = engine
         self._switchboard = switchboard
         self._clock = clock
@@ -137,9 +138,11 @@ class Committer:
         """Take one outcome: tell what may be told, keep what must be kept."""
         if self._dead:
             return
+        if outcome.records:
+            self._unwritten.gather(outcome.records)
         deliveries = self._take_deliveries(outcome)
         held = self._switchboard.accept(outcome)
-        if not (outcome.records or held.gated or held.after_append or outcome.ticket):
+        if not (outcome.records or held.gated or held.after_append or outcome.ticket or deliveries):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
         self.backlog_bytes += size
@@ -149,12 +152,22 @@ class Committer:
         self._wake()
 
     def _take_deliveries(self, outcome: Outcome) -> list[Deliver]:
-        """Take the hand-outs out of an outcome whose records are appended aside: until then a read finds no rows."""
-        if not (self._store.blocking and outcome.records):
+        """Take out the hand-outs that name rows which this outcome or one before it is still to append: until then a
+        read finds nothing. Where appends are made aside, all those of an outcome that has records."""
+        if not self._unwritten.rows and not (self._store.blocking and outcome.records):
             return []
-        deliveries = [effect for effect in outcome.effects if isinstance(effect, Deliver)]
+        if self._store.blocking and outcome.records:
+            deliveries = [effect for effect in outcome.effects if isinstance(effect, Deliver)]
+        else:
+            names = self._unwritten.names
+            deliveries = [
+                effect
+                for effect in outcome.effects
+                if isinstance(effect, Deliver) and names(effect.queue_id, effect.runs)
+            ]
         if deliveries:
-            outcome.effects = [effect for effect in outcome.effects if not isinstance(effect, Deliver)]
+            taken = set(map(id, deliveries))
+            outcome.effects = [effect for effect in outcome.effects if id(effect) not in taken]
         return deliveries
 
     def turn(self) -> None:
@@ -162,8 +175,9 @@ class Committer:
         if self._dead or self._appending or not self._gathered:
             return
         steps, self._gathered = self._gathered, []
+        self._unwritten.begin()
         provider = self._store.provider
-        if self._store.blocking:
+        if self._store.blocking and any(step.outcome.records for step in steps):
             self._appending = True
             self._store.begin_append(lambda: append_steps(provider, steps)).add_done_callback(
                 lambda done: self._appended_aside(steps, done)
@@ -198,6 +212,7 @@ class Committer:
         self._wake()
 
     def _appended(self, steps: list[Step], written: int, full: StorageFull | None) -> None:
+        self._unwritten.end()
         if any(step.outcome.records for step in steps[:written]):
             self._appends += 1
             self._metrics.appends += 1
@@ -231,6 +246,7 @@ class Committer:
             self._switchboard.release(step.deliveries)
         steps += self._gathered
         self._gathered = []
+        self._unwritten.drop()
         self._metrics.storage_full += 1
         if not self._disk_full:
             # Once, not for every publish: the log may well be on the same disk.
@@ -323,6 +339,8 @@ class Committer:
         if self._dead:
             return
         self._dead = True
+        self._unwritten.end()
+        self._unwritten.drop()
         self._gathered.clear()
         self._awaiting_flush.clear()
         self._flushes.clear()

@@ -7,12 +7,15 @@
                      heard on the loop, because a future on either side costs a lone message more than all the rest of
                      the way
 
+A read in a thread of its own may overtake an append, so deliveries are told, and `read` and `read_rows` begun, once the
+rows that they name are appended (`unwritten.py`).
+
 A provider whose `blocking_append` is False is quick enough for the event loop and is called there: a hop to a thread
 and back costs more than the write, and the hop back waits for the interpreter lock.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
@@ -20,6 +23,8 @@ from typing import Any, TypeVar
 
 from anyio import to_thread
 
+from vibemq.model.runs import Run
+from vibemq.server.commit.unwritten import Unwritten
 from vibemq.storage.interface import IStorageProvider
 
 Result = TypeVar("Result")
@@ -33,6 +38,8 @@ class Store:
     def __init__(self, provider: IStorageProvider) -> None:
         self.provider = provider
         self.blocking = provider.blocking_append
+        self.unwritten = Unwritten()
+        """What a read would not find yet."""
         self._storage_thread = ThreadPoolExecutor(1, "vibemq-storage")
         aside = provider.concurrent_reads
         self._read_thread = ThreadPoolExecutor(1, "vibemq-read") if aside else self._storage_thread
@@ -63,6 +70,18 @@ class Store:
         if not self.blocking:
             return work(*arguments)
         return await self.begin(lambda: work(*arguments))
+
+    async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """The same for a verb that reads: it finds everything that was decided before the call."""
+        await self.unwritten.written()
+        return await self.call(work, *arguments)
+
+    async def read_rows(
+        self, work: Callable[..., Result], queue_id: int, runs: Sequence[Run], *arguments: Any
+    ) -> Result:
+        """The same for `work(queue_id, runs, …)`: it waits only while rows of these runs are still to be written."""
+        await self.unwritten.written(queue_id, runs)
+        return await self.call(work, queue_id, runs, *arguments)
 
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a long verb that may run beside all others (a backup) in a thread of its own."""

@@ -1,0 +1,82 @@
+"""What has been decided and is not appended yet: which rows, and who waits until they can be read.
+
+The engine hands out and describes messages as soon as it has decided them. Their rows can be read once they are
+appended, and a read that comes before finds nothing, as if they were gone.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.runs import Run
+
+Rows = dict[int, int]
+"""The lowest sequence without a row, by queue id: a queue's rows are appended in ascending order."""
+
+
+class Unwritten:
+    """Filled by the committer. `gathered` is for the next append; `begun` is being appended."""
+
+    def __init__(self) -> None:
+        self._gathered: Rows = {}
+        self._begun: Rows = {}
+        self._pending = False
+        """Something is gathered, with or without rows."""
+        self._appending = False
+        self._waits_gathered: list[asyncio.Future[None]] = []
+        self._waits_begun: list[asyncio.Future[None]] = []
+
+    def gather(self, records: Sequence[Record]) -> None:
+        self._pending = True
+        for record in records:
+            if type(record) is MessagesAdded:
+                self._gathered.setdefault(record.queue_id, record.first_sequence)
+
+    def begin(self) -> None:
+        """Everything gathered is being appended now."""
+        self._begun, self._gathered = self._gathered, {}
+        self._appending, self._pending = True, False
+        self._waits_begun += self._waits_gathered
+        self._waits_gathered = []
+
+    def end(self) -> None:
+        """The append has ended, well or not."""
+        self._begun = {}
+        self._appending = False
+        _let_go(self._waits_begun)
+
+    def drop(self) -> None:
+        """What is gathered will never be appended."""
+        self._gathered = {}
+        self._pending = False
+        self._waits_begun += self._waits_gathered
+        self._waits_gathered = []
+        if not self._appending:
+            _let_go(self._waits_begun)
+
+    @property
+    def rows(self) -> bool:
+        """Whether any row is still to be written."""
+        return bool(self._gathered or self._begun)
+
+    def names(self, queue_id: int, runs: Sequence[Run]) -> bool:
+        """Whether rows of the runs are still to be written."""
+        lowest = self._begun.get(queue_id) or self._gathered.get(queue_id)
+        return lowest is not None and any(last >= lowest for _, last in runs)
+
+    async def written(self, queue_id: int | None = None, runs: Sequence[Run] = ()) -> None:
+        """Return when the rows of the runs, or everything decided so far, is appended or refused."""
+        if queue_id is not None and not self.names(queue_id, runs):
+            return
+        if not (self._pending or self._appending):
+            return
+        wait: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._waits_gathered if self._pending else self._waits_begun).append(wait)
+        await wait
+
+
+def _let_go(waits: list[asyncio.Future[None]]) -> None:
+    for wait in waits:
+        if not wait.done():
+            wait.set_result(None)
+    waits.clear()
