@@ -61,7 +61,7 @@ def test_one_application_that_cannot_go_on_keeps_no_other_waiting(
         driver.ask(Stage(1, None, "q", app, 1, "s", 0, bundle))
         driver.ask(DecideTransaction(1, None, app, 1, ["s"]))
     readers = driver.engine.readers
-    sick, well = readers.unfinished_stages()
+    sick, _ = readers.unfinished_stages()
     disk = Disk(driver)
     disk.broken[readers.bundles(sick)[0]] = error
     transactions = Transactions(driver.engine, disk, Local(driver))  # type: ignore[arg-type]
