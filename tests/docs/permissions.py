@@ -10,7 +10,11 @@ PLACES = {
     ResourceKind.GROUP: "the group",
     ResourceKind.TRANSACTION: "the application",
 }
-CONDITIONS = {When.ALWAYS: "", When.MISSING: ", if it is missing", When.NOT_OWNER: ", if it belongs to another user"}
+CONDITIONS = {
+    When.ALWAYS: "",
+    When.MISSING: ", if it is missing",
+    When.NOT_OWNER: ", if it does not belong to the user",
+}
 
 
 def lines() -> Iterator[str]:

@@ -149,19 +149,36 @@ def test_owners_survive_a_restart(tmp_path: Path, provider: str) -> None:
             ann.ask("group.delete", "q", group="team-a")
 
 
-def test_what_was_made_without_authentication_belongs_to_the_first_who_comes(tmp_path: Path, provider: str) -> None:
+def test_what_was_made_without_authentication_is_taken_over_as_the_rules_allow(tmp_path: Path, provider: str) -> None:
     broker = broker_on(tmp_path / "data", tmp_path, provider=provider)
     with running(broker), connected(broker.port, "anonymous") as peer:
         peer.admin("queue.create", queue="q", options={"mode": "fan-out-with-ack"})
-        peer.ask("group.join", "q", group="old")
+        peer.ask("group.join", "q", group="team-old")
         peer.ask("transaction.commit", app="job", version=3, stages=[])
     broker = broker_on(tmp_path / "data", tmp_path, provider=provider, toml=TOML)
     with running(broker), connected(broker.port, "ann") as ann, connected(broker.port, "ben") as ben:
         assert ann.ask("transaction.last", app="job") == {"version": 3}
         ann.ask("transaction.commit", app="job", version=4, stages=[])
         refused(ben, "NOT_AUTHORIZED", "transaction.commit", app="job", version=5, stages=[])
-        ben.ask("group.join", "q", group="old")
-        refused(ann, "NOT_AUTHORIZED", "group.join", "q", group="old")
+        refused(ben, "NOT_AUTHORIZED", "group.join", "q", group="team-old")
+        with connected(broker.port, "chief") as chief:
+            chief.ask("group.join", "q", group="team-old")
+        refused(ann, "NOT_AUTHORIZED", "group.join", "q", group="team-old")
+
+
+def test_groups_of_a_superuser_are_not_for_every_subscriber(port: int) -> None:
+    with connected(port, "root") as root, connected(port, "ann") as ann:
+        root.ask("group.join", "q", group="rg")
+        root.send(encode_body(CommandType.SUBSCRIBE, "s", "q", headers={"subscriptionId": "s", "group": "workers"}))
+        root.answer()
+        ann.send(encode_body(CommandType.SUBSCRIBE, "s", "q", headers={"subscriptionId": "s", "group": "workers"}))
+        ann.answer()
+        for group in ("rg", "workers"):
+            for verb, arguments in (("group.delete", {}), ("group.seek", {"start": "latest"})):
+                said = refused(ann, "NOT_AUTHORIZED", verb, "q", group=group, **arguments)
+                assert "belongs to no user" in said
+        refused(ann, "NOT_AUTHORIZED", "group.join", "q", group="rg")
+        root.ask("group.delete", "q", group="rg")
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Actor:
     """Owner of what is made; "" for superusers and on a broker without authentication."""
     may_create: bool = True
     may_manage: bool = True
-    """Act on what belongs to another user."""
+    """Act on what does not belong to the user."""
 
 
 class Policy:

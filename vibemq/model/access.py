@@ -22,7 +22,7 @@ class Action(StrEnum):
     PURGE = "purge"
     INSPECT = "inspect"
     MANAGE = "manage"
-    """Delete, move, take over or limit a durable group that belongs to another user."""
+    """Delete, move, take over or limit a durable group that does not belong to the user."""
     TRANSACT = "transact"
     """Stage, commit and abort under the name of an application."""
     LIST = "list"
@@ -52,7 +52,7 @@ class When(StrEnum):
     MISSING = "missing"
     """Only when the resource does not exist yet and the request would create it."""
     NOT_OWNER = "not_owner"
-    """Only when the resource belongs to another user."""
+    """Only when the resource does not belong to the user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ class DeleteGroup:
     group: str
     user: str = ""
     manage: bool = True
-    """False: only a group of `user`, or of nobody."""
+    """False: only a group of `user`."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ def _section(operation: Operation[Any]) -> str:
 
 
 def _permission(permission: Any) -> str:
-    condition = {"always": "", "missing": " when it is missing", "not_owner": " when it belongs to another user"}
+    condition = {"always": "", "missing": " when it is missing", "not_owner": " when it does not belong to the user"}
     place = f" (`{permission.argument}`)" if permission.argument else ""
     if permission.kind == "broker":
         return f"`{permission.action}`"

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from pydantic import Field
 
-from vibemq.engine.handlers.transactions import stage_name
+from vibemq.engine.handlers.transactions import stage_name, version_and_app
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged
 from vibemq.model.effects import Decided
@@ -91,13 +91,21 @@ class Transactions:
         """Go on with what was decided, and drop what nobody committed. Called now and then."""
         unfinished = self._readers.unfinished_stages()
         if unfinished and not self._moving.locked():
-            try:
-                await self._carry_out(unfinished)
-            except StorageFull as error:
-                log.warning("committed messages wait for room on the disk: %s", error)
-            except StorageDamaged as error:
-                log.error("committed messages cannot be read: %s", error)
+            by_app: dict[str, list[str]] = {}
+            for stage in unfinished:
+                by_app.setdefault(version_and_app(stage)[1], []).append(stage)
+            for app, stages in by_app.items():
+                await self._go_on(app, stages)
         await self.drop(self._readers.old_stages())
+
+    async def _go_on(self, app: str, stages: Sequence[str]) -> None:
+        """What one application cannot have moved is told, and keeps no other application waiting."""
+        try:
+            await self._carry_out(stages)
+        except StorageFull as error:
+            log.warning("committed messages of application %.40r wait for room on the disk: %s", app, error)
+        except StorageDamaged as error:
+            log.error("committed messages of application %.40r cannot be read: %s", app, error)
 
     async def _carry_out(self, stages: Sequence[str]) -> None:
         async with self._moving:

@@ -10,12 +10,15 @@ from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers.transactions import FIRST_VERSION_MAX, VERSION_STEP_MAX, stage_name, version_and_app
 from vibemq.errors import InvalidOptions, NotAuthorized, QueueNotFound, StageNotFound
 from vibemq.model.commands import (
+    CommitCursor,
     DecideTransaction,
     DeleteGroup,
     EndConsumers,
     ForgetApplication,
     JoinCursor,
     Publish,
+    Quarantine,
+    RejectAt,
     SeekGroup,
     Stage,
     StartAt,
@@ -174,10 +177,35 @@ def test_a_group_belongs_to_who_made_it(driver: Driver) -> None:
     assert driver.ask(DeleteGroup(1, None, "q", "g", user="ann", manage=False)) is None
 
 
-def test_a_group_of_nobody_belongs_to_the_first_user_who_joins(driver: Driver) -> None:
+def test_a_group_of_nobody_is_acted_on_only_by_who_may_manage_it(driver: Driver) -> None:
     join(driver, "g", "")
-    join(driver, "g", "ann", manage=False)
+    asked: dict[str, Any] = {"user": "ann", "manage": False}
+    for command in (
+        JoinCursor(1, None, "q", "g", **asked),
+        JoinCursor(1, None, "q", "g", take_over=False, hold_ms=1, **asked),
+        CommitCursor(1, None, "q", "g", 1, 1, **asked),
+        RejectAt(1, None, "q", "g", [], **asked),
+        Quarantine(1, None, "q", "g", [], **asked),
+        SeekGroup(1, None, "q", "g", StartAt.NOW, **asked),
+        DeleteGroup(1, None, "q", "g", **asked),
+    ):
+        refused = driver.ask(command)
+        assert isinstance(refused, NotAuthorized), command
+        assert "belongs to no user" in str(refused)
+
+
+def test_a_group_of_nobody_is_handed_over_to_a_user_who_joins_with_manage(driver: Driver) -> None:
+    join(driver, "g", "")
+    join(driver, "g", "ann", manage=True)
+    assert join(driver, "g", "ann", manage=False).epoch == 3
     assert isinstance(join(driver, "g", "ben", manage=False), NotAuthorized)
+
+
+def test_subscribing_to_a_shared_group_of_nobody_does_not_take_it_over(driver: Driver) -> None:
+    driver.ask(Subscribe(1, None, 1, "q", "workers"))
+    assert driver.ask(Subscribe(2, None, 1, "q", "workers", user="ann")).group == "workers"
+    assert isinstance(driver.ask(DeleteGroup(2, None, "q", "workers", user="ann", manage=False)), NotAuthorized)
+    assert driver.records_of(GroupOwned) == []
 
 
 def test_subscribers_own_named_groups_and_no_others(driver: Driver) -> None:

@@ -44,7 +44,8 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
         name = check_group_name(command.group)
         group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
-    check_owner(queue, group, command.user, manage=command.manage)
+    else:
+        check_owner(queue, group, command.user, manage=command.manage)
     cursor = cursor_of(queue, group)
     if command.take_over:
         check_expired(queue, group, cursor)

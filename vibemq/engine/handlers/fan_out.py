@@ -36,16 +36,18 @@ def durable_need(queue: Queue) -> Durability:
 
 
 def check_owner(queue: Queue, group: Group, user: str, *, manage: bool) -> None:
-    """Raises NotAuthorized when the group belongs to somebody else, and the user may not act on groups of others."""
-    if group.owner and group.owner != user and not manage:
+    """Raises NotAuthorized when the group is not the user's, and the user may not act on groups of others. A group
+    without an owner is a superuser's, or was made before the broker had users."""
+    if not manage and (not group.owner or group.owner != user):
+        whose = "belongs to another user" if group.owner else "belongs to no user"
         raise NotAuthorized(
-            f"group {group.name!r} of queue {queue.name!r} belongs to another user; {user!r} needs the permission "
+            f"group {group.name!r} of queue {queue.name!r} {whose}; {user!r} needs the permission "
             f'`manage` on it (groups = "{queue.name}/{group.name}"), or a group with a name of its own'
         )
 
 
 def claim(step: Step, queue: Queue, group: Group, user: str) -> None:
-    """A durable group that has no owner belongs from now on to the first user who joins it."""
+    """A durable group without an owner belongs from now on to the user, who has made it or may manage it."""
     if user and not group.owner and group.durable and group.name != WAITING_NAME:
         group.owner = user
         step.note_structure(GroupOwned(queue.queue_id, group.group_id, user), durable_need(queue))

@@ -32,9 +32,8 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     else:
         _check_handed_out(queue, name)
         group, new = group_for(state, step, queue, name, command.start, command.start_sequence)
-        if command.user and name is not None and group.durable and not group.owner:
+        if new:
             claim(step, queue, group, command.user)
-            new = True
         consumer = _consumer(state, queue, group, command)
     group.join(consumer)
     step.touch(queue, group)
