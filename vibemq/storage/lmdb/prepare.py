@@ -1,5 +1,6 @@
 """Giving a fresh directory its empty store, and making sure that an old one is safe to map."""
 
+import logging
 import os
 
 from vibemq.errors import StorageDamaged
@@ -12,9 +13,12 @@ from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
+from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.local.store_file import fsync_file
 from vibemq.storage.migrate import create_store
+
+logger = logging.getLogger(__name__)
 
 
 def prepare(layout: Layout, *, now: int) -> None:
@@ -32,6 +36,8 @@ def prepare(layout: Layout, *, now: int) -> None:
         has_journal = layout.journal.exists() and any(layout.journal.iterdir())
         remove_unborn(layout.store, has_journal=has_journal)
         create_store(layout.data_dir, PROVIDER, now)
+    elif finish_repair(layout.store):
+        logger.warning("an interrupted repair of %s was completed", layout.store)
     leftover = WriterLock(layout.store)
     leftover.acquire(wait_s=LEFTOVER_WAIT_S)
     leftover.release()

@@ -5,8 +5,6 @@ stays beside it as `store.damaged-<time>`. Then the journal's readable records a
 is a `Problem`.
 """
 
-import shutil
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -30,7 +28,8 @@ from vibemq.storage.lmdb.prepare import whole_file
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.local.disk import RealDisk
 from vibemq.storage.local.lock import DirectoryLock
-from vibemq.storage.local.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
+from vibemq.storage.local.repaired import begin_repair, finish_repair, take_place
+from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
 
 
 def repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:
@@ -45,29 +44,27 @@ def repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:
     lock.acquire()
     try:
         check_store(data_dir, PROVIDER, VERSION)
+        info = read_store_info(data_dir)
+        write_store_info(data_dir, StoreInfo(PROVIDER, VERSION, info.created_at if info is not None else 0))
         problems = _repair_store(layout)
         with translated(str(layout.data_file)), closing(open_writer(layout.store)) as env:
             problems += _repair_journal(env, layout, settings)
             with writing(env, str(layout.data_file)) as kv:
                 problems += drop_missing(kv)
-        info = read_store_info(data_dir)
-        write_store_info(data_dir, StoreInfo(PROVIDER, VERSION, info.created_at if info is not None else 0))
         return problems
     finally:
         lock.release()
 
 
 def _repair_store(layout: Layout) -> list[Problem]:
-    fresh = layout.data_dir / "store.repaired"
-    shutil.rmtree(fresh, ignore_errors=True)
+    if finish_repair(layout.store):
+        text = "an interrupted repair was completed; what it did not save is in the damaged folder beside it"
+        return [Problem(text, str(layout.data_file))]
+    fresh = begin_repair(layout.store)
     problems: list[Problem] = []
     with translated(str(fresh)), closing(open_writer(fresh)) as target, writing(target, str(layout.data_file)) as kv:
         problems += salvage(_pairs(layout, problems), kv)
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    if layout.store.exists():
-        layout.store.rename(layout.data_dir / f"store.damaged-{stamp}")
-    fresh.rename(layout.store)
-    fsync_folder(layout.data_dir)
+    take_place(layout.store)
     return problems
 
 

@@ -37,7 +37,7 @@ def begin_copy(data_dir: Path, aside: Path) -> Path:
         shutil.rmtree(copy)
     elif copy.exists():
         # Complete, so it may be what stood in `data_dir` before an earlier restore.
-        os.rename(copy, _unused(aside))
+        os.rename(copy, unused(aside))
     copy.mkdir(mode=0o700)
     private_file(copy / UNFINISHED, b"")
     return copy
@@ -53,18 +53,18 @@ def discard_copy(data_dir: Path) -> None:
 def replace(data_dir: Path, aside: Path) -> None:
     """Put the copy in the place of `data_dir`, which nobody uses; what was there, if anything, is in `aside` then."""
     copy = copy_of(data_dir)
-    _flush_tree(copy)
+    flush_tree(copy)
     (copy / UNFINISHED).unlink()
     fsync_folder(copy)
     if not data_dir.exists() or not any(data_dir.iterdir()):
         os.rename(copy, data_dir)
     elif _exchange(copy, data_dir):
         fsync_folder(data_dir.parent)
-        os.rename(copy, _unused(aside))
+        os.rename(copy, unused(aside))
     else:
         private_file(_note(data_dir), os.fsencode(copy.name))
         fsync_folder(data_dir.parent)
-        os.rename(data_dir, _unused(aside))
+        os.rename(data_dir, unused(aside))
         fsync_folder(data_dir.parent)
         finish_replacing(data_dir)
     fsync_folder(data_dir.parent)
@@ -111,13 +111,14 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(one), None, str(other))
 
 
-def _unused(place: Path) -> Path:
+def unused(place: Path) -> Path:
     """The name, with a number when it is taken."""
     names = (place, *(place.with_name(f"{place.name}-{number}") for number in range(2, 1000)))
     return next(name for name in names if not name.exists())
 
 
-def _flush_tree(folder: Path) -> None:
+def flush_tree(folder: Path) -> None:
+    """Make a folder with all that is in it, or a file, durable."""
     for path in (*folder.rglob("*"), folder):
         if path.is_dir():
             fsync_folder(path)

@@ -1,17 +1,18 @@
 """Walking a SQLite store, and saving what can be saved of a damaged one."""
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from vibemq.errors import StorageFull
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore.audit import audit
 from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.kvstore.salvage import drop_missing, salvage
 from vibemq.storage.kvstore.store import load_state
 from vibemq.storage.local.lock import DirectoryLock
-from vibemq.storage.local.store_file import StoreInfo, check_store, fsync_folder, read_store_info, write_store_info
+from vibemq.storage.local.repaired import begin_repair, finish_repair, take_place
+from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
 from vibemq.storage.migrate import create_tables
 from vibemq.storage.sqlite.connection import (
     DATABASE,
@@ -19,11 +20,12 @@ from vibemq.storage.sqlite.connection import (
     VERSION,
     SqliteKV,
     connect,
+    fold_log,
     transaction,
     translated,
 )
-from vibemq.storage.sqlite.high_water import note_of, write_note
-from vibemq.storage.sqlite.recovery import lost_batches, readable, reader, remove
+from vibemq.storage.sqlite.high_water import COMPANIONS, note_of, write_note
+from vibemq.storage.sqlite.recovery import log_of, lost_batches, readable, reader
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 
@@ -55,8 +57,12 @@ def repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
 
 
 def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
-    path, fresh = data_dir / DATABASE, data_dir / f"{DATABASE}.repaired"
-    remove(fresh)
+    path = data_dir / DATABASE
+    if finish_repair(path, COMPANIONS):
+        _write_info(data_dir)
+        text = "an interrupted repair was completed; what it did not save is in the damaged files beside it"
+        return [Problem(text, str(path))]
+    fresh = begin_repair(path, COMPANIONS)
     problems: list[Problem] = []
     with translated(str(fresh)):
         target = connect(fresh, cache_bytes=settings.cache_bytes)
@@ -70,20 +76,22 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
                 kv.save()
                 reached = load_state(kv).lsn
             problems += lost_batches(path, reached)
+            # Its log does not come along.
+            fold_log(target, str(fresh))
+            if log_of(fresh).stat().st_size:
+                raise StorageFull(f"no room for the repaired {fresh}; nothing was changed, free space and repair again")
         finally:
             target.close()
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    for suffix in ("", "-wal", "-shm"):
-        old = path.with_name(path.name + suffix)
-        if old.exists():
-            old.rename(path.with_name(f"{DATABASE}.damaged-{stamp}{suffix}"))
-    # Before the database: a note that is behind refuses nothing.
+    _write_info(data_dir)
+    # The note of the damaged one goes with it: without a note nothing is refused.
+    take_place(path, COMPANIONS)
     write_note(note_of(path), reached)
-    fresh.rename(path)
-    fsync_folder(data_dir)
+    return problems
+
+
+def _write_info(data_dir: Path) -> None:
     info = read_store_info(data_dir)
     write_store_info(data_dir, StoreInfo("sqlite", VERSION, info.created_at if info is not None else 0))
-    return problems
 
 
 def _pairs(path: Path, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]:

@@ -20,6 +20,8 @@ import google_crc32c
 from vibemq.storage.local.store_file import fsync_folder
 
 SUFFIX = "-durable"
+COMPANIONS = ("-wal", "-shm", SUFFIX)
+"""Files that belong to a database, by what follows its name."""
 _SLOT = struct.Struct("!8sQQI")
 _CRC = struct.Struct("!I")
 _MAGIC = b"VMQ-HWM1"

@@ -29,6 +29,7 @@ from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.local.store_file import check_store, fsync_folder
 from vibemq.storage.migrate import create_store
 from vibemq.storage.sqlite.check import check
@@ -46,7 +47,7 @@ from vibemq.storage.sqlite.connection import (
     translated,
 )
 from vibemq.storage.sqlite.copying import back_up
-from vibemq.storage.sqlite.high_water import HighWater, note_of
+from vibemq.storage.sqlite.high_water import COMPANIONS, HighWater, note_of
 from vibemq.storage.sqlite.recovery import refuse_what_is_behind
 from vibemq.storage.sqlite.settings import SqliteSettings
 
@@ -124,6 +125,8 @@ class SqliteStorage:
         exists = check_store(self._data_dir, self.name, VERSION)
         if not exists:
             create_store(self._data_dir, self.name, self._now())
+        elif finish_repair(self._path, COMPANIONS):
+            logger.warning("an interrupted repair of %s was completed", self._where)
         refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
