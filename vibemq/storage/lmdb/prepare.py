@@ -10,8 +10,9 @@ from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.environment.tables import translated
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
-from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
+from vibemq.storage.lmdb.layout import FILES, PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
+from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.local.store_file import fsync_file
 from vibemq.storage.migrate import create_store
@@ -32,6 +33,7 @@ def prepare(layout: Layout, *, now: int) -> None:
         has_journal = layout.journal.exists() and any(layout.journal.iterdir())
         remove_unborn(layout.store, has_journal=has_journal)
         create_store(layout.data_dir, PROVIDER, now)
+    tighten(layout.data_dir, FILES)
     leftover = WriterLock(layout.store)
     leftover.acquire(wait_s=LEFTOVER_WAIT_S)
     leftover.release()

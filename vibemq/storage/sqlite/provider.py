@@ -29,11 +29,13 @@ from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.store_file import check_store, fsync_folder
 from vibemq.storage.migrate import create_store
 from vibemq.storage.sqlite.check import check
 from vibemq.storage.sqlite.connection import (
     DATABASE,
+    FILES,
     REFUSALS,
     VERSION,
     SqliteKV,
@@ -90,6 +92,8 @@ class SqliteStorage:
 
     def open(self) -> StoredState:
         refuse_remote(self._data_dir, allow=self._settings.allow_remote)
+        # Asked again under the lock; a folder of somebody else does not even get the lock's file.
+        check_store(self._data_dir, self.name, VERSION)
         self._directory.acquire()
         try:
             return self._open_on_any_disk()
@@ -124,6 +128,7 @@ class SqliteStorage:
         exists = check_store(self._data_dir, self.name, VERSION)
         if not exists:
             create_store(self._data_dir, self.name, self._now())
+        tighten(self._data_dir, FILES)
         refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
