@@ -450,8 +450,8 @@ async def test_a_credential_that_is_replaced_ends_the_connections_that_hold_it(t
             for name, secret in (("ann", password), ("ben", PASSWORD))
         }
         # Its password stands in clear: each reading of the settings makes another hash of it.
-        root = {"superuser": "root", "superuser_password": SecretStr(PASSWORD)}
-        return Auth(users=users, token=SecretStr(token), **root)
+        secret = SecretStr(PASSWORD)
+        return Auth(users=users, token=SecretStr(token), superuser="root", superuser_password=secret)
 
     everywhere = settings(tmp_path, rules()).model_copy(update={"listeners": (Listener(port=0), OMQ)})
     changed = rules(token="0ther") if lost == "token" else rules(password="0ther")

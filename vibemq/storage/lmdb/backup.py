@@ -7,7 +7,7 @@ from vibemq.errors import StorageError
 from vibemq.storage.interface import Progress
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
 from vibemq.storage.lmdb.environment.env import DATA_FILE
-from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
+from vibemq.storage.lmdb.layout import FILES, PROVIDER, VERSION, Layout
 from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.store_file import (
     STORE_FILE,
@@ -33,7 +33,7 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
     copy = Layout(target)
     make_folder(copy.store)
     driver.copy_store(copy.store)
-    tighten(target)
+    tighten(target, FILES)
     report(2, 3)
     fsync_file(copy.store / DATA_FILE)
     fsync_folder(copy.store)

@@ -17,6 +17,19 @@ VERSION = 3
 """Store version that this code reads and writes: the number of the last migration."""
 
 
+_ENVIRONMENT = (DATA_FILE, "lock.mdb", "*.lock")
+FILES = (
+    "journal",
+    *(f"journal/{'?' * 16}.journal{suffix}" for suffix in ("", ".new")),
+    *(
+        f"{folder}{file}"
+        for folder in ("store", "store.repaired", "store.damaged-*", "compacting")
+        for file in ("", *(f"/{name}" for name in _ENVIRONMENT))
+    ),
+)
+"""Everything that this provider keeps in a data directory, besides what every store has; `*` and `?` as in a shell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Paths inside one data directory."""

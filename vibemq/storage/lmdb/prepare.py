@@ -11,8 +11,9 @@ from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.environment.tables import translated
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
-from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
+from vibemq.storage.lmdb.layout import FILES, PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
+from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.local.store_file import fsync_file
@@ -38,6 +39,7 @@ def prepare(layout: Layout, *, now: int) -> None:
         create_store(layout.data_dir, PROVIDER, now)
     elif finish_repair(layout.store):
         logger.warning("an interrupted repair of %s was completed", layout.store)
+    tighten(layout.data_dir, FILES)
     leftover = WriterLock(layout.store)
     leftover.acquire(wait_s=LEFTOVER_WAIT_S)
     leftover.release()

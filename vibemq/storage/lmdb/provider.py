@@ -40,13 +40,14 @@ from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.recent import LeftOnly, RecentRows
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
 from vibemq.storage.lmdb.journal.spare_segments import SpareSegments
-from vibemq.storage.lmdb.layout import Layout
+from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.prepare import prepare
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
@@ -110,6 +111,8 @@ class LmdbProvider:
 
     def open(self) -> StoredState:
         refuse_remote(self._layout.data_dir, allow=self._settings.allow_remote)
+        # Asked again under the lock; a folder of somebody else does not even get the lock's file.
+        check_version(self._layout.data_dir, PROVIDER, VERSION)
         self._owner.acquire()
         try:
             with uncollected():

@@ -40,6 +40,7 @@ def repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:
         StoreVersionError: it is not for this code.
     """
     layout = Layout(data_dir)
+    check_store(data_dir, PROVIDER, VERSION)
     lock = DirectoryLock(data_dir)
     lock.acquire()
     try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
-from vibemq.storage.local.modes import private_file, tighten
+from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.replace import refuse_interrupted
 from vibemq.storage.local.store_file import make_folder
 
@@ -41,7 +41,7 @@ class DirectoryLock:
         return self._file is not None
 
     def acquire(self) -> None:
-        """Make the folder if it is missing, and take it.
+        """Make the folder if it is missing, and take it. Nothing else in it is touched: it may turn out to be no store.
 
         Raises:
             StorageLocked: names the pid and host of the owner.
@@ -63,7 +63,6 @@ class DirectoryLock:
             raise
         self._file = file
         self._write_owner()
-        tighten(self._data_dir)
 
     def release(self) -> None:
         """Idempotent."""

@@ -47,6 +47,7 @@ def repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
         StorageLocked: the store is in use.
         StoreVersionError: it has another version; its values would be taken for broken ones.
     """
+    check_store(data_dir, "sqlite", VERSION)
     lock = DirectoryLock(data_dir)
     lock.acquire()
     try:

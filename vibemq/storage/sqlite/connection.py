@@ -17,6 +17,7 @@ from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFu
 
 DATABASE = "vibemq.sqlite"
 VERSION = 3
+FILES = (DATABASE, f"{DATABASE}-*", f"{DATABASE}.*")
 """Store version that this code reads and writes: the number of the last migration."""
 
 PROBE = "probe"

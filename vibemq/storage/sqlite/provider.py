@@ -29,12 +29,14 @@ from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.local.store_file import check_store, fsync_folder
 from vibemq.storage.migrate import create_store
 from vibemq.storage.sqlite.check import check
 from vibemq.storage.sqlite.connection import (
     DATABASE,
+    FILES,
     REFUSALS,
     VERSION,
     SqliteKV,
@@ -91,6 +93,8 @@ class SqliteStorage:
 
     def open(self) -> StoredState:
         refuse_remote(self._data_dir, allow=self._settings.allow_remote)
+        # Asked again under the lock; a folder of somebody else does not even get the lock's file.
+        check_store(self._data_dir, self.name, VERSION)
         self._directory.acquire()
         try:
             return self._open_on_any_disk()
@@ -127,6 +131,7 @@ class SqliteStorage:
             create_store(self._data_dir, self.name, self._now())
         elif finish_repair(self._path, COMPANIONS):
             logger.warning("an interrupted repair of %s was completed", self._where)
+        tighten(self._data_dir, FILES)
         refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
