@@ -1,1 +1,1 @@
-"""The shell around the engine: sockets, the committer, clocks, people and probes. The room that waits."""
+"""What is around the engine: sockets, the committer, clocks, people and probes. The room that waits."""
