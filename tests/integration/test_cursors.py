@@ -1,7 +1,6 @@
 """cursor/1 against a real broker: reading by range, dead letters, transactions; and what a kill leaves of them."""
 
 import threading
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,9 @@ from vibemq.auth.passwords import hash_password
 from vibemq.model.rows import Rows, pack_row
 
 pytestmark = pytest.mark.slow
+
+BATCHES_OF_AN_INSTANT_MAX = 10_000
+"""So many are never published, each confirmed, in one millisecond."""
 
 
 @pytest.fixture(scope="module", params=["lmdb", "sqlite"])
@@ -135,15 +137,21 @@ def test_a_reader_that_waits_in_vain_is_told_so(peer: Peer, queue: str) -> None:
 
 
 def test_positions_by_time(peer: Peer, queue: str) -> None:
+    def published_at(sequence: int) -> int:
+        fetched = peer.ask("group.fetch", queue, from_=sequence, to=sequence + 1)
+        return int(fetched.values["published_at"][0])
+
     peer.publish(queue, rows_of(3))
-    first = peer.ask("group.fetch", queue, from_=1, to=2).values["published_at"][0]
-    while time.time_ns() // 1_000_000 <= first + 1:
-        time.sleep(0.001)
-    peer.publish(queue, rows_of(3))
-    later = peer.ask("group.fetch", queue, from_=4, to=5).values["published_at"][0]
+    first, start = published_at(1), 1
+    for start in range(4, 3 * BATCHES_OF_AN_INSTANT_MAX, 3):
+        peer.publish(queue, rows_of(3))
+        if published_at(start) > first:
+            break
+    later = published_at(start)
+    assert later > first
     at = [peer.ask("group.offsets", queue, at_ms=ms)["sequence_at"] for ms in (first, first + 1, later, later + 1)]
-    assert at == [1, 4, 4, 7]
-    assert peer.ask("group.join", queue, group="etl", start=f"time:{first + 1}")["committed"] == 4
+    assert at == [1, start, start, start + 3]
+    assert peer.ask("group.join", queue, group="etl", start=f"time:{first + 1}")["committed"] == start
 
 
 def test_rejects_reach_the_dead_letter_queue_once_and_go_back(peer: Peer, queue: str) -> None:

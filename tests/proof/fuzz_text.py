@@ -190,7 +190,7 @@ def imported(data: bytes) -> Hashable:
     try:
         return kind, _COLUMNS[kind](text)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        # What `dotnet_import` reports as a bad row, among them what its own readers did not foresee.
+        # What `vibemq.storage.importers.dotnet` reports as a bad row, among them what its own readers did not foresee.
         if type(error) is not ValueError and not isinstance(error, ValueError):
             raise
         return kind, type(error).__name__

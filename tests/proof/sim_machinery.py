@@ -44,7 +44,7 @@ class Machinery:
 
 
 class Seat:
-    """The face of `server.store.Store` that the committer uses; flushes run in a worker."""
+    """The face of `vibemq.server.commit.storage_threads.Store` that the committer uses; flushes run in a worker."""
 
     blocking = False
 

@@ -31,7 +31,7 @@ OF_NO_MODULE = {
         "spark/test_timeline.py",
         "spark/test_writing.py",
     },
-    "what a script beside the product does": {"test_run.py", "test_rooms.py"},
+    "what a script beside the product does": {"test_private_names.py", "test_run.py", "test_rooms.py"},
 }
 """Test files that belong to no module, by the reason."""
 

@@ -1,4 +1,4 @@
-"""What the shell asks of the engine; written down here so that tests may stand in for it."""
+"""What the server asks of the engine; written down here so that tests may stand in for it."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -2,7 +2,7 @@
 
 storage/state/reducer.py       `apply(state, record)`: the pure reducer; every provider and the checkpointer use it
 storage/kvstore/encoding.py    records, state values and blocks as bytes, each with its CRC32C
-storage/<provider>/    PLUGIN = Plugin(...)
+storage/<provider>/    PLUGIN = StoragePlugin(...)
 """
 
 from collections.abc import Callable, Iterator, Sequence

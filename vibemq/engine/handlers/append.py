@@ -1,6 +1,6 @@
 """New messages: from a Publish to rows that may be handed out.
 
-screen      duplicates are sorted out            (dedup.py)
+screen      duplicates are sorted out            (queue/dedup.py)
 admit       the overflow policy decides           (overflow.py)
 add         sequences are allotted, facts noted
 show        once the queue's durability holds, groups see them

@@ -1,8 +1,8 @@
 """Publish: screened for duplicates, admitted by the overflow policy, answered when its messages are safe.
 
-adding.py      sequences are allotted, groups see the messages
-dedup.py       what is a duplicate
-overflow.py    what fits
+append.py            sequences are allotted, groups see the messages
+queue/dedup.py       what is a duplicate
+overflow.py          what fits
 """
 
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ class Consumer:
     offered: bool = False
     """Whether its group counts it among those that may have room."""
     armed_at: int = NEVER
-    """When it wants to be seen to: see `State.arm_part`."""
+    """When it wants to be seen to: see `EngineState.arm_part`."""
 
     def room(self) -> int:
         """How many more messages it may be given now."""

@@ -109,7 +109,7 @@ class Group:
         self.turn = 0
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
-        """When it wants to be seen to: see `State.arm_part`."""
+        """When it wants to be seen to: see `EngineState.arm_part`."""
         self.spent: deque[tuple[int, list[Run]]] = _NO_SPENT
         """Hand-outs that were their own settlement and are not recorded as settled yet."""
         self.tally = GroupCounters()

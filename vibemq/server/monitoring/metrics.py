@@ -1,6 +1,6 @@
 """The broker's own counters. `prometheus.py` declares how they are exported.
 
-Counts about messages belong to the engine's queues; here stands what only the shell sees. Everything is changed on
+Counts about messages belong to the engine's queues; here stands what only the server sees. Everything is changed on
 the event loop, per batch and never per message.
 """
 

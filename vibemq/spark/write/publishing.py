@@ -93,7 +93,7 @@ class Window:
         self.totals = WriteTotals()
 
     def add(self, row: Row) -> None:
-        """Raises what `Client.answer` raises, and SourceError for a row that was refused for good."""
+        """Raises what `BrokerClient.answer` raises, and SourceError for a row that was refused for good."""
         size = len(row.data) + LENGTH_BYTES
         self._chunk_for(row.queue, size).add(row, size)
 

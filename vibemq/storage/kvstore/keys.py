@@ -4,7 +4,7 @@ table   key after the table byte                                        value
 m       name                                                            store-wide facts
 q       queue_id u32                                                    queue
 g       queue_id u32 | group_id u32                                     group
-r       queue_id u32 | group_id u32 | kind u8 | page u64                a page of runs       (see dirty.py)
+r       queue_id u32 | group_id u32 | kind u8 | page u64                a page of runs: storage/state/changes.py
 v       queue_id u32 | group_id u32 | kind u8 | page u64                a page of values
 c       queue_id u32 | first_sequence u64                               chunk
 u       queue_id u32 | sequence u64                                     dedup id

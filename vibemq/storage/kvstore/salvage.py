@@ -32,7 +32,7 @@ MADE_UP = "why it died was lost; a repair made this dead letter up"
 def salvage(pairs: Iterable[tuple[bytes, bytes]], target: KV) -> list[Problem]:
     """Write into the empty `target` what can be saved of a damaged store's pairs; return what was lost or made up.
 
-    The target gets an empty tally, which its owner keeps up to date (`tally.TalliedKV`).
+    The target gets an empty tally, which its owner keeps up to date (`integrity.TalliedKV`).
     """
     write_tally(target, TableSums())
     copy = _Salvage(target)

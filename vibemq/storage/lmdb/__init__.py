@@ -1,4 +1,4 @@
-"""The default provider: a journal in front of LMDB. Start reading at `provider.py`, then `journal.py`."""
+"""The default provider: a journal in front of LMDB. Start reading at `provider.py`, then `journal/journal.py`."""
 
 from typing import TYPE_CHECKING
 

@@ -2,8 +2,8 @@
 
 store.json         provider and version                          (vibemq.storage.local.store_file)
 lock, owner.json   who owns the directory                        (vibemq.storage.local.lock)
-journal/           segments                                      (segment.py)
-store/             the LMDB environment, keys as everywhere      (env.py, vibemq.storage.kvstore.keys)
+journal/           segments                                      (journal/segment.py)
+store/             the LMDB environment, keys as everywhere      (environment/env.py, vibemq.storage.kvstore.keys)
 ballast            blocks kept for a full disk                   (vibemq.storage.local.ballast)
 """
 

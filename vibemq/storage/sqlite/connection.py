@@ -1,6 +1,6 @@
 """One SQLite connection: how it is opened, what its errors mean, and its table as the store of `storage.kvstore`.
 
-table kv       key BLOB PRIMARY KEY, value BLOB         keys and sealed values: storage/kvstore/keys.py, values.py
+table kv       key BLOB PRIMARY KEY, value BLOB         storage/kvstore/keys.py, and sealed: storage/kvstore/values.py
 table owner    epoch INTEGER                            one row: how often the store was opened for writing
 """
 

@@ -1,6 +1,6 @@
 """How messages come into a stored queue's facts and leave them: chunks, priorities, times, dedup ids.
 
-Part of the reducer (`state.py`); no function here knows groups' progress except through `liveness`.
+Part of the reducer (`reducer.py`); no function here knows groups' progress except through `liveness`.
 """
 
 from bisect import bisect_left, bisect_right

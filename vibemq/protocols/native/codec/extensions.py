@@ -48,7 +48,7 @@ class PublishMany:
     id: str
     queue: str
     rows: Rows
-    """The lengths add up; what is inside the rows is unchecked (see `rowcheck.check_rows`)."""
+    """The lengths add up; what is inside the rows is unchecked (see `row_check.check_rows`)."""
     extras: dict[int, dict[str, Any]] | None = None
     """Index -> priority, ttl_ms, delay_ms, deliver_at, dedup_id, each optional."""
 

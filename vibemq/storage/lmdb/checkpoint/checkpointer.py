@@ -1,8 +1,8 @@
 """The checkpointer's process: `python -m vibemq.storage.lmdb.checkpoint.checkpointer DATA_DIR`.
 
 The only writer of the store. Orders come as JSON lines on stdin, answers go to stdout (the protocol is drawn in
-`link.py`). The end of stdin ends it at once, also in the middle of a transaction: nothing uncommitted is missed, the
-journal has it.
+`checkpointer_process.py`). The end of stdin ends it at once, also in the middle of a transaction: nothing uncommitted
+is missed, the journal has it.
 """
 
 import ctypes
