@@ -126,6 +126,51 @@ async def test_an_empty_broker_takes_messages_again_after_a_full_disk(tmp_path: 
         assert "sound" in check(disk / "data").out
 
 
+@pytest.mark.parametrize("mebibytes", [24, 48, 64])
+async def test_with_the_settings_as_always_a_drained_disk_takes_as_much_again(
+    tmp_path: Path, provider: str, mebibytes: int
+) -> None:
+    """Without any settings, whether the broker is killed, stopped or left alone between the drain and the messages."""
+    with (
+        small_disk(tmp_path / "disk", mebibytes) as disk,
+        running(broker_on(disk / "data", tmp_path, provider=provider)) as broker,
+    ):
+        for restart in ("none", "kill", "stop"):
+            book = Book()
+            async with vibemq.connect(broker.url) as mq:
+                await mq.create_queue("q")
+                filled = await fill_in_bulk(mq, book)
+            if restart == "stop":  # a full store must open as well
+                assert broker.stop() == 0
+                broker.start()
+            async with vibemq.connect(broker.url) as mq:
+                await book.drain(mq, "q")
+            assert book.lost == set()
+            if restart == "kill":
+                broker.kill()
+                broker.start()
+            async with vibemq.connect(broker.url) as mq:
+                with anyio.fail_after(60):
+                    again = 0
+                    while again < filled // 3:
+                        taken = await book.publish(mq, "q", 50, size=4000)
+                        again += taken
+                        if not taken:
+                            await anyio.sleep(0.1)
+                await book.drain(mq, "q")
+            assert book.lost == set()
+        assert broker.stop() == 0
+
+
+async def fill_in_bulk(mq: vibemq.Client, book: Book) -> int:
+    """Publish until some are refused; how many were taken."""
+    taken = 0
+    with anyio.fail_after(60):
+        while (accepted := await book.publish(mq, "q", 50, size=4000)) == 50:
+            taken += accepted
+    return taken + accepted
+
+
 async def test_a_full_disk_is_refused_drained_and_survived(tmp_path: Path, provider: str) -> None:
     with small_disk(tmp_path / "data", 32) as disk:
         settings = "[limits]\ndisk_reserve_bytes = 0\n" + small_settings(provider)

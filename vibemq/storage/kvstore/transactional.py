@@ -169,9 +169,11 @@ class TransactionalStore:
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
-    def merge(self) -> None:
-        """Join the small blocks that batches have left, a transaction for each queue."""
+    def merge(self, has_room: Callable[[], bool] = lambda: True) -> None:
+        """Join the small blocks that batches have left, a transaction for each queue while there is room for it."""
         for queue_id, start in list(self._unmerged.items()):
+            if not has_room():
+                return
             if queue_id not in self.state.queues:
                 del self._unmerged[queue_id]
                 continue

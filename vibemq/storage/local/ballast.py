@@ -6,6 +6,7 @@ makes room for settlements and checkpoints, and for them alone: as long as it is
 
 import errno
 import os
+import resource
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from vibemq.errors import StorageFull
 from vibemq.model.records import MessagesAdded, Record
 
 BALLAST_FILE = "ballast"
+LOG_BYTES = 1 << 20
+"""What stays free for a log beside the ballast, however much of the store can be used again."""
 DISK_PART = 16
 """The ballast is at most one in so many bytes of the disk."""
 
@@ -42,22 +45,32 @@ class Ballast:
     def bytes_held(self) -> int:
         return self._size() if self._wanted and self.held else 0
 
-    def take(self, *, beside: int = 0) -> bool:
-        """Reserve the blocks when the disk has room for them twice over; return whether they are held.
+    def take(self, *, beside: int = 0, reusable: int = 0) -> bool:
+        """Reserve the blocks when there is room for them twice over; return whether they are held.
 
         Never raises for lack of space: a broker must be able to start on a full disk.
 
         Args:
             beside: bytes of the disk that are promised to something else.
+            reusable: bytes of the store's files that new messages can use; they stand for the second time.
         """
-        self.missing = not self._taken(beside) and self._wanted > 0
+        self.missing = not self._taken(beside, reusable) and self._wanted > 0
         return not self.missing and self._wanted > 0
 
-    def _taken(self, beside: int) -> bool:
+    @property
+    def reason(self) -> str:
+        """Why messages are refused while the ballast is missing, when it is not the disk; empty otherwise."""
+        return self._limit() if self.missing and self._files_limited else ""
+
+    def _taken(self, beside: int, reusable: int) -> bool:
         if self._wanted == 0 or self.held:
             return True
         size = self._size()
-        if shutil.disk_usage(self._folder).free < 2 * size + beside:
+        self._files_limited = size > resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+        if self._files_limited:
+            return False
+        free = shutil.disk_usage(self._folder).free - beside
+        if free < size + min(size, LOG_BYTES) or free + reusable < 2 * size:
             return False
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -85,14 +98,16 @@ class Ballast:
 
     def _refusal(self) -> str:
         if self._files_limited:
-            return (
-                f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
-                "queues could not be drained on a full disk; nothing was written, raise the process's limit of file "
-                "size and start the broker again"
-            )
+            return f"{self._limit()}; nothing was written"
         return (
             f"the disk of {self._folder} is full, what is left of it is kept for draining the queues; "
             f"free {2 * self._size() >> 20} MiB or more and publish again"
+        )
+
+    def _limit(self) -> str:
+        return (
+            f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
+            "queues could not be drained on a full disk: raise the process's limit of file size and start the broker again"
         )
 
     def _size(self) -> int:

@@ -49,6 +49,8 @@ def connect(path: Path, *, cache_bytes: int = 16 << 20, create: bool = True) -> 
             "synchronous = NORMAL",
             f"cache_size = -{cache_bytes >> 10}",
             "temp_store = MEMORY",
+            # Some distributions have SQLite overwrite what is deleted: every settled page would go through the log.
+            "secure_delete = OFF",
             "mmap_size = 0",
         ):
             connection.execute(f"PRAGMA {pragma}").close()

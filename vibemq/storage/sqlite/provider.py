@@ -15,11 +15,13 @@ The log's end is what SQLite finds to be its end; `high_water.py` keeps what it 
 import errno
 import logging
 import os
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageError, StorageFailed, StorageFenced, StorageFull
@@ -56,10 +58,32 @@ from vibemq.storage.sqlite.settings import SqliteSettings
 logger = logging.getLogger(__name__)
 
 LOG_BYTES_ON_FULL_DISK = 256 << 10
+SHORT_PART = 10
+"""A disk is short of space when less than one byte in so many is free."""
+UNUSED_BYTES_MIN = 1 << 20
+"""Unused pages that are not worth writing the store anew."""
+SHRINK_BYTES_MAX = 64 << 20
+"""A store with more used pages is not written anew while the broker runs: appends wait for it."""
+SHRINK_MARGIN_BYTES = 512 << 10
+"""What the disk must have free beyond the used pages."""
+DRAIN_BYTES = 256 << 10
+"""What stays free on a full disk beyond the room that folding the log takes."""
+MERGE_BYTES = 4 << 20
+"""What joining the small blocks of a queue may take, in the log and in the database."""
+SHRINK_AGAIN_S = 5.0
+"""Between two of them: a queue that fills and drains all the time would have the broker do little else."""
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
+    """(bytes of the pages in use, bytes of those that nothing uses)."""
+    size, count, unused = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+    )
+    return size * (count - unused), size * unused
 
 
 class SqliteStorage:
@@ -83,6 +107,7 @@ class SqliteStorage:
         self._log = -1
         self._note: HighWater | None = None
         self._failed: StorageFailed | None = None
+        self._shrink_not_before = 0.0
         self.epoch = 0
         self._written_lsn = 0
         """Of the last batch that is in the log. The state is ahead of it while a batch is being committed, which `sync`
@@ -111,7 +136,7 @@ class SqliteStorage:
                 raise
             logger.warning("the disk is full; the ballast is given up so that the store can be opened")
             state = self._open_or_release()
-        if not self._ballast.take():
+        if not self._ballast.take(reusable=self._unused_bytes()):
             self._spare_room()
         return state
 
@@ -215,19 +240,27 @@ class SqliteStorage:
     def append(self, records: Sequence[Record]) -> int:
         with self._lock:
             self._ballast.refuse_messages(records)
-            try:
-                return self._append(records)
-            except StorageFull:
-                # A full disk must still be drained: what only settles messages may use the ballast.
-                if any(type(record) is MessagesAdded for record in records) or not self._ballast.release():
-                    raise
-                logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
-                self._spare_room()
-                return self._append(records)
+            remedies = iter((self._spare_room, partial(self._give_the_ballast_up, records)))
+            while True:
+                try:
+                    return self._append(records)
+                except StorageFull:
+                    # Each is tried once, and the next one only when the one before did not help.
+                    if not any(remedy() for remedy in remedies):
+                        raise
+
+    def _give_the_ballast_up(self, records: Sequence[Record]) -> bool:
+        """A full disk must still be drained: what only settles messages may use the ballast."""
+        if any(type(record) is MessagesAdded for record in records) or not self._ballast.release():
+            return False
+        logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
+        self._spare_room()
+        return True
 
     def _append(self, records: Sequence[Record]) -> int:
         with self._lock:
             self._open_connection()
+            self._keep_room_to_fold(records)
             kept = self._store.transient_copies(records)
             lsn = self._store.state.lsn + 1
             try:
@@ -249,10 +282,42 @@ class SqliteStorage:
                 self._spare_room()
             return lsn
 
-    def _spare_room(self) -> None:
-        """Keep the log short while the ballast is missing: it must not eat the room that folding it takes."""
-        if os.fstat(self._log).st_size >= LOG_BYTES_ON_FULL_DISK:
+    def _keep_room_to_fold(self, records: Sequence[Record]) -> None:
+        """Raise StorageFull for messages after which the log could not be folded any more, not even with the ballast.
+
+        A log that cannot be folded grows with every settlement, and so the disk could never be drained.
+        """
+        rows = sum(record.rows.size for record in records if type(record) is MessagesAdded)
+        if not rows:
+            return
+        free = shutil.disk_usage(self._data_dir).free
+        if free >= os.fstat(self._log).st_size + 3 * rows:
+            return  # no log takes more than its own size
+        used, unused = _pages(self._open_connection())
+        growth = max(0, used + unused - self._path.stat().st_size)
+        # What does not fit into unused pages is written twice, into the log and at the database's end.
+        need = growth + rows + max(0, rows - unused)
+        room = free + self._ballast.bytes_held
+        if need + DRAIN_BYTES > room:
+            raise StorageFull(
+                f"no room in {self._where}: {room} bytes are left, {growth + DRAIN_BYTES} of them are kept for draining "
+                f"the queues, and the messages take {need - growth}; nothing was written, free space on its disk"
+            )
+
+    def _has_room_to_merge(self) -> bool:
+        """The last room of a disk is for the drain."""
+        log_bytes = os.fstat(self._log).st_size
+        return shutil.disk_usage(self._data_dir).free >= log_bytes + MERGE_BYTES and not self._ballast.missing
+
+    def _spare_room(self) -> bool:
+        """Keep the log short on a full disk: it must not eat the room that folding it takes. Whether it was cut.
+
+        It can be when the pages in it have their places in the database, as in one with enough unused pages.
+        """
+        size = os.fstat(self._log).st_size
+        if size >= LOG_BYTES_ON_FULL_DISK:
             self._fold_log()
+        return os.fstat(self._log).st_size < size
 
     def _fold_log(self) -> None:
         try:
@@ -301,10 +366,11 @@ class SqliteStorage:
     def maintain(self) -> None:
         with self._lock:
             connection = self._open_connection()
-            self._ballast.take()
+            self._ballast.take(reusable=self._unused_bytes())
             self._flush_note()
             try:
-                self._store.merge()
+                self._store.merge(self._has_room_to_merge)
+                self._shrink(connection)
                 if os.fstat(self._log).st_size > self._settings.wal_bytes:
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             except REFUSALS as exc:
@@ -312,6 +378,31 @@ class SqliteStorage:
                 if isinstance(error, StorageFailed):
                     raise self._fail(error) from exc
                 # A full disk undid the upkeep and harmed nothing; damage is for reads and `check` to name.
+
+    def _unused_bytes(self) -> int:
+        """Of the database's pages: new messages go there first."""
+        return _pages(self._open_connection())[1]
+
+    def _shrink(self, connection: sqlite3.Connection) -> None:
+        """On a short disk, give most of a drained backlog's pages back to it. Called with the lock held.
+
+        The used pages are written anew, through the log, so a store with many of them is left to `compact`.
+        """
+        disk = shutil.disk_usage(self._data_dir)
+        short = self._ballast.missing or disk.free < disk.total // SHORT_PART
+        if not short or time.monotonic() < self._shrink_not_before:
+            return
+        used, unused = _pages(connection)
+        fits = used <= SHRINK_BYTES_MAX and disk.free > used + SHRINK_MARGIN_BYTES
+        if not fits or unused <= max(used, UNUSED_BYTES_MIN):
+            return
+        self._shrink_not_before = time.monotonic() + SHRINK_AGAIN_S
+        logger.warning("the disk is short and %d MiB of the store are unused: giving them back", unused >> 20)
+        with self._own_transaction(connection):
+            pass  # a store that another broker has taken over is not touched
+        connection.execute("VACUUM")
+        self._fold_log()
+        self._ballast.take(reusable=self._unused_bytes())
 
     def _flush_note(self) -> None:
         if self._note is not None:
@@ -323,23 +414,22 @@ class SqliteStorage:
     def stats(self) -> StorageStats:
         with self._lock, translated(self._where):
             connection = self._open_connection()
-            page_bytes, free_pages = (
-                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "freelist_count")
-            )
+            unused = _pages(connection)[1]
             disk = os.statvfs(self._data_dir)
             return StorageStats(
                 provider=self.name,
                 full=self._ballast.missing,
+                full_reason=self._ballast.reason,
                 last_lsn=self._store.state.lsn,
                 durable_lsn=self._durable_lsn,
                 applied_lsn=self._store.state.lsn,
                 journal_bytes=os.fstat(self._log).st_size,
                 store_bytes=self._path.stat().st_size,
-                reclaimable_bytes=page_bytes * free_pages,
+                reclaimable_bytes=unused,
                 buffered_bytes=self._store.rows.size,
                 disk_free_bytes=disk.f_bavail * disk.f_frsize,
                 disk_total_bytes=disk.f_blocks * disk.f_frsize,
-                reusable_bytes=page_bytes * free_pages + self._ballast.bytes_held,
+                reusable_bytes=unused + self._ballast.bytes_held,
                 details={"dead_letters": self._store.state.dead_count, "ballast_held": self._ballast.held},
             )
 
