@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from vibemq.cli.fsync import fsync_latencies_ms
+from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
 
 RESULTS = Path("build/bench")
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.flags import Json, size_option
-from vibemq.cli.fsync import fsync_latencies_ms
 from vibemq.cli.output import Output, bytes_text, table
 from vibemq.cli.ping import median
 from vibemq.cli.progress import Tracker, tracked

@@ -56,7 +56,7 @@ class Output:
         if yes:
             return
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Usage(f"{question} Nobody is here to answer: add --yes to do it, or --dry-run to see it")
+            raise Usage(f"{question} There is no terminal to ask on; add --yes to confirm, or --dry-run to see it")
         if not Confirm.ask(Text(question), console=self.notes, default=False):
             raise Usage("not confirmed; nothing was changed")
 

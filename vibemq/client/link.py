@@ -16,7 +16,6 @@ import anyio
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.failures import PASSING, error_of
-from vibemq.client.pending import Pending
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox
 from vibemq.errors import ConnectionLost, ErrorCode, NotConnected, RequestTimeout, VibeMQError
@@ -57,6 +56,27 @@ class Subscriber(Protocol):
 
     def halt(self) -> None:
         """End the iteration: the client closes."""
+
+
+class Pending:
+    """One request on one connection, and its answer."""
+
+    __slots__ = ("answer", "done", "failure", "sent_at", "then", "what")
+
+    def __init__(self, what: str, sent_at: float, then: Callable[[], None] | None) -> None:
+        self.what = what
+        self.sent_at = sent_at
+        self.then = then
+        self.done = anyio.Event()
+        self.answer: WireMessage | None = None
+        self.failure: Failure | None = None
+
+    def finish(self, answer: WireMessage | None, failure: Failure | None = None) -> None:
+        self.answer = answer
+        self.failure = failure
+        self.done.set()
+        if self.then is not None:
+            self.then()
 
 
 class Link:

@@ -301,7 +301,7 @@ class SqliteStorage:
         if need + DRAIN_BYTES > room:
             raise StorageFull(
                 f"no room in {self._where}: {room} bytes are left, {growth + DRAIN_BYTES} of them are kept for draining "
-                f"the queues, and the messages take {need - growth}; nothing was written, free space on its disk"
+                f"the queues, and the messages take {need - growth}; nothing was written, free disk space"
             )
 
     def _has_room_to_merge(self) -> bool:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
-from vibemq.cli.fsync import fsync_latencies_ms
+from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
 from vibemq.cli.output import bytes_text
 from vibemq.cli.ping import median
 from vibemq.storage.local.lock import file_system_of
