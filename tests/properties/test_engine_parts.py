@@ -100,7 +100,7 @@ def test_ready_is_a_list_sorted_by_level_and_sequence(
             model -= set(expected)
         assert members(ready.runs()) == sorted(model)
         assert members(ready.smallest(count)) == sorted(model)[:count]
-        assert members(ready.ordered()) == sorted(model, key=key)
+        assert members(ready.next(len(ready))) == sorted(model, key=key)
         assert ready.count == len(model)
 
 

@@ -8,9 +8,9 @@ from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
-from vibemq.engine.views import group_info, queue_info
+from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
-from vibemq.model.effects import CursorInfo, GroupInfo, QueueInfo, Reach, Span
+from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, Reach, Span
 from vibemq.model.records import DeadLettered, Record
 from vibemq.model.runs import Run, RunSet
 
@@ -22,10 +22,13 @@ class Readers:
     def __init__(self, state: EngineState) -> None:
         self._state = state
 
-    def queue(self, name: str, incarnation: str | None = None) -> tuple[QueueInfo, int]:
-        """(the queue, its tail)."""
+    def queue(self, name: str, incarnation: str | None = None) -> QueueHead:
         queue = cursors.find_same(self._state, name, incarnation)
-        return queue_info(queue), cursors.tail_of(queue)
+        return QueueHead(queue.queue_id, queue.incarnation, queue.dead, cursors.tail_of(queue))
+
+    def extent(self, name: str, incarnation: str | None = None) -> Extent:
+        """Looks at every group once."""
+        return extent_of(cursors.find_same(self._state, name, incarnation))
 
     def cursor(self, name: str, group: str, incarnation: str | None = None) -> CursorInfo:
         """Of an expired group too."""

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
-from vibemq.model.effects import COUNTERS, CursorFigures, GroupInfo, QueueFigures, QueueInfo
-from vibemq.model.runs import Run
+from vibemq.model.effects import COUNTERS, CursorFigures, Extent, GroupInfo, QueueFigures, QueueInfo
+from vibemq.model.runs import Run, run_count, runs_of
 
 _GROUPS_PER_STEP = 32
 
@@ -57,11 +57,15 @@ def counters_of(queue: Queue) -> dict[str, int]:
     )
 
 
+def extent_of(queue: Queue) -> Extent:
+    behind = furthest_behind(queue)
+    oldest = group_oldest(behind) if behind is not None else END
+    return Extent(_first_sequence(queue), queue.sizes.published_at(oldest) if oldest < END else 0)
+
+
 def queue_info(queue: Queue) -> QueueInfo:
     groups = list(queue.groups.values())
-    behind = furthest_behind(queue)
-    first = _first_sequence(queue)
-    oldest = group_oldest(behind) if behind is not None else END
+    extent = extent_of(queue)
     return QueueInfo(
         name=queue.name,
         queue_id=queue.queue_id,
@@ -74,9 +78,9 @@ def queue_info(queue: Queue) -> QueueInfo:
         dead=queue.dead,
         consumers=sum(group.active for group in groups),
         size=max((queue.group_size(group) for group in groups), default=0),
-        first_sequence=first,
+        first_sequence=extent.first_sequence,
         next_sequence=queue.next_sequence,
-        oldest_at=queue.sizes.published_at(oldest) if oldest < END else 0,
+        oldest_at=extent.oldest_at,
         groups=[group_info(group, queue.next_sequence) for group in groups],
         counters=counters_of(queue),
     )
@@ -183,16 +187,13 @@ class Survey:
         )
 
 
-def waiting_runs(queue: Queue, limit: int) -> list[Run]:
-    """Up to `limit` messages that the group furthest behind would hand out next, delayed ones last."""
+def waiting_runs(queue: Queue, limit: int, start: int = 0) -> list[Run]:
+    """Up to `limit` messages from `start` on that the group furthest behind would hand out next, delayed ones last."""
     group = furthest_behind(queue)
-    runs: list[Run] = []
-    for first, last in [] if group is None else group.ready.ordered() + group.later.runs():
-        if limit <= 0:
-            break
-        runs.append((first, min(last, first + limit - 1)))
-        limit -= last - first + 1
-    return runs
+    if group is None or limit <= 0:
+        return []
+    runs = group.ready.next(limit, start)
+    return runs + runs_of(group.later.smallest(limit - run_count(runs), start))
 
 
 def violations(queue: Queue) -> list[str]:

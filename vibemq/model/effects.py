@@ -207,6 +207,24 @@ class QueueInfo:
         return replace(self, **nothing, groups=[], counters={}, restricted=True)
 
 
+class QueueHead(NamedTuple):
+    """Which queue it is, and what is said of it at no cost, however many groups it has."""
+
+    queue_id: int
+    incarnation: str
+    dead: int
+    tail: int
+    """The first sequence that cannot be read yet."""
+
+
+class Extent(NamedTuple):
+    """Where what a queue keeps begins."""
+
+    first_sequence: int
+    oldest_at: int
+    """published_at of the oldest waiting message; 0 when none waits."""
+
+
 COUNTERS = ("published", "delivered", "settled", "redelivered", "dead_lettered", "expired", "dropped", "refused")
 """What every queue counts since the start, in the order of `QueueFigures`."""
 

@@ -193,13 +193,13 @@ class Instants(MutableMapping[int, int]):
         high = bisect_right(self._numbers, last >> PAGE_SHIFT)
         return [s for number in self._numbers[low:high] for s in self._of_page(number) if first <= s <= last]
 
-    def lowest(self, count: int) -> list[int]:
-        """Up to `count` of the lowest sequences."""
+    def lowest(self, count: int, start: int = 0) -> list[int]:
+        """Up to `count` of the lowest sequences from `start` on."""
         found: list[int] = []
-        for number in self._numbers:
+        for number in self._numbers[bisect_left(self._numbers, start >> PAGE_SHIFT) :] if start else self._numbers:
             if len(found) >= count:
                 break
-            found += self._of_page(number)
+            found += [s for s in self._of_page(number) if s >= start]
         return found[:count]
 
     def runs(self) -> list[Run]:

@@ -178,13 +178,15 @@ class RunSet:
             self.count -= count
         return taken
 
-    def front(self, count: int) -> list[Run]:
-        """Up to `count` of the smallest sequences, as runs, without removing them."""
+    def front(self, count: int, start: int = 0) -> list[Run]:
+        """Up to `count` of the smallest sequences from `start` on, as runs, without removing them."""
         found: list[Run] = []
-        for part in self._parts or (self,):
-            for first, last in zip(part._firsts, part._lasts, strict=True):
+        parts = (self,) if self._parts is None else self._parts[bisect_left(self._lasts, start) :]
+        for part in parts:
+            for index in range(bisect_left(part._lasts, start), len(part._lasts)):
                 if count <= 0:
                     return found
+                first, last = max(part._firsts[index], start), part._lasts[index]
                 found.append((first, min(last, first + count - 1)))
                 count -= last - first + 1
         return found

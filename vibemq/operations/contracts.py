@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from vibemq.model.commands import Command
-from vibemq.model.effects import CursorInfo, GroupInfo, QueueInfo, Reach, Span
+from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, QueueInfo, Reach, Span
 from vibemq.model.runs import Run
 from vibemq.storage.interface import IStorageProvider
 
@@ -14,7 +14,11 @@ Result = TypeVar("Result")
 class Readers(Protocol):
     """Questions to the engine that change nothing; see `vibemq.engine.range_views`."""
 
-    def queue(self, name: str, incarnation: str | None = None) -> tuple[QueueInfo, int]: ...
+    def queue(self, name: str, incarnation: str | None = None) -> QueueHead: ...
+
+    def extent(self, name: str, incarnation: str | None = None) -> Extent: ...
+
+    def tail(self, name: str) -> int | None: ...
 
     def cursor(self, name: str, group: str, incarnation: str | None = None) -> CursorInfo: ...
 
@@ -55,7 +59,7 @@ class Engine(Protocol):
 
     def queue_info(self, name: str) -> QueueInfo | None: ...
 
-    def waiting_runs(self, queue: str, limit: int) -> list[Run]: ...
+    def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]: ...
 
 
 class LocalSession(Protocol):

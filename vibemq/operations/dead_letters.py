@@ -235,7 +235,7 @@ class DeadLetters:
         by_queue: dict[str, list[DeadLetter]] = {}
         for letter in found.letters:
             by_queue.setdefault(wanted.to or letter.queue, []).append(letter)
-        missing = [queue for queue in by_queue if self._engine.queue_info(queue) is None]
+        missing = [queue for queue in by_queue if self._engine.readers.tail(queue) is None]
         if missing:
             raise QueueNotFound(missing[0]) if wanted.to else _origin_is_gone(missing)
         count = len(found.letters)
@@ -297,7 +297,7 @@ class DeadLetters:
         found.damaged = [letter for letter in found.damaged if _may_be_meant(wanted, letter)]
         queue = wanted.queue
         empty = found.done and not found.letters and not found.damaged
-        if queue is not None and wanted.after == 0 and empty and self._engine.queue_info(queue) is None:
+        if queue is not None and wanted.after == 0 and empty and self._engine.readers.tail(queue) is None:
             await self._check_left_letters(queue)
         return found
 

@@ -205,12 +205,13 @@ class Groups:
         return {"groups": shown, "next": shown[-1]["group"] if len(shown) < len(found) else None}
 
     async def offsets(self, caller: Caller, wanted: OffsetsArguments) -> dict[str, Any]:
-        info, tail = self._readers.queue(wanted.queue, wanted.incarnation)
+        queue = self._readers.queue(wanted.queue, wanted.incarnation)
+        extent = self._readers.extent(wanted.queue, wanted.incarnation)
         answer: dict[str, Any] = {
-            "head": min(info.first_sequence, tail),
-            "tail": tail,
-            "incarnation": info.incarnation,
-            "oldest_at": info.oldest_at,
+            "head": min(extent.first_sequence, queue.tail),
+            "tail": queue.tail,
+            "incarnation": queue.incarnation,
+            "oldest_at": extent.oldest_at,
         }
         if wanted.group is not None:
             answer |= cursor_json(self._readers.cursor(wanted.queue, wanted.group, wanted.incarnation))
@@ -220,7 +221,8 @@ class Groups:
 
     async def _sequence_at(self, queue: str, instant: int) -> int:
         """The first sequence published at or after the instant. The index is coarse; the stored instants are exact."""
-        info, tail = self._readers.queue(queue)
+        info = self._readers.queue(queue)
+        tail = info.tail
         first = max(self._readers.first_near(queue, instant), 1)
         while first < tail:
             slices = await self._read(info.queue_id, first, tail - 1)

@@ -1,7 +1,6 @@
 """Queues: make, change, look at and remove them, and what waits in them."""
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +10,6 @@ from pydantic import Field
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
-from vibemq.errors import QueueNotFound
 from vibemq.model.access import Principal
 from vibemq.model.commands import (
     ChangeQueue,
@@ -25,7 +23,7 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import QueueInfo, QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Whole, page_size
 from vibemq.operations.contracts import Engine, LocalSession, Store
 from vibemq.operations.messages import message_json
@@ -140,30 +138,16 @@ class Queues:
 
     async def peek(self, caller: Caller, wanted: PeekArguments) -> list[dict[str, Any]]:
         limit = page_size(wanted.limit, 100)
-        info = self._engine.queue_info(wanted.queue)
-        if info is None:
-            raise QueueNotFound(wanted.queue)
-        runs = _first_of(self._engine.waiting_runs(wanted.queue, limit + wanted.from_), wanted.from_, limit)
+        head = self._engine.readers.queue(wanted.queue)
+        runs = self._engine.waiting_runs(wanted.queue, limit, wanted.from_)
         piece = await self._store.read_rows(
-            partial(read_piece, self._store.provider), info.queue_id, runs, ANSWER_BYTES_MAX
+            partial(read_piece, self._store.provider), head.queue_id, runs, ANSWER_BYTES_MAX
         )
         return [
             message_json(row, sequence=part.first_sequence + index, published_at=part.published_at)
             for part in piece.slices
             for index, row in enumerate(part.rows)
         ]
-
-
-def _first_of(runs: Iterable[Run], start: int, limit: int) -> list[Run]:
-    """The first `limit` sequences at or above `start`."""
-    chosen: list[Run] = []
-    for first, last in runs:
-        low = max(first, start)
-        high = min(last, low + limit - 1)
-        if low <= high:
-            chosen.append((low, high))
-            limit -= high - low + 1
-    return chosen
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -106,7 +106,7 @@ class RangeReads:
     # -- dead letters -------------------------------------------------------------------------------------------------
 
     async def dead_offsets(self, caller: Caller, wanted: OfQueue) -> dict[str, Any]:
-        info, _ = self._readers.queue(wanted.queue, wanted.incarnation)
+        info = self._readers.queue(wanted.queue, wanted.incarnation)
         tail = self._readers.dead_tail()
         head, last, done = tail, 0, not info.dead
         while not done and head == tail:
@@ -119,7 +119,7 @@ class RangeReads:
         """Letters that cannot be read are gaps of the range of ids, with the reason `damaged`."""
         start, tail = max(wanted.from_, 1), self._readers.dead_tail()
         end = max(start, min(wanted.to, tail))
-        info, _ = self._readers.queue(wanted.queue, wanted.incarnation)
+        info = self._readers.queue(wanted.queue, wanted.incarnation)
         found = await self._letters.find(
             _died_in(wanted.queue), after=start - 1, below=end, limit=LETTERS_AT_ONCE, max_bytes=wanted.room
         )

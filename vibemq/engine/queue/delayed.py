@@ -46,9 +46,9 @@ class Delayed:
         """The smallest sequence; None when nothing waits."""
         return self._due.first if self._due else None
 
-    def smallest(self, count: int) -> list[int]:
-        """Up to `count` of the smallest sequences."""
-        return self._due.lowest(count) if self._due else []
+    def smallest(self, count: int, start: int = 0) -> list[int]:
+        """Up to `count` of the smallest sequences from `start` on."""
+        return self._due.lowest(count, start) if self._due else []
 
     def add(self, sequence: int, due: int) -> None:
         if self._due is None:

@@ -1,6 +1,6 @@
 """What a group may hand out now, in order: higher levels first, within a level by sequence."""
 
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import Run, RunSet, run_count
 
 Levels = dict[int, RunSet]
 """Priority -> sequences, for priorities other than NORMAL."""
@@ -93,11 +93,13 @@ class Ready:
                 union.add(*run)
         return union.runs()
 
-    def ordered(self) -> list[Run]:
-        """All of it in the order of hand-out."""
+    def next(self, count: int, start: int = 0) -> list[Run]:
+        """Up to `count` of those from `start` on, in the order of hand-out; they stay."""
         runs: list[Run] = []
         for level in sorted([*self._levels, NORMAL], reverse=True):
-            runs += (self._plain if level == NORMAL else self._levels[level]).runs()
+            found = (self._plain if level == NORMAL else self._levels[level]).front(count, start)
+            runs += found
+            count -= run_count(found)
         return runs
 
     def lowest(self) -> int | None:
