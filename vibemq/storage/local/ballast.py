@@ -107,7 +107,8 @@ class Ballast:
     def _limit(self) -> str:
         return (
             f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
-            "queues could not be drained on a full disk: raise the process's limit of file size and start the broker again"
+            "queues could not be drained on a full disk; raise the process's limit of file size and start the broker "
+            "again"
         )
 
     def _size(self) -> int:

@@ -292,8 +292,9 @@ class SqliteStorage:
         room = free + self._ballast.bytes_held
         if need + DRAIN_BYTES > room:
             raise StorageFull(
-                f"no room in {self._where}: {room} bytes are left, {growth + DRAIN_BYTES} of them are kept for draining "
-                f"the queues, and the messages take {need - growth}; nothing was written, free space on its disk"
+                f"no room in {self._where}: {room} bytes are left, {growth + DRAIN_BYTES} of them are kept for "
+                f"draining the queues, and the messages take {need - growth}; nothing was written, free space "
+                "on its disk"
             )
 
     def _has_room_to_merge(self) -> bool:
