@@ -23,7 +23,7 @@ from tests.integration.conditions import (
     until,
 )
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import StorageFull, VibeMQError
+from vibemq.errors import Blocked, StorageFull, VibeMQError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -244,6 +244,18 @@ async def test_a_limit_of_file_size_is_said_to_be_one(tmp_path: Path) -> None:
             with pytest.raises(StorageFull, match="limit of file size"):
                 await mq.publish("q", "x" * 500_000)
             await mq.ping()
+        assert broker.stop() == 0
+
+
+async def test_a_limit_of_file_size_stays_the_reason(tmp_path: Path, provider: str) -> None:
+    """Housekeeping blocks publishers, and still says what to raise."""
+    with running(
+        broker_on(tmp_path / "data", tmp_path, provider=provider), prefix=("prlimit", "--fsize=1048576")
+    ) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await until(lambda: mq_refuses(mq, "BLOCKED"), anyio.sleep)
+            with pytest.raises(Blocked, match="limit of file size"):
+                await mq.publish("q", "x")
         assert broker.stop() == 0
 
 

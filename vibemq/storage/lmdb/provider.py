@@ -9,7 +9,9 @@ Threads: `append`, `read` and the dead-letter verbs may run in the event loop's 
 The broker itself only reads LMDB, in snapshots of milliseconds.
 """
 
+import errno
 import logging
+import os
 import shutil
 import threading
 import time
@@ -265,6 +267,8 @@ class LmdbProvider:
         try:
             return self._journal.append(parts, urgent=urgent)
         except StorageFull:
+            # A checkpoint may make room: of what is settled by now it leaves nothing.
+            self._upkeep.wake()
             if not urgent or not self._ballast.release():
                 raise
             logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
@@ -343,20 +347,28 @@ class LmdbProvider:
             self._journal.note_durable()
         short = self._mind_the_disk()
         self._mind_the_journal()
-        try:
-            self._journal.give_back(short=short)
-            self._journal.prepare_spare()
-            self._spare_missing = False
-        except StorageFull as error:
-            if not self._spare_missing:
-                self._spare_missing = True
-                logger.warning("no spare journal segment: %s", error)
+        self._journal.give_back(short=short)
+        self._prepare_spare()
 
     def _keep_up(self) -> None:
         self._mind_the_journal()
-        self._journal.prepare_spare()
-        if self._driver.details()["checkpointer_running"]:
-            self._driver.poll()
+        try:
+            self._prepare_spare()
+        finally:
+            if self._driver.details()["checkpointer_running"]:
+                self._driver.poll()
+
+    def _prepare_spare(self) -> None:
+        """A missing one is told once, when it begins."""
+        self._driver.room_wanted = self._journal.room_is_short
+        try:
+            self._journal.prepare_spare()
+            self._spare_missing = False
+        except StorageFull as error:
+            self._driver.room_wanted = True
+            if not self._spare_missing:
+                self._spare_missing = True
+                logger.warning("no spare journal segment: %s", error)
 
     def _mind_the_disk(self) -> bool:
         """Ballast, and the store's own unused pages; return whether the disk is short of space.
@@ -424,6 +436,7 @@ class LmdbProvider:
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
             full=self._ballast.missing,
+            full_reason=self._ballast.reason or self._file_limit(),
             unapplied_bytes=journal.bytes_unreleased,
             journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
@@ -441,6 +454,11 @@ class LmdbProvider:
                 **self._driver.details(),
             },
         )
+
+    def _file_limit(self) -> str:
+        """What the checkpointer complains of, when it is a limit of this process."""
+        error = str(self._driver.details()["checkpointer_error"]) if self._driver.disk_was_full else ""
+        return error if os.strerror(errno.EFBIG) in error else ""
 
     def check(self) -> Iterator[Problem]:
         self._check_open()

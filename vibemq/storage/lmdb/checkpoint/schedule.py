@@ -42,6 +42,8 @@ STARTING = 10
 """Until it has read the state, which says nothing meanwhile, it is given so many times the time."""
 SILENCE_STEP_S = 2.0
 """More than that between two looks is this process's own pause, and is not held against the checkpointer."""
+ROOM_AGAIN_MS = 200
+"""Between two checkpoints for the sake of room."""
 COMPACT_AGAIN_S = 60.0
 """After a compaction for which there was no room."""
 
@@ -87,6 +89,8 @@ class CheckpointDriver:
         self._copied_bytes = 0
         self.hung = 0
         """Checkpointers that were killed because they made no progress."""
+        self.room_wanted = False
+        """The journal takes so much of the disk that messages are refused, or soon will be: checkpoint it at once."""
         self.disk_was_full = False
         """A checkpoint failed for lack of space, and it is not made up for yet."""
         self._one_by_one = False
@@ -234,6 +238,8 @@ class CheckpointDriver:
         if self.disk_was_full:
             return True
         waited_ms = (time.monotonic() - self._last_order_at) * 1000
+        if self.room_wanted and waited_ms >= ROOM_AGAIN_MS:
+            return True
         return (
             waited_ms >= self._settings.checkpoint_ms or stats.bytes_unreleased >= self._settings.checkpoint_lag_bytes
         )

@@ -422,14 +422,25 @@ class Journal:
         with self._lock:
             return int(sum(segment.end for segment in self._live.values()) * CHECKPOINT_ROOM)
 
-    def _keep_room(self, size: int) -> None:
-        """A journal that fills the disk could not be checkpointed any more, and so never be emptied."""
-        kept = self.room_kept
+    @property
+    def room_is_short(self) -> bool:
+        """Whether a checkpoint may take half of what is free: one now leaves more room for messages than one later."""
+        return self._free_bytes() < 2 * self.room_kept
+
+    def _free_bytes(self) -> int:
         with self._lock:
             idle = sum(segment.size for segment in self._free)
-        free = self._disk.free_bytes(self._folder) + idle
+        return self._disk.free_bytes(self._folder) + idle
+
+    def _keep_room(self, size: int) -> None:
+        """A journal that fills the disk could not be checkpointed any more, and so never be emptied."""
+        kept, free = self.room_kept, self._free_bytes()
         if free < size + kept:
-            raise OSError(errno.ENOSPC, f"{free} bytes are free, {kept} of them kept for the next checkpoint")
+            raise OSError(
+                errno.ENOSPC,
+                f"{free} bytes are free, {min(free, kept)} of them are kept for the next checkpoint, "
+                f"{max(0, free - kept)} can be used",
+            )
 
     def _create(self, size: int) -> Segment:
         serial = self._take_serial()
