@@ -160,10 +160,11 @@ class Engine:
         """The figures of all queues, step by step, for metrics."""
         return views.Survey(self._state)
 
-    def waiting_runs(self, queue: str, limit: int) -> list[Run]:
-        """Up to `limit` waiting messages in the order of hand-out, delayed ones last; [] for a missing queue."""
+    def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]:
+        """Up to `limit` waiting messages at or above `start` in the order of hand-out, delayed ones last; [] for a
+        missing queue."""
         found = self._state.queues.get(queue)
-        return [] if found is None else views.waiting_runs(found, limit)
+        return [] if found is None else views.waiting_runs(found, limit, start)
 
     def subscriptions(self, session: int) -> list[tuple[int, str]]:
         """(consumer, queue) of each subscription of a session, those that only hold messages included."""

@@ -183,16 +183,24 @@ class Survey:
         )
 
 
-def waiting_runs(queue: Queue, limit: int) -> list[Run]:
-    """Up to `limit` messages that the group furthest behind would hand out next, delayed ones last."""
+def waiting_runs(queue: Queue, limit: int, start: int = 0) -> list[Run]:
+    """Up to `limit` messages at or above `start` that the group furthest behind would hand out next, delayed ones
+    last."""
     group = furthest_behind(queue)
     runs: list[Run] = []
-    for first, last in [] if group is None else group.ready.ordered() + group.later.runs():
+    for first, last in () if group is None else _waiting_from(group, start):
         if limit <= 0:
             break
         runs.append((first, min(last, first + limit - 1)))
         limit -= last - first + 1
     return runs
+
+
+def _waiting_from(group: Group, start: int) -> Iterator[Run]:
+    yield from group.ready.ordered(start)
+    for first, last in group.later.runs():
+        if last >= start:
+            yield max(first, start), last
 
 
 def violations(queue: Queue) -> list[str]:

@@ -65,6 +65,7 @@ class DeadLetterReader:
         """Letters with ids in (after, below), ascending: at most `limit`, at least one if there is one to be found
         among the first `scan`."""
         found = Found(last=after)
+        below = min(below, INSTANT_MAX)
         looked = size = 0
 
         def counted(facts: DeadFacts, queue: str) -> bool:
@@ -101,7 +102,7 @@ class DeadLetterReader:
     async def named(self, ids: Iterable[int]) -> Found:
         """The letters among these ids that are there."""
         found = Found(done=True)
-        for first, last in runs_of(ids):
+        for first, last in runs_of(dead_id for dead_id in ids if dead_id > 0):
             part = Found(last=first - 1)
             while not part.done:
                 part = await self.find(

@@ -1,6 +1,5 @@
 """Queues: make, change, look at and remove them, and what waits in them."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import QueueInfo, QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Whole, page_size
 from vibemq.operations.contracts import Engine, LocalSession, Store
 from vibemq.operations.messages import message_json
@@ -140,25 +139,13 @@ class Queues:
         info = self._engine.queue_info(wanted.queue)
         if info is None:
             raise QueueNotFound(wanted.queue)
-        runs = _first_of(self._engine.waiting_runs(wanted.queue, limit + wanted.from_), wanted.from_, limit)
+        runs = self._engine.waiting_runs(wanted.queue, limit, wanted.from_)
         piece = await self._store.call(read_piece, self._store.provider, info.queue_id, runs, ANSWER_BYTES_MAX)
         return [
             message_json(row, sequence=part.first_sequence + index, published_at=part.published_at)
             for part in piece.slices
             for index, row in enumerate(part.rows)
         ]
-
-
-def _first_of(runs: Iterable[Run], start: int, limit: int) -> list[Run]:
-    """The first `limit` sequences at or above `start`."""
-    chosen: list[Run] = []
-    for first, last in runs:
-        low = max(first, start)
-        high = min(last, low + limit - 1)
-        if low <= high:
-            chosen.append((low, high))
-            limit -= high - low + 1
-    return chosen
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -52,7 +52,7 @@ class FakeEngine:
     def queue_infos(self) -> list[QueueInfo]:
         return []
 
-    def waiting_runs(self, queue: str, limit: int) -> list[Run]:
+    def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]:
         return []
 
 

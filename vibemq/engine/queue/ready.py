@@ -1,5 +1,7 @@
 """What a group may hand out now, in order: higher levels first, within a level by sequence."""
 
+from collections.abc import Iterator
+
 from vibemq.model.runs import Run, RunSet
 
 Levels = dict[int, RunSet]
@@ -93,12 +95,10 @@ class Ready:
                 union.add(*run)
         return union.runs()
 
-    def ordered(self) -> list[Run]:
-        """All of it in the order of hand-out."""
-        runs: list[Run] = []
+    def ordered(self, start: int = 0) -> Iterator[Run]:
+        """What is at or above `start`, in the order of hand-out."""
         for level in sorted([*self._levels, NORMAL], reverse=True):
-            runs += (self._plain if level == NORMAL else self._levels[level]).runs()
-        return runs
+            yield from (self._plain if level == NORMAL else self._levels[level]).runs_from(start)
 
     def lowest(self) -> int | None:
         """The smallest sequence, whatever its level; None when nothing is ready."""
