@@ -17,7 +17,7 @@ from tests.integration.test_server_broker import Peer, frame, settings
 from vibemq.auth.passwords import hash_password
 from vibemq.client.pages import every_item
 from vibemq.config import Auth, Permission, User
-from vibemq.errors import MessageNotFound, QueueNotFound, StorageDamaged
+from vibemq.errors import InvalidOptions, MessageNotFound, QueueNotFound, StorageDamaged
 from vibemq.model.commands import CreateQueue, JoinCursor
 from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
 from vibemq.protocols.native.codec.frames import encode_frame
@@ -152,6 +152,32 @@ async def test_connections_are_listed_in_pages(broker: Broker) -> None:
             one["connection_id"] for one in found
         ]
         assert (len(found), rest["next"]) == (5, None)
+
+
+# -- backups ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_backup_that_cannot_be_written_is_refused_and_the_broker_works_on(
+    broker: Broker, tmp_path: Path
+) -> None:
+    full, file = tmp_path / "full", tmp_path / "file"
+    full.mkdir()
+    (full / "other").touch()
+    file.touch()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    async with vibemq.connect(broker.url) as mq:
+        for target, why in (
+            (Path("/proc/x"), "cannot be used"),
+            (file, "cannot be used"),
+            (full, "not empty"),
+            (tmp_path / "data", "in the data directory"),
+            (tmp_path / "data" / "backup", "in the data directory"),
+            (tmp_path / "link" / "backup", "in the data directory"),
+        ):
+            with pytest.raises(InvalidOptions, match=why):
+                await mq.admin("storage.backup", target=str(target))
+        await mq.admin("storage.backup", target=str(tmp_path / "copy"))
+        await mq.publish("q", 1)
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------------
