@@ -252,6 +252,27 @@ def test_a_reader_that_leaves_loses_nothing(vibemq: Run, queue: str, broker: Bro
     assert left["dead"] == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("pub", "q", "hi", "--delay", "99999999999999999999w"), 2),
+        (("admin", "queue", "peek", "q", "--from", "99999999999999999999"), 2),
+        (("admin", "dlq", "show", "99999999999999999999"), 2),
+        (("admin", "dlq", "show", "9223372036854775807"), 3),
+        (("admin", "dlq", "show", "0"), 3),
+        (("admin", "dlq", "ls", "--id", "5-2"), 2),
+        (("admin", "dlq", "ls", "--after", "99999999999999999999"), 2),
+    ],
+)
+def test_numbers_that_are_too_large_are_refused_in_a_sentence(
+    vibemq: Run, words: tuple[str, ...], expected: int
+) -> None:
+    code, found, err = vibemq(*words)
+    assert (code, found) == (expected, []), err
+    assert "Traceback" not in err
+    assert json.loads(err)["exit_code"] == expected
+
+
 def test_ping_and_top(vibemq: Run) -> None:
     code, (told,), _ = vibemq("ping", "--count", "2", "--interval", "1ms")
     assert code == 0

@@ -5,12 +5,14 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vibemq.server.broker import Broker
-from vibemq.server.net import http_limits
-from vibemq.web.limits import CONNECTIONS_MAX, REPORTS_MAX, HttpConnection, RouteSlots
+from vibemq.web import limits as http_limits
+from vibemq.web.limits import CONNECTIONS_MAX, REPORTS_MAX, HttpConnection, Receive, RouteSlots, Scope, Send
+from vibemq.web.server import MOUNT_REQUESTS_MAX, Mounts
 
 pytestmark = pytest.mark.anyio
 
@@ -144,3 +146,36 @@ async def test_reports_take_no_slot_of_the_probes() -> None:
         going_on.set()
     await slots({"path": "/metrics"}, receive, send)
     assert answered == [503]
+
+
+async def test_mounted_applications_share_one_bound() -> None:
+    """Fewer than connections: two that never answer leave idle connections, and the broker's pages are answered."""
+    go = asyncio.Event()
+    said: list[Any] = []
+
+    async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+
+    async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+        said.append("page")
+
+    async def send(event: Any) -> None:
+        said.append(event.get("status"))
+
+    async def receive() -> None:
+        return None
+
+    mounts = Mounts(pages)
+    for prefix in ("/a", "/b"):
+        mounts.mount(prefix, stuck)
+    tasks = [
+        asyncio.ensure_future(mounts({"path": path}, receive, send)) for path in ("/a", "/b/x") * MOUNT_REQUESTS_MAX
+    ]
+    await asyncio.sleep(0)
+    try:
+        assert said.count(503) == MOUNT_REQUESTS_MAX
+        await mounts({"path": "/livez"}, receive, send)
+        assert said.count("page") == 1
+    finally:
+        go.set()
+        await asyncio.gather(*tasks)

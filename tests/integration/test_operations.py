@@ -17,7 +17,7 @@ from tests.integration.test_server_broker import Peer, frame, settings
 from vibemq.auth.passwords import hash_password
 from vibemq.client.pages import every_item
 from vibemq.config import Auth, Permission, User
-from vibemq.errors import QueueNotFound, StorageDamaged
+from vibemq.errors import InvalidOptions, MessageNotFound, QueueNotFound, StorageDamaged
 from vibemq.model.commands import CreateQueue, JoinCursor
 from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
 from vibemq.protocols.native.codec.frames import encode_frame
@@ -154,6 +154,32 @@ async def test_connections_are_listed_in_pages(broker: Broker) -> None:
         assert (len(found), rest["next"]) == (5, None)
 
 
+# -- backups ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_backup_that_cannot_be_written_is_refused_and_the_broker_works_on(
+    broker: Broker, tmp_path: Path
+) -> None:
+    full, file = tmp_path / "full", tmp_path / "file"
+    full.mkdir()
+    (full / "other").touch()
+    file.touch()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    async with vibemq.connect(broker.url) as mq:
+        for target, why in (
+            (Path("/proc/x"), "cannot be used"),
+            (file, "cannot be used"),
+            (full, "not empty"),
+            (tmp_path / "data", "in the data directory"),
+            (tmp_path / "data" / "backup", "in the data directory"),
+            (tmp_path / "link" / "backup", "in the data directory"),
+        ):
+            with pytest.raises(InvalidOptions, match=why):
+                await mq.admin("storage.backup", target=str(target))
+        await mq.admin("storage.backup", target=str(tmp_path / "copy"))
+        await mq.publish("q", 1)
+
+
 # -- dead letters -----------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +223,53 @@ async def test_a_damaged_letter_behind_a_gap_of_ids_stops_nobody(broker: Broker)
         info = broker.queue_info("jobs")
         assert info is not None
         assert info.dead == 0
+
+
+async def test_redriving_tells_nothing_of_letters_of_other_queues(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "other", 3)
+        await dead(mq, broker, "jobs", 2)
+        ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list", limit=1000))["letters"]]
+        provider = broker._running().shell.store.provider
+        sound_read = provider.read
+        info = broker.queue_info("other")
+        assert info is not None
+        other = info.queue_id
+
+        def read(number: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+            if number == other and first <= 2 <= last:
+                raise StorageDamaged("bad checksum", path="journal", offset=4096)
+            return sound_read(number, first, last, max_bytes)
+
+        provider.read = read  # type: ignore[method-assign]
+        peer = await asyncio.to_thread(CursorPeer, broker.port)
+        try:
+            answer = await asyncio.to_thread(peer.ask, "dead.redrive", "jobs", ids=ids)
+            assert answer == {"redriven": 2, "gone": 3}
+            answer = await asyncio.to_thread(peer.ask, "dead.redrive", "other", ids=ids)
+            assert (answer["redriven"], answer["gone"], len(answer["damaged"])) == (2, 2, 1)
+        finally:
+            peer.close()
+
+
+@pytest.mark.parametrize("dead_id", [0, (1 << 63) - 1])
+async def test_ids_that_no_letter_can_have_are_not_found(broker: Broker, dead_id: int) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "jobs", 2)
+        with pytest.raises(MessageNotFound):
+            await mq.admin("dlq.show", dead_id=dead_id)
+        assert (await mq.admin("dlq.list", ids=[dead_id]))["letters"] == []
+        assert (await mq.admin("dlq.replay", ids=[dead_id]))["count"] == 0
+        assert (await mq.admin("dlq.purge", ids=[dead_id]))["count"] == 0
+        peer = await asyncio.to_thread(CursorPeer, broker.port)
+        try:
+            answer = await asyncio.to_thread(peer.ask, "dead.redrive", "jobs", ids=[dead_id])
+            assert answer == {"redriven": 0, "gone": 1}
+        finally:
+            peer.close()
+        letters = (await mq.admin("dlq.list", queue="jobs"))["letters"]
+        known = [letter["dead_id"] for letter in letters]
+        assert (await mq.admin("dlq.purge", ids=[dead_id, *known]))["count"] == 2
 
 
 def all_dead(port: int, queue: str) -> tuple[list[int], list[Any]]:

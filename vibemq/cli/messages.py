@@ -4,7 +4,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from rich.table import Table
+from rich.console import RenderableType
 
 from vibemq.cli.output import facts, instant_text, table
 
@@ -27,7 +27,7 @@ def preview(shown: dict[str, Any]) -> str:
     return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
 
 
-def message_table(messages: Iterable[dict[str, Any]]) -> Table:
+def message_table(messages: Iterable[dict[str, Any]]) -> RenderableType:
     return table(
         ("sequence", "id", "published", "priority", "headers", "payload"),
         [
@@ -44,7 +44,7 @@ def message_table(messages: Iterable[dict[str, Any]]) -> Table:
     )
 
 
-def letter_table(letters: Iterable[dict[str, Any]]) -> Table:
+def letter_table(letters: Iterable[dict[str, Any]]) -> RenderableType:
     return table(
         ("dead id", "queue", "message id", "reason", "error", "attempts", "dead since", "replays"),
         [
@@ -63,7 +63,7 @@ def letter_table(letters: Iterable[dict[str, Any]]) -> Table:
     )
 
 
-def letter_sheet(letter: dict[str, Any]) -> Table:
+def letter_sheet(letter: dict[str, Any]) -> RenderableType:
     """One dead letter in full."""
     instants = ("published_at", "first_failed_at", "dead_at")
     pairs: list[tuple[str, object]] = []

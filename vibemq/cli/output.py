@@ -7,13 +7,15 @@ from typing import Any
 
 import orjson
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.prompt import Confirm
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from vibemq.cli.exits import Usage, plain
 
+ROWS_DRAWN_MAX = 500
 PIPE_WIDTH = 400
 """Columns when stdout is no terminal: nothing is cut off for grep."""
 
@@ -65,9 +67,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write(orjson.dumps(value, default=str).decode() + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
-    """Names on the left, numbers on the right. Cells are plain text: what users named their queues is no markup."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> RenderableType:
+    """Names on the left, numbers on the right. Cells are plain text: what users named their queues is no markup.
+
+    Long tables are lines that are made at once: `rich` takes a millisecond for each row.
+    """
     materialized = [[_cell(value) for value in row] for row in rows]
+    if len(materialized) > ROWS_DRAWN_MAX:
+        return Lines(_lines(columns, materialized, title))
     result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
         numeric = bool(materialized) and all(_is_number(row[index]) for row in materialized)
@@ -75,6 +82,29 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     for row in materialized:
         result.add_row(*(Text(cell) for cell in row))
     return result
+
+
+class Lines:
+    """Text that is written as it is: not measured, not wrapped."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Segment(self._text)
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> str:
+    cells = [[cell.replace("\n", " ") for cell in row] for row in rows]
+    parts = []
+    for index, name in enumerate(columns):
+        column = [row[index] for row in cells]
+        width = max(len(name), max(map(len, column)))
+        adjust = str.rjust if all(map(_is_number, column)) else str.ljust
+        parts.append([adjust(text, width) for text in (name, *column)])
+    lines = [title] if title else []
+    lines += ("  ".join(line).rstrip() for line in zip(*parts, strict=True))
+    return "\n".join(lines) + "\n"
 
 
 def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:

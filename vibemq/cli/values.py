@@ -8,6 +8,10 @@ from vibemq.errors import ConfigInvalid
 from vibemq.model import quantities
 
 IDS_MAX: Final = 100_000
+NUMBER_MAX: Final = (1 << 63) - 1
+"""The largest sequence or dead id that a broker knows."""
+DURATION_MAX_MS: Final = 36_500 * 86_400_000
+"""A hundred years."""
 
 
 def duration_ms(text: str | int) -> int:
@@ -15,9 +19,12 @@ def duration_ms(text: str | int) -> int:
     if isinstance(text, int):
         return text
     try:
-        return quantities.duration_ms(text)
+        value = quantities.duration_ms(text)
     except ValueError as error:
         raise ConfigInvalid(f"{text!r} is no duration; write {quantities.DURATION_EXAMPLES}") from error
+    if value > DURATION_MAX_MS:
+        raise ConfigInvalid(f"{text!r} is too long; the longest duration is {DURATION_MAX_MS // 86_400_000:,}d")
+    return value
 
 
 def seconds(text: str | float) -> float:
@@ -69,6 +76,10 @@ def id_runs(texts: list[str]) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ConfigInvalid(f"{part!r} is no id; write 17, 20-25 or a comma list of them")
+        if int(last or first) < int(first):
+            raise ConfigInvalid(f"{part!r} names no id; write the smaller one first")
+        if int(last or first) > NUMBER_MAX:
+            raise ConfigInvalid(f"{part!r} is too large; the largest id is {NUMBER_MAX}")
         if int(last or first) - int(first) >= IDS_MAX:
             raise ConfigInvalid(f"{part!r} names more than {IDS_MAX:,} ids; use the other filters for so many")
         ids.update(range(int(first), int(last or first) + 1))

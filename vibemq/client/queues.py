@@ -9,7 +9,7 @@ import orjson
 
 from vibemq.client.link import Link
 from vibemq.client.pages import every_item
-from vibemq.errors import InvalidOptions, NotAuthorized, QueueExists, RemoteProtocolError
+from vibemq.errors import InvalidOptions, LocalProtocolError, NotAuthorized, QueueExists, RemoteProtocolError
 from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.model.options import (
     Overflow,
@@ -53,7 +53,10 @@ class Queues:
 
     async def admin(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Any verb of the reference, docs/reference/admin.md; its JSON result."""
-        payload = orjson.dumps({"verb": verb, "arguments": arguments})
+        try:
+            payload = orjson.dumps({"verb": verb, "arguments": arguments})
+        except TypeError as error:
+            raise LocalProtocolError(f"the arguments of {verb} cannot be sent as JSON: {error}") from error
         answer = await self._link.request(CommandType.ADMIN, payload=payload, what=verb, idempotent=verb in _IDEMPOTENT)
         return orjson.loads(answer.payload) if answer.payload else None
 

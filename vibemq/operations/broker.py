@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from vibemq.errors import InvalidPayload
+from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
 from vibemq.operations.arguments import Arguments, Text
 from vibemq.operations.contracts import BrokerReport, Store
 from vibemq.operations.registry import Caller, Operation
+from vibemq.storage.local.store_file import make_folder
 
 
 class BackupArguments(Arguments):
@@ -35,8 +36,28 @@ class BrokerOperations:
         target = Path(wanted.target)
         if not target.is_absolute():
             raise InvalidPayload("argument target must be an absolute path on the broker's machine")
-        await self._store.aside(self._store.provider.backup, target)
+        data_dir = self._place.get("data_dir")
+        await self._store.aside(_prepare, target, Path(data_dir) if data_dir else None)
+        try:
+            await self._store.aside(self._store.provider.backup, target)
+        except OSError as error:
+            raise StorageError(f"the backup into {target} failed: {error.strerror or error}") from error
         return {}
+
+
+def _prepare(target: Path, data_dir: Path | None) -> None:
+    """Raises InvalidOptions when no backup can be written there."""
+    try:
+        if data_dir is not None and target.resolve().is_relative_to(data_dir.resolve()):
+            raise InvalidOptions(f"the backup folder {target} is in the data directory; choose a folder outside it")
+        make_folder(target)
+        occupied = any(target.iterdir())
+    except OSError as error:
+        raise InvalidOptions(
+            f"the backup folder {target} cannot be used: {error.strerror or error}; choose another one"
+        ) from error
+    if occupied:
+        raise InvalidOptions(f"the backup folder {target} is not empty; choose a new or empty one")
 
 
 OPERATIONS: list[Operation[Any]] = [

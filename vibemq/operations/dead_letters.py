@@ -70,6 +70,7 @@ class DeadLetterReader:
         """Letters with ids in (after, below), ascending: at most `limit`, at least one if there is one to be found
         among the first `scan`."""
         found = Found(last=after)
+        below = min(below, INSTANT_MAX)
         looked = size = 0
 
         def counted(facts: DeadFacts, queue: str) -> bool:

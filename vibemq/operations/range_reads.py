@@ -146,7 +146,7 @@ class RangeReads:
         self._readers.queue(target)
         found = await self._letters.all_named(ids)
         letters = [letter for letter in found.letters if letter.queue == wanted.queue]
-        damaged = [letter.dead_id for letter in found.damaged]
+        damaged = [letter.dead_id for letter in found.damaged if letter.queue in ("", wanted.queue)]
         if letters:
             await self._local.ask(lambda session, token: replay(session, token, target, letters))
         answer = {"redriven": len(letters), "gone": len(ids) - len(letters) - len(damaged)}

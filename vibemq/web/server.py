@@ -14,7 +14,7 @@ from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, c
 
 HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
-"""Under way at a time in one application of a plug-in: fewer than connections, so that some are always idle."""
+"""Under way at a time in all applications of plug-ins: fewer than connections, so that some are always idle."""
 OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics")
 
 
@@ -26,25 +26,30 @@ class _Server(uvicorn.Server):
 
 
 class Mounts:
-    """The broker's own pages, and the applications of plug-ins, each with slots of its own."""
+    """The broker's own pages, and the applications of plug-ins, which share slots."""
 
     def __init__(self, pages: App) -> None:
         self._pages = pages
         self._apps: dict[str, App] = {}
+        self._mounted = RouteSlots(self._enter, {}, {"mount": MOUNT_REQUESTS_MAX}, "mount")
 
     def mount(self, prefix: str, app: App) -> None:
         if not prefix.startswith("/") or prefix.endswith("/") or prefix in self._apps or prefix in OWN_PREFIXES:
             raise ConfigInvalid(f"the HTTP path {prefix!r} is taken, or is not a path like /events; choose another one")
-        self._apps[prefix] = RouteSlots(app, {}, {"mount": MOUNT_REQUESTS_MAX}, "mount")
+        self._apps[prefix] = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._pages if self._prefix_of(scope) is None else self._mounted
+        await app(scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        prefix = self._prefix_of(scope)
+        assert prefix is not None
+        await self._apps[prefix]({**scope, "root_path": scope.get("root_path", "") + prefix}, receive, send)
+
+    def _prefix_of(self, scope: Scope) -> str | None:
         path = scope.get("path", "")
-        for prefix, app in self._apps.items():
-            if path == prefix or path.startswith(prefix + "/"):
-                root = scope.get("root_path", "") + prefix
-                await app({**scope, "root_path": root}, receive, send)
-                return
-        await self._pages(scope, receive, send)
+        return next((p for p in self._apps if path == p or path.startswith(p + "/")), None)
 
 
 class WebServer:

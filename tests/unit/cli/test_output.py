@@ -4,6 +4,9 @@ import io
 import json
 
 import pytest
+from rich import cells
+from rich import segment as segment_module
+from rich import text as text_module
 from rich.console import Console
 
 from vibemq.cli.exits import Usage
@@ -111,3 +114,22 @@ def test_progress_on_a_terminal_is_a_bar() -> None:
     with tracked("exported", Console(file=stream, force_terminal=True, width=100)) as progress:
         progress(50, 100)
     assert "50/100" in stream.getvalue()
+
+
+def test_a_long_table_is_written_without_measuring_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = 0
+
+    def counted(text: str) -> int:
+        nonlocal measured
+        measured += 1
+        return sound(text)
+
+    sound = cells.cell_len
+    for module in (cells, segment_module, text_module):
+        monkeypatch.setattr(module, "cell_len", counted)
+    rows = [(f"queue-{n}", n, "1.0 KiB") for n in range(10_000)]
+    lines = drawn(table(("queue", "ready", "size"), rows, title="all")).splitlines()
+    assert lines[:3] == ["all", "queue       ready  size", "queue-0         0  1.0 KiB"]
+    assert lines[-1] == "queue-9999  9,999  1.0 KiB"
+    assert len(lines) == 10_002
+    assert measured <= len(lines), "once for a line, not several times for each cell"

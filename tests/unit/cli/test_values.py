@@ -33,6 +33,12 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
         duration_ms(text)
 
 
+def test_a_duration_of_more_than_a_century_is_refused() -> None:
+    assert duration_ms("36500d") == 36_500 * 86_400_000
+    with pytest.raises(ConfigInvalid, match="too long"):
+        duration_ms("99999999999999999999w")
+
+
 def test_seconds_are_above_zero() -> None:
     assert seconds("500ms") == 0.5
     assert seconds(2.5) == 2.5
@@ -79,7 +85,7 @@ def test_ids_are_sorted_and_single() -> None:
     assert id_runs(["20-22,3", "21", "1"]) == [1, 3, 20, 21, 22]
 
 
-@pytest.mark.parametrize("text", ["x", "3-", "-3", "1,,2", "1-2-3", "1-200000"])
+@pytest.mark.parametrize("text", ["x", "3-", "-3", "1,,2", "1-2-3", "1-200000", "5-2", "9223372036854775808"])
 def test_what_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(ConfigInvalid):
         id_runs([text])

@@ -10,6 +10,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, 
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
+from vibemq.cli.values import NUMBER_MAX
 from vibemq.errors import NotAuthorized
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
@@ -183,7 +184,9 @@ def purge(
 def peek(
     queue: Queue,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number.")] = 10,
-    start: Annotated[int, typer.Option("--from", metavar="SEQUENCE", min=0, help="First sequence to show.")] = 0,
+    start: Annotated[
+        int, typer.Option("--from", metavar="SEQUENCE", min=0, max=NUMBER_MAX, help="First sequence to show.")
+    ] = 0,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,

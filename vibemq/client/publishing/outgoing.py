@@ -27,6 +27,8 @@ _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
 _NO_HEADERS = b"\0\0"
 _ID_SIZE = 32
+SECONDS_MAX: Final = 9_000_000_000_000
+"""The largest time that a message can carry, in seconds."""
 
 
 @dataclass(slots=True)
@@ -120,6 +122,12 @@ def milliseconds(value: Seconds, name: str) -> int:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not seconds >= 0:
         raise LocalProtocolError(f"{name} is {seconds} s; it must be 0 or more")
+    return _instant(seconds, name)
+
+
+def _instant(seconds: float, name: str) -> int:
+    if not abs(seconds) <= SECONDS_MAX:
+        raise LocalProtocolError(f"{name} is {seconds} s; it must be at most {SECONDS_MAX:,} s")
     return round(seconds * 1000)
 
 
@@ -185,7 +193,7 @@ def _epoch_ms(moment: datetime | float) -> int:
         if moment.tzinfo is None:
             raise LocalProtocolError("deliver_at needs a datetime with a time zone; use datetime.now(UTC) + …")
         return round(moment.timestamp() * 1000)
-    return round(moment * 1000)
+    return _instant(moment, "deliver_at")
 
 
 _BINARY_HEADERS = header_block({payloads.CONTENT_TYPE: payloads.BINARY})

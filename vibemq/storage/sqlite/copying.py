@@ -4,7 +4,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from vibemq.errors import StorageFailed
+from vibemq.errors import StorageError
 from vibemq.storage.interface import Progress
 from vibemq.storage.local.store_file import StoreInfo, fsync_file, fsync_folder, make_folder, write_store_info
 from vibemq.storage.sqlite.connection import DATABASE, VERSION
@@ -16,19 +16,19 @@ def back_up(source: Path, target: Path, now: int, progress: Progress | None) -> 
     """Copy the committed state of this moment into the empty or new folder `target`; writers go on meanwhile.
 
     Raises:
-        StorageFailed: the target is in use, or cannot be written.
+        StorageError: the target is in use, or cannot be written.
         sqlite3.Error: reading or writing failed; the target has no store file and will not be mistaken for a store.
     """
     try:
         make_folder(target)
         if any(target.iterdir()):
-            raise StorageFailed(f"the backup folder {target} is not empty; choose a new one")
+            raise StorageError(f"the backup folder {target} is not empty; choose a new one")
         _copy(source, target / DATABASE, progress)
         fsync_file(target / DATABASE)
         fsync_folder(target)
         write_store_info(target, StoreInfo("sqlite", VERSION, now))
     except OSError as exc:
-        raise StorageFailed(f"the backup into {target} failed: {exc}") from exc
+        raise StorageError(f"the backup into {target} failed: {exc}") from exc
 
 
 def _copy(source: Path, target: Path, progress: Progress | None) -> None:

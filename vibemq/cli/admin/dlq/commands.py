@@ -29,6 +29,7 @@ from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
 from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output
 from vibemq.cli.progress import tracked
+from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
@@ -45,7 +46,9 @@ def list_letters(
     ids: WithId = None,
     message_id: WithMessageId = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
-    after: Annotated[int, typer.Option("--after", metavar="ID", min=0, help="Begin after this dead id.")] = 0,
+    after: Annotated[
+        int, typer.Option("--after", metavar="ID", min=0, max=NUMBER_MAX, help="Begin after this dead id.")
+    ] = 0,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -69,7 +72,7 @@ def list_letters(
 
 @app.command()
 def show(
-    dead_id: Annotated[int, typer.Argument(metavar="ID", help="Dead id, as `dlq ls` lists it.")],
+    dead_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=NUMBER_MAX, help="Dead id, as `dlq ls` lists it.")],
     raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the payload.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
