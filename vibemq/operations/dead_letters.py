@@ -33,8 +33,8 @@ ANSWER_BYTES_MAX = 768 * 1024
 """An answer must fit a frame."""
 PAGE_LETTERS = 100
 LETTERS_AT_ONCE = 1000
-SLICE_RUNS = 32
-"""Runs of ids looked for before the loop has its turn."""
+SLICE_IDS = 32
+"""Ids looked for before the loop has its turn, which may be as many places to look at."""
 PURGE_AT_ONCE = 100
 """Letters of one engine step of a purge, which takes a few milliseconds."""
 
@@ -106,16 +106,17 @@ class DeadLetterReader:
 
     async def named(self, ids: Iterable[int]) -> AsyncIterator[Found]:
         """The letters among these ids that are there, in parts of bounded size, ascending."""
-        for number, (first, last) in enumerate(runs_of(ids), 1):
-            part = Found(last=max(first - 1, 0), done=last < 1)
-            while not part.done:
-                part = await self.find(
-                    lambda facts, queue: True, after=part.last, below=last + 1, limit=LETTERS_AT_ONCE, scan=SCAN_MAX
-                )
-                if part.letters or part.damaged:
-                    yield part
-            if number % SLICE_RUNS == 0:
-                await asyncio.sleep(0)
+        wanted = iter(sorted(ids))
+        while some := list(islice(wanted, SLICE_IDS)):
+            for first, last in runs_of(some):
+                part = Found(last=max(first - 1, 0), done=last < 1)
+                while not part.done:
+                    part = await self.find(
+                        lambda facts, queue: True, after=part.last, below=last + 1, limit=LETTERS_AT_ONCE, scan=SCAN_MAX
+                    )
+                    if part.letters or part.damaged:
+                        yield part
+            await asyncio.sleep(0)
 
     async def all_named(self, ids: Iterable[int]) -> Found:
         """Of a few ids."""

@@ -17,7 +17,7 @@ from vibemq.model.rows import pack_row
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted
 from vibemq.operations.dead_letters import (
     PURGE_AT_ONCE,
-    SLICE_RUNS,
+    SLICE_IDS,
     DeadLetterReader,
     DeadLetters,
     PurgeArguments,
@@ -107,7 +107,7 @@ def test_many_scattered_ids_are_purged_in_slices(there: set[int]) -> None:
     gone = there & set(ids)
     assert (answer["count"], answer["next"], answer["done"]) == (len(gone), 3_999, True)
     assert rooms.letters == there - gone
-    assert rooms.most <= SLICE_RUNS + 1
+    assert rooms.most <= SLICE_IDS + 1
     assert max(rooms.purges, default=0) <= PURGE_AT_ONCE
 
 
