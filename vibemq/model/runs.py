@@ -199,16 +199,6 @@ class RunSet:
             return [run for part in self._parts[low:high] for run in part.overlap(first, last)]
         return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
 
-    def runs_from(self, start: int) -> Iterator[Run]:
-        """The members at or above `start`, run by run as they are asked for; the set does not change meanwhile."""
-        low = bisect_left(self._lasts, start)
-        if self._parts is not None:
-            for part in self._parts[low:]:
-                yield from part.runs_from(start)
-            return
-        for index in range(low, len(self._firsts)):
-            yield max(start, self._firsts[index]), self._lasts[index]
-
     def covers(self, first: int, last: int) -> bool:
         """Whether the whole run is there."""
         index = bisect_right(self._firsts, first) - 1

@@ -300,8 +300,8 @@ class SqliteStorage:
         room = free + self._ballast.bytes_held
         if need + DRAIN_BYTES > room:
             raise StorageFull(
-                f"no room in {self._where}: {room} bytes are left, {growth + DRAIN_BYTES} of them are kept for the drain, "
-                f"and the messages take {need - growth}; nothing was written, free some disk space and publish again"
+                f"no room in {self._where}: {room} bytes are left, {growth + DRAIN_BYTES} of them are kept "
+                f"for the drain, and the messages take {need - growth}; nothing was written, free some disk space"
             )
 
     def _has_room_to_merge(self) -> bool:
