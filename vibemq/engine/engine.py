@@ -171,6 +171,11 @@ class Engine:
         known = self._state.sessions.get(session)
         return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
 
+    def held_count(self, session: int, consumer: int) -> int:
+        """How many unsettled messages the consumer holds; 0 for a consumer that does not exist."""
+        found = self._state.consumer(session, consumer)
+        return 0 if found is None else found.held.count
+
     def is_open(self, session: int) -> bool:
         """Whether the session has, or holds, anything: a CloseSession of so many messages may have to be repeated."""
         return session in self._state.sessions

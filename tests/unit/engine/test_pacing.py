@@ -58,3 +58,10 @@ def test_pieces_come_to_the_same_as_the_whole(verb: Settlement) -> None:
     told = [[e.token for e in driver.effects if isinstance(e, Reply)][-2:] for driver in (whole, pieces)]
     assert told == [["settled", "extended"]] * 2
     assert whole.info() == pieces.info()
+
+
+@pytest.mark.parametrize("verb", [Settlement.RETRY, Settlement.RELEASE, Settlement.REJECT])
+def test_a_range_that_nobody_holds_is_no_work(verb: Settlement) -> None:
+    command = Settle(1, "t", 1, verb, [(1, 1 << 62)])
+    assert list(paced([command], lambda session, consumer: 0)) == [[command]]
+    assert len(list(paced([command], lambda session, consumer: 10 * STEP_UNITS))) <= 11

@@ -242,7 +242,7 @@ class PeerDriver:
         return bool(self._steps)
 
     def _decide_all(self, commands: Sequence[Command]) -> None:
-        steps = paced(commands)
+        steps = paced(commands, self._shell.engine.held_count)
         if not self._steps:
             first = next(steps, None)
             if first is commands:
@@ -399,9 +399,9 @@ class PeerDriver:
     def _closing(self, unwritten: list[Deliver]) -> Iterator[Sequence[Command]]:
         """What it had still asked for, and the end. Its lane stays until then: what is handed out to it meanwhile goes
         back, too."""
-        yield from paced(self._asked_last())
+        yield from paced(self._asked_last(), self._shell.engine.held_count)
         unheard = unwritten + self.outbox.take_back()[0] + self.lane.take_back()
-        *steps, last = paced(self._releases(unheard))
+        *steps, last = paced(self._releases(unheard), self._shell.engine.held_count)
         if steps:
             yield [SetFlow(self.number, False)]
             yield from steps
