@@ -2,6 +2,7 @@
 each answer says comes to the end, sees every message once and misses none that was published later."""
 
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import given
@@ -25,12 +26,14 @@ class Disk:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self.provider = self
+        self.provider = SimpleNamespace(read=self.stored)
 
     async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
 
-    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+    read = read_rows = call
+
+    def stored(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         found = sorted(s for s in self._driver.rows[queue_id] if first <= s <= last)
         return [Slice(sequence, 1, Rows.of([ROW])) for sequence in found[: max(1, max_bytes // len(ROW))]]
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +23,9 @@ class Disk:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.broken: dict[int, StorageError] = {}
-        self.provider = self
+        self.provider = SimpleNamespace(read=self.stored)
 
-    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+    def stored(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         if queue_id in self.broken:
             raise self.broken[queue_id]
         return [
@@ -35,6 +36,8 @@ class Disk:
 
     async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
+
+    read = read_rows = call
 
     aside = call
 

@@ -54,6 +54,8 @@ class Rooms:
         self._works()
         return work(*arguments)
 
+    read = read_rows = call
+
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         found = sorted(n for n in self.letters if wanted.after < n < wanted.below)[: wanted.limit]
         last = found[-1] if len(found) == wanted.limit else wanted.below
