@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import vibemq
-from vibemq.config import Limits, Listener, Settings, StorageChoice
+from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.model.effects import QueueInfo
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
@@ -120,7 +120,11 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     limits = Limits(body_bytes_max=1 << 25)
     async with Broker(
         settings=Settings(
-            data_dir=tmp_path / "data", storage=StorageChoice(), listeners=(Listener(port=0),), limits=limits
+            http=Http(enabled=False),
+            data_dir=tmp_path / "data",
+            storage=StorageChoice(),
+            listeners=(Listener(port=0),),
+            limits=limits,
         )
     ) as broker:
         yield broker

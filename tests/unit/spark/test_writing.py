@@ -277,7 +277,7 @@ def test_a_version_that_was_left_out_is_no_replay(broker: BrokerProcess, queue: 
     for version in (5, 20261122):
         write(broker, numbered(version), **options, txnVersion=version)
     for version in (6, 20261121):
-        with pytest.raises(SourceError, match=r"was never committed, but the later version 20261122 was"):
+        with pytest.raises(SourceError, match=r"was never committed, and the later version 20261122 was"):
             write(broker, numbered(version), **options, txnVersion=version)
     assert bodies(broker, queue) == [5, 20261122]
 
