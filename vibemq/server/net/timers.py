@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
@@ -15,6 +16,8 @@ log = logging.getLogger("vibemq.ticker")
 
 WAIT_S_MAX = 60.0
 """The loop's timers stand still while the machine is suspended, and deadlines do not."""
+SHARE_S = 0.002
+"""Sessions are ticked for so long in one turn of the loop; the others that are due follow a millisecond later."""
 
 
 class Timed(Protocol):
@@ -34,11 +37,20 @@ class Timed(Protocol):
 class Timers:
     """One timer of the event loop, set to the nearest deadline of the engine and of all sessions."""
 
-    def __init__(self, engine: QueueEngine, committer: Committer, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: QueueEngine,
+        committer: Committer,
+        clock: Clock,
+        *,
+        monotonic: Callable[[], float] | None = None,
+    ) -> None:
+        """`monotonic`: seconds; left out, those of the loop."""
         self._engine = engine
         self._committer = committer
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._monotonic = monotonic or self._loop.time
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._heap: list[tuple[int, int, Timed]] = []
@@ -91,7 +103,8 @@ class Timers:
         deadline = self._engine.next_deadline()
         if deadline is not None and deadline <= now:
             self._committer.submit(self._engine.tick(now))
-        while self._heap and self._heap[0][0] <= now:
+        end = self._monotonic() + SHARE_S
+        while self._heap and self._heap[0][0] <= now and self._monotonic() < end:
             due, _, connection = heappop(self._heap)
             if connection.scheduled_tick != due or connection.ending:
                 continue
