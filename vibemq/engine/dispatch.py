@@ -24,9 +24,9 @@ Given = dict[Consumer, list[Run]]
 
 
 def dispatch(state: EngineState, step: Step, queue: Queue, group: Group) -> None:
+    """The group can dispatch."""
     ready, top = group.ready, group.top
-    if top is None or not top.open or not ready.count:
-        return
+    assert top is not None
     given: Given = {}
     takers = len(top.members)
     while ready.count and takers:

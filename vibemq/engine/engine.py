@@ -13,6 +13,7 @@ with `committed` or `failed`.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from vibemq.engine import rollback, views
 from vibemq.engine.dispatch import dispatch
@@ -44,6 +45,8 @@ from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredState
 
 _OWED_RETRY_MS = 1_000
+_DISPATCHES_MAX = 200
+"""Groups in which one step hands out: a message of a queue with thousands of groups is handed out over many steps."""
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
 
@@ -136,10 +139,15 @@ class Engine:
         """Do what is due at or before now."""
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
+        undispatched = self._state.undispatched
+        for group in list(islice(undispatched, _DISPATCHES_MAX)):
+            step.touch(undispatched.pop(group), group)
         return self._finish(step)
 
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
+        if self._state.undispatched:
+            return self._state.now
         at = timers.next_alarm(self._state)
         owed_at = self._state.owed_at
         if owed_at == END:
@@ -240,12 +248,7 @@ class Engine:
         while step.dirty or step.freed:
             while step.freed:
                 publish.unpark(state, step, step.freed.popitem()[0])
-            dirty, step.dirty = step.dirty, {}
-            for group, queue in dirty.items():
-                if queue.deleted:
-                    continue
-                expire(state, step, queue)
-                dispatch(state, step, queue, group)
+            self._hand_out(step)
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
@@ -254,6 +257,22 @@ class Engine:
             for awaited in wait.tickets:
                 state.open[awaited].waits.append(wait)
         return Outcome(step.records, step.effects, step.after_append, step.gated, step.durability, ticket)
+
+    def _hand_out(self, step: Step) -> None:
+        """Dispatch in the groups where something may be handed out; beyond a bounded number, with a later tick."""
+        state = self._state
+        dirty, step.dirty = step.dirty, {}
+        for queue in dict.fromkeys(dirty.values()):
+            if not queue.deleted:
+                expire(state, step, queue)
+        for group, queue in dirty.items():
+            if not group.can_dispatch or queue.deleted:
+                continue
+            if step.dispatches < _DISPATCHES_MAX:
+                step.dispatches += 1
+                dispatch(state, step, queue, group)
+            else:
+                state.undispatched[group] = queue
 
     def _pay(self, step: Step) -> None:
         """Put what is owed before the records of this outcome."""

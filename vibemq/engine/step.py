@@ -40,6 +40,7 @@ class Step:
         "after_append",
         "answering",
         "dirty",
+        "dispatches",
         "durability",
         "effects",
         "facts",
@@ -69,6 +70,8 @@ class Step:
         """Answers that wait for earlier outcomes."""
         self.dirty: dict[Group, Queue] = {}
         """Groups where something may be handed out now."""
+        self.dispatches = 0
+        """How many groups the step has handed out from."""
         self.freed: dict[Queue, None] = {}
         """Queues where a parked publisher may go on now."""
         self._settled: dict[Group, Settled] = {}

@@ -5,9 +5,19 @@ from collections.abc import Callable
 from itertools import count
 
 from vibemq.engine import Engine, EngineSettings
-from vibemq.model.commands import Command, Publish, PurgeDead, Settle, Settlement, Subscribe
-from vibemq.model.effects import Outcome
-from vibemq.model.options import QueueOptions
+from vibemq.model.commands import (
+    CloseSession,
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    Publish,
+    PurgeDead,
+    Settle,
+    Settlement,
+    Subscribe,
+)
+from vibemq.model.effects import Deliver, Outcome
+from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
 
@@ -72,3 +82,49 @@ def duplicates_among(open_outcomes: int) -> int:
 
 def test_duplicates_of_what_is_long_confirmed_do_not_look_through_what_is_on_its_way() -> None:
     assert duplicates_among(400) - duplicates_among(10) < 50
+
+
+def hand_out_to(groups: int, messages: int) -> tuple[list[int], dict[int, list[int]]]:
+    """(deliveries of each outcome, sequences of each session) of messages in a queue with so many groups."""
+    engine = make_engine()
+    do(engine, CreateQueue(1, None, "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), False))
+    for number in range(groups):
+        do(engine, Subscribe(number + 2, None, 1, "q", capacity_messages=100))
+    given: list[int] = []
+    received: dict[int, list[int]] = {}
+
+    def take(outcome: Outcome) -> None:
+        delivers = [effect for effect in (*outcome.effects, *outcome.after_append) if isinstance(effect, Deliver)]
+        given.append(len(delivers))
+        for deliver in delivers:
+            for first, last in deliver.runs:
+                received.setdefault(deliver.session, []).extend(range(first, last + 1))
+
+    for _ in range(messages):
+        outcome = engine.handle([Publish(1, None, "q", Rows.of([pack_row("m", b"x")]))], 1)
+        take(outcome)
+        take(engine.committed(outcome.ticket, 1))
+    while (at := engine.next_deadline()) is not None and at <= 1:
+        outcome = engine.tick(1)
+        take(outcome)
+        if outcome.ticket:
+            take(engine.committed(outcome.ticket, 1))
+    return given, received
+
+
+def test_a_message_for_a_thousand_groups_is_handed_out_over_many_steps() -> None:
+    given, received = hand_out_to(1_000, messages=3)
+    assert max(given) <= 200
+    assert received == {session: [1, 2, 3] for session in range(2, 1_002)}
+
+
+def test_a_session_that_leaves_before_its_turn_is_handed_nothing() -> None:
+    engine = make_engine()
+    do(engine, CreateQueue(1, None, "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), False))
+    for number in range(400):
+        do(engine, Subscribe(number + 2, None, 1, "q", capacity_messages=100))
+    do(engine, Publish(1, None, "q", ROWS))
+    do(engine, CloseSession(401, True))
+    do(engine, DeleteQueue(1, None, "q"))
+    assert not [effect for effect in engine.tick(1).effects if isinstance(effect, Deliver)]
+    assert engine.next_deadline() is None

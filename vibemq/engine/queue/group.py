@@ -115,6 +115,11 @@ class Group:
         self.tally = GroupCounters()
 
     @property
+    def can_dispatch(self) -> bool:
+        """Whether something is ready and somebody of the highest priority may have room for it."""
+        return self.top is not None and bool(self.top.open) and self.ready.count > 0
+
+    @property
     def waiting(self) -> int:
         """Not settled and with nobody."""
         return self.ready.count + len(self.later)
