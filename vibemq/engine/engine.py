@@ -1,6 +1,7 @@
 """The queue engine: commands in, outcomes out. Pure and deterministic; its state depends only on its inputs.
 
-    handle      what sessions ask
+    handle      what sessions ask, whole
+    advance     the same in steps of a few milliseconds
     committed   an outcome's durability holds: its messages become visible
     failed      an outcome could not be written: its messages vanish
     tick        what has fallen due
@@ -30,6 +31,7 @@ from vibemq.engine.handlers import (
 from vibemq.engine.handlers.append import show
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
+from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
 from vibemq.engine.queue.group import END
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
@@ -47,7 +49,8 @@ _OWED_RETRY_MS = 1_000
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
 
-Handler = Callable[[EngineState, Step, "ask.Command"], None]
+Handler = Callable[[EngineState, Step, "ask.Command"], Slices | None]
+"""What it returns is left to do; see `vibemq.engine.pacing`."""
 
 
 class Engine:
@@ -71,19 +74,40 @@ class Engine:
         return self._finish(step)
 
     def handle(self, commands: Sequence[ask.Command], now: int) -> Outcome:
-        """Carry out a batch, in order. Dispatch comes after the last one."""
+        """Carry out a batch whole, in order. Dispatch comes after the last one."""
+        return self._carry_out(Batch(commands), now, END)
+
+    def advance(self, batch: Batch, now: int) -> Outcome:
+        """Carry out the next step of a batch: all of it, unless there is long work in it."""
+        return self._carry_out(batch, now, STEP_UNITS)
+
+    def _carry_out(self, batch: Batch, now: int, units: int) -> Outcome:
         step = self._begin(now)
-        state = self._state
-        state.totals.commands += len(commands)
-        for step.answering, command in enumerate(commands):
+        state, commands = self._state, batch.commands
+        before = batch.place
+        for place in range(before, len(commands)):
+            command = commands[place]
+            step.answering = place
             told, facts = len(step.effects), step.facts
             try:
-                _HANDLERS[type(command)](state, step, command)
+                slices, begun = batch.slices, batch.slices is not None
+                if slices is None:
+                    slices = _HANDLERS[type(command)](state, step, command)
+                if slices is not None:
+                    batch.slices = None
+                    if not work_off(slices, step, units, begun=begun):
+                        batch.slices = slices
             except VibeMQError as error:
                 _refuse(step, command, error)
             if step.facts > facts and len(step.effects) > told:
                 # Whatever a handler says while it changes what has to be kept, nobody hears it before it is kept.
                 step.confirm_after_append(told)
+            if batch.slices is not None:
+                break
+            batch.place = place + 1
+            if step.work >= units:
+                break
+        state.totals.commands += batch.place - before
         step.answering = -1
         return self._finish(step)
 
@@ -170,15 +194,6 @@ class Engine:
         """(consumer, queue) of each subscription of a session, those that only hold messages included."""
         known = self._state.sessions.get(session)
         return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
-
-    def held_count(self, session: int, consumer: int) -> int:
-        """How many unsettled messages the consumer holds; 0 for a consumer that does not exist."""
-        found = self._state.consumer(session, consumer)
-        return 0 if found is None else found.held.count
-
-    def is_open(self, session: int) -> bool:
-        """Whether the session has, or holds, anything: a CloseSession of so many messages may have to be repeated."""
-        return session in self._state.sessions
 
     @property
     def readers(self) -> Readers:
@@ -351,7 +366,7 @@ def _set_pressure(state: EngineState, step: Step, command: ask.SetPressure) -> N
         step.free(queue)
 
 
-_HANDLERS: dict[type, Callable[..., None]] = {
+_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Publish: publish.publish,
     ask.Settle: settle.settle,
     ask.Extend: settle.extend,

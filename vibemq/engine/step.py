@@ -49,6 +49,7 @@ class Step:
         "now",
         "records",
         "waits",
+        "work",
     )
 
     def __init__(self, now: int) -> None:
@@ -62,6 +63,8 @@ class Step:
         """Which command of the step is carried out."""
         self.facts = 0
         """How often something was noted that has to be kept."""
+        self.work = 0
+        """What it has cost so far, in units of `vibemq.engine.pacing`; only what may be much is counted."""
         self.added: list[Added] = []
         self.moved: list[tuple[Queue, list[Run]]] = []
         """Bundles taken out of their stages."""

@@ -102,6 +102,14 @@ class Ready:
             count -= run_count(found)
         return runs
 
+    def cut(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """(stop, cost): how far of [first, last] about `most` runs reach, and how many these are."""
+        cost = 0
+        for members in (self._plain, *self._levels.values()):
+            last, number = members.cut_runs(first, last, most)
+            cost += number
+        return last, cost
+
     def lowest(self) -> int | None:
         """The smallest sequence, whatever its level; None when nothing is ready."""
         if not self._levels:
