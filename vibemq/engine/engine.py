@@ -109,7 +109,7 @@ class Engine:
                 break
         state.totals.commands += batch.place - before
         step.answering = -1
-        return self._finish(step)
+        return self._finish(step, units)
 
     def committed(self, ticket: int, now: int) -> Outcome:
         """The durability of that outcome holds, and its gated effects were told."""
@@ -246,24 +246,28 @@ class Engine:
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
 
-    def _finish(self, step: Step) -> Outcome:
+    def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
+        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on."""
         state = self._state
         if state.carried is not None:
-            step.dirty |= state.carried.dirty
+            step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
-        while step.dirty or step.freed:
+        while (step.dirty or step.freed) and units > 0:
             while step.freed:
                 publish.unpark(state, step, step.freed.popitem()[0])
             dirty, step.dirty = step.dirty, {}
             for group, queue in dirty.items():
-                if queue.deleted:
-                    continue
-                expire(state, step, queue)
-                dispatch(state, step, queue, group)
+                if units <= 0:
+                    step.dirty[group] = queue
+                elif not queue.deleted:
+                    expire(state, step, queue)
+                    units -= dispatch(state, step, queue, group, units)
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
+        if step.dirty or step.freed:
+            self._carry(step)
         ticket = self._issue(step) if step.records else 0
         for wait in step.waits:
             for awaited in wait.tickets:

@@ -85,6 +85,15 @@ class Stretches:
                 count -= last - first + 1
         return found
 
+    def first_runs(self, most: int) -> list[Run]:
+        """The first stretches, up to so many."""
+        found: list[Run] = []
+        for part in (self,) if self._parts is None else self._parts:
+            found += zip(part._firsts[: most - len(found)], part._lasts[: most - len(found)], strict=True)
+            if len(found) == most:
+                break
+        return found
+
     def cut_runs(self, first: int, last: int, most: int) -> tuple[int, int]:
         """(stop, number): how far of [first, last] the first `most` stretches in it reach, and how many these are."""
         number = 0

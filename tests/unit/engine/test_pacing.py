@@ -1,6 +1,7 @@
 """Long commands in steps: every one is cut, whatever it walks, and the steps come to the same as the whole."""
 
 from collections.abc import Callable
+from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet, run_count
 
 runs = st.lists(st.tuples(st.integers(1, 9_000), st.integers(0, 900)).map(lambda p: (p[0], p[0] + p[1])), max_size=900)
-MANY = 4_000
+MANY = 1_200
 SCATTERED = [(sequence, sequence) for sequence in range(1, MANY, 2)]
 
 

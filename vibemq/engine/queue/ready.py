@@ -110,6 +110,13 @@ class Ready:
             cost += number
         return last, cost
 
+    def in_runs(self, most: int) -> int:
+        """How many messages the first `most` runs of each level are."""
+        plain, levels = self._plain, self._levels
+        if not levels and plain.run_count <= most:
+            return self.count
+        return sum(run_count(members.first_runs(most)) for members in (plain, *levels.values()))
+
     def lowest(self) -> int | None:
         """The smallest sequence, whatever its level; None when nothing is ready."""
         if not self._levels:
