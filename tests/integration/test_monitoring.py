@@ -109,7 +109,8 @@ async def crowded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
         options = QueueOptions(durability=Durability.TRANSIENT)
         for first in range(0, QUEUES, 500):
             numbers = range(first, first + 500)
-            broker._parts.shell.decide([CreateQueue(0, None, f"queue-{number:05}", options) for number in numbers])
+            commands = [CreateQueue(0, None, f"queue-{number:05}", options) for number in numbers]
+            broker._parts.shell.decider.decide(commands)
             await anyio.sleep(0)
         yield broker
 

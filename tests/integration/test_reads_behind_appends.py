@@ -59,7 +59,7 @@ async def context_of(provider: str, place: Path) -> AsyncIterator[tuple[vibemq.B
 
 
 def publish(context: BrokerContext, number: int) -> None:
-    context.decide([Publish(0, None, "q", Rows.of([pack_row(str(number), b"%d" % number)]))])
+    context.decider.decide([Publish(0, None, "q", Rows.of([pack_row(str(number), b"%d" % number)]))])
 
 
 @pytest.mark.parametrize(("provider", "durability", "mode"), CASES)
@@ -67,15 +67,15 @@ async def test_what_is_published_and_handed_out_in_one_turn_arrives(
     tmp_path: Path, provider: str, durability: Durability, mode: DeliveryMode
 ) -> None:
     async with context_of(provider, tmp_path) as (broker, context):
-        context.decide([CreateQueue(0, None, "q", QueueOptions(mode=mode, durability=durability), False)])
+        context.decider.decide([CreateQueue(0, None, "q", QueueOptions(mode=mode, durability=durability), False)])
         async with vibemq.connect(broker.url) as mq, mq.subscribe("q", prefetch=COUNT) as messages:
             session = next(iter(context.roster)).number
             SlowAppends(context)
             for number in range(COUNT):
                 # Every other one is handed out by a step of its own, which keeps nothing where nobody acknowledges.
-                context.decide([SetFlow(session, number % 2 == 0)])
+                context.decider.decide([SetFlow(session, number % 2 == 0)])
                 publish(context, number)
-                context.decide([SetFlow(session, True)])
+                context.decider.decide([SetFlow(session, True)])
                 await anyio.sleep(0.002)
             arrived = []
             with anyio.move_on_after(60):
@@ -94,7 +94,7 @@ async def run(context: BrokerContext, operation: str, **arguments: Any) -> Any:
 async def test_a_peek_finds_what_was_published_before_it(tmp_path: Path, provider: str) -> None:
     durability = Durability.TRANSIENT if provider == "memory" else Durability.ASYNC
     async with context_of(provider, tmp_path) as (_, context):
-        context.decide([CreateQueue(0, None, "q", QueueOptions(durability=durability), False)])
+        context.decider.decide([CreateQueue(0, None, "q", QueueOptions(durability=durability), False)])
         await context.committer.settled()
         SlowAppends(context)
         for number in range(COUNT):
@@ -106,7 +106,7 @@ async def test_a_peek_finds_what_was_published_before_it(tmp_path: Path, provide
 async def test_a_list_of_dead_letters_finds_what_was_rejected_before_it(tmp_path: Path, provider: str) -> None:
     durability = Durability.TRANSIENT if provider == "memory" else Durability.ASYNC
     async with context_of(provider, tmp_path) as (broker, context):
-        context.decide([CreateQueue(0, None, "q", QueueOptions(durability=durability), False)])
+        context.decider.decide([CreateQueue(0, None, "q", QueueOptions(durability=durability), False)])
         async with vibemq.connect(broker.url) as mq, mq.subscribe("q", prefetch=COUNT) as messages:
             session = next(iter(context.roster)).number
             [(consumer, _)] = context.engine.subscriptions(session)
@@ -117,6 +117,6 @@ async def test_a_list_of_dead_letters_finds_what_was_rejected_before_it(tmp_path
                     await anext(aiter(messages))
             SlowAppends(context)
             for number in range(1, COUNT + 1):
-                context.decide([Settle(session, None, consumer, Settlement.REJECT, [(number, number)])])
+                context.decider.decide([Settle(session, None, consumer, Settlement.REJECT, [(number, number)])])
                 page = await run(context, "dlq.list", queue="q", limit=COUNT)
                 assert len(page["letters"]) == number

@@ -29,6 +29,7 @@ from tests.proof.session_talk import OWN_QUEUES, Talker
 from tests.proof.wire import Wire
 from vibemq.auth.passwords import _derive
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
+from vibemq.engine import Batch
 from vibemq.model.commands import CloseSession, DeleteQueue, SetFlow
 from vibemq.model.records import Record
 from vibemq.protocols.native.codec import extensions as ext
@@ -99,19 +100,19 @@ class Arena:
         self.errors = Errors()
         self.wires: dict[int, Wire] = {}
         self.sessions = 0
-        self._spy_on_engine(self.engine.handle)
+        self._spy_on_engine(self.engine.advance)
         self._spy_on_storage(self.shell.store.provider.append)
 
-    def _spy_on_engine(self, handle: Callable[..., Any]) -> None:
-        def spy(commands: Sequence[Any], now: int) -> Any:
-            for command in commands:
+    def _spy_on_engine(self, advance: Callable[..., Any]) -> None:
+        def spy(batch: Batch, now: int) -> Any:
+            for command in cast("Sequence[Any]", batch.commands):
                 wire = self.wires.get(command.session)
                 known = wire is None or wire.connection.principal is not None
                 if not known and not isinstance(command, CloseSession | SetFlow):
                     self.wrong.append(f"{type(command).__name__} of a stranger reached the engine")
-            return handle(commands, now)
+            return advance(batch, now)
 
-        self.engine.handle = spy
+        self.engine.advance = spy
 
     def _spy_on_storage(self, append: Callable[[Sequence[Record]], int]) -> None:
         def spy(records: Sequence[Record]) -> int:
@@ -156,7 +157,7 @@ class Arena:
         """Queues of the clients, and what is in them, would otherwise pile up over the rounds."""
         for name in OWN_QUEUES:
             if self.engine.queue_info(name) is not None:
-                self.shell.decide([DeleteQueue(0, None, name)])
+                self.shell.decider.decide([DeleteQueue(0, None, name)])
         await self.settle()
 
     def complaints(self) -> list[str]:

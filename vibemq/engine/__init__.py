@@ -9,8 +9,8 @@ handlers/     what each command does
 """
 
 from vibemq.engine.engine import Engine
-from vibemq.engine.pacing import paced
+from vibemq.engine.pacing import Batch
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import Totals
 
-__all__ = ["Engine", "EngineSettings", "Totals", "paced"]
+__all__ = ["Batch", "Engine", "EngineSettings", "Totals"]

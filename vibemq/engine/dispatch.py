@@ -3,7 +3,7 @@
 from bisect import bisect_left
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
-from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import EngineState
@@ -17,29 +17,51 @@ SLICE = 128
 UNACKED_SETTLE_LAG_MS = 1_000
 """A hand-out that is its own settlement is recorded as settled so much later: until then its rows can be read."""
 
+_KNOWN_PER_UNIT = 4
+"""Messages with a history that are handed out for the cost of one run."""
+
 _PROBE = 16
 """Messages looked at together when a consumer's bytes are limited."""
 
 Given = dict[Consumer, list[Run]]
 
 
-def dispatch(state: EngineState, step: Step, queue: Queue, group: Group) -> None:
-    """The group can dispatch."""
+def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: int = END) -> int:
+    """Hand out what can be handed out, as far as it costs no more than about so many units; return what it has cost."""
     ready, top = group.ready, group.top
-    assert top is not None
-    given: Given = {}
+    if top is None or not top.open or not ready.count:
+        return 0
+    allowed, given = _allowed(group, units), {}  # type: tuple[int, Given]
+    least = ready.count - allowed
     takers = len(top.members)
-    while ready.count and takers:
+    while ready.count > least and takers:
         # An even share for everyone who took some in the last round, so that a backlog is split and single messages
         # alternate strictly, and nobody waits for those who are full.
-        share = max(1, min(SLICE, ready.count // takers)) if takers > 1 else ready.count
-        takers = _round(step, queue, group, top, share, given)
-    if given:
-        _tell(state, step, queue, group, given)
+        share = max(1, min(SLICE, ready.count // takers)) if takers > 1 else ready.count - least
+        takers = _round(step, queue, group, top, share, given, least)
+    if not given:
+        return 1
+    cost = _tell(state, step, queue, group, given)
+    if takers and ready.count:
+        step.touch(queue, group)
+    return cost
 
 
-def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, given: Given) -> int:
-    """The turn of each top consumer that may have room, once; how many had it."""
+def _allowed(group: Group, units: int) -> int:
+    """How many messages may be handed out for so many units."""
+    ready = group.ready
+    if ready.count <= units:
+        return ready.count
+    allowed = ready.in_runs(units)
+    if group.attempts:
+        allowed = min(allowed, _KNOWN_PER_UNIT * units)
+    if group.top is not None and len(group.top.open) > units:
+        allowed = min(allowed, units)
+    return allowed
+
+
+def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, given: Given, least: int) -> int:
+    """The turn of each top consumer that may have room, once, while more than `least` is ready; how many had it."""
     places = top.open
     index = bisect_left(places, group.turn)
     takers = 0
@@ -53,11 +75,12 @@ def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, gi
             consumer.offered = False
             del places[index]
             continue
-        given.setdefault(consumer, []).extend(_take(step, queue, consumer, min(room, share)))
+        count = min(room, share, group.ready.count - least)
+        given.setdefault(consumer, []).extend(_take(step, queue, consumer, count))
         group.turn = place + 1
         takers += 1
         index += 1
-        if not group.ready.count:
+        if group.ready.count <= least:
             break
     return takers
 
@@ -99,13 +122,16 @@ def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     return taken
 
 
-def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Given) -> None:
+def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Given) -> int:
+    """Returns what it has cost."""
     handed_out: list[Run] = []
+    cost = 0
     for consumer, runs in given.items():
         runs = _joined(runs)
         handed_out += runs
         acquired = _count_acquired(group, runs) if group.attempts else None
         group.tally.redelivered += len(acquired) if acquired else 0
+        cost += 1 + len(runs) + (len(acquired) // _KNOWN_PER_UNIT if acquired else 0)
         step.effects.append(
             Deliver(
                 consumer.session.number,
@@ -132,6 +158,7 @@ def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Giv
         group.spend(step.now + UNACKED_SETTLE_LAG_MS, handed_out)
         state.arm_part(queue, group, group.spent[0][0])
     step.free(queue)
+    return cost
 
 
 def _joined(runs: list[Run]) -> list[Run]:

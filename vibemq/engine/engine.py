@@ -1,6 +1,7 @@
 """The queue engine: commands in, outcomes out. Pure and deterministic; its state depends only on its inputs.
 
-    handle      what sessions ask
+    handle      what sessions ask, whole
+    advance     the same in steps of a few milliseconds
     committed   an outcome's durability holds: its messages become visible
     failed      an outcome could not be written: its messages vanish
     tick        what has fallen due
@@ -13,7 +14,6 @@ with `committed` or `failed`.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from vibemq.engine import rollback, views
 from vibemq.engine.dispatch import dispatch
@@ -31,6 +31,7 @@ from vibemq.engine.handlers import (
 from vibemq.engine.handlers.append import show
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
+from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
 from vibemq.engine.queue.group import END
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
@@ -45,12 +46,11 @@ from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredState
 
 _OWED_RETRY_MS = 1_000
-_DISPATCHES_MAX = 200
-"""Groups in which one step hands out: a message of a queue with thousands of groups is handed out over many steps."""
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
 
-Handler = Callable[[EngineState, Step, "ask.Command"], None]
+Handler = Callable[[EngineState, Step, "ask.Command"], Slices | None]
+"""What it returns is left to do; see `vibemq.engine.pacing`."""
 
 
 class Engine:
@@ -74,21 +74,42 @@ class Engine:
         return self._finish(step)
 
     def handle(self, commands: Sequence[ask.Command], now: int) -> Outcome:
-        """Carry out a batch, in order. Dispatch comes after the last one."""
+        """Carry out a batch whole, in order. Dispatch comes after the last one."""
+        return self._carry_out(Batch(commands), now, END)
+
+    def advance(self, batch: Batch, now: int) -> Outcome:
+        """Carry out the next step of a batch: all of it, unless there is long work in it."""
+        return self._carry_out(batch, now, STEP_UNITS)
+
+    def _carry_out(self, batch: Batch, now: int, units: int) -> Outcome:
         step = self._begin(now)
-        state = self._state
-        state.totals.commands += len(commands)
-        for step.answering, command in enumerate(commands):
+        state, commands = self._state, batch.commands
+        before = batch.place
+        for place in range(before, len(commands)):
+            command = commands[place]
+            step.answering = place
             told, facts = len(step.effects), step.facts
             try:
-                _HANDLERS[type(command)](state, step, command)
+                slices, begun = batch.slices, batch.slices is not None
+                if slices is None:
+                    slices = _HANDLERS[type(command)](state, step, command)
+                if slices is not None:
+                    batch.slices = None
+                    if not work_off(slices, step, units, begun=begun):
+                        batch.slices = slices
             except VibeMQError as error:
                 _refuse(step, command, error)
             if step.facts > facts and len(step.effects) > told:
                 # Whatever a handler says while it changes what has to be kept, nobody hears it before it is kept.
                 step.confirm_after_append(told)
+            if batch.slices is not None:
+                break
+            batch.place = place + 1
+            if step.work >= units:
+                break
+        state.totals.commands += batch.place - before
         step.answering = -1
-        return self._finish(step)
+        return self._finish(step, units)
 
     def committed(self, ticket: int, now: int) -> Outcome:
         """The durability of that outcome holds, and its gated effects were told."""
@@ -139,15 +160,10 @@ class Engine:
         """Do what is due at or before now."""
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
-        undispatched = self._state.undispatched
-        for group in list(islice(undispatched, _DISPATCHES_MAX)):
-            step.touch(undispatched.pop(group), group)
         return self._finish(step)
 
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
-        if self._state.undispatched:
-            return self._state.now
         at = timers.next_alarm(self._state)
         owed_at = self._state.owed_at
         if owed_at == END:
@@ -178,15 +194,6 @@ class Engine:
         """(consumer, queue) of each subscription of a session, those that only hold messages included."""
         known = self._state.sessions.get(session)
         return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
-
-    def held_count(self, session: int, consumer: int) -> int:
-        """How many unsettled messages the consumer holds; 0 for a consumer that does not exist."""
-        found = self._state.consumer(session, consumer)
-        return 0 if found is None else found.held.count
-
-    def is_open(self, session: int) -> bool:
-        """Whether the session has, or holds, anything: a CloseSession of so many messages may have to be repeated."""
-        return session in self._state.sessions
 
     @property
     def readers(self) -> Readers:
@@ -239,40 +246,33 @@ class Engine:
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
 
-    def _finish(self, step: Step) -> Outcome:
+    def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
+        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on."""
         state = self._state
         if state.carried is not None:
-            step.dirty |= state.carried.dirty
+            step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
-        while step.dirty or step.freed:
+        while (step.dirty or step.freed) and units > 0:
             while step.freed:
                 publish.unpark(state, step, step.freed.popitem()[0])
-            self._hand_out(step)
+            dirty, step.dirty = step.dirty, {}
+            for group, queue in dirty.items():
+                if units <= 0:
+                    step.dirty[group] = queue
+                elif not queue.deleted:
+                    expire(state, step, queue)
+                    units -= dispatch(state, step, queue, group, units)
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
+        if step.dirty or step.freed:
+            self._carry(step)
         ticket = self._issue(step) if step.records else 0
         for wait in step.waits:
             for awaited in wait.tickets:
                 state.open[awaited].waits.append(wait)
         return Outcome(step.records, step.effects, step.after_append, step.gated, step.durability, ticket)
-
-    def _hand_out(self, step: Step) -> None:
-        """Dispatch in the groups where something may be handed out; beyond a bounded number, with a later tick."""
-        state = self._state
-        dirty, step.dirty = step.dirty, {}
-        for queue in dict.fromkeys(dirty.values()):
-            if not queue.deleted:
-                expire(state, step, queue)
-        for group, queue in dirty.items():
-            if not group.can_dispatch or queue.deleted:
-                continue
-            if step.dispatches < _DISPATCHES_MAX:
-                step.dispatches += 1
-                dispatch(state, step, queue, group)
-            else:
-                state.undispatched[group] = queue
 
     def _pay(self, step: Step) -> None:
         """Put what is owed before the records of this outcome."""
@@ -370,7 +370,7 @@ def _set_pressure(state: EngineState, step: Step, command: ask.SetPressure) -> N
         step.free(queue)
 
 
-_HANDLERS: dict[type, Callable[..., None]] = {
+_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Publish: publish.publish,
     ask.Settle: settle.settle,
     ask.Extend: settle.extend,

@@ -1,13 +1,14 @@
 """Batches of commands in steps that take a few milliseconds each.
 
-A settlement may name any number of messages in one frame. Whoever drives the engine gives it one step after the other,
-and lets others have the loop in between. The answer comes with the last piece, so answers keep their order.
+A command may stand for any number of messages. Its handler does little of that at once, and returns the rest as
+`Slices`. Whoever drives the engine gives it one step after the other (`Engine.advance`), and lets others have the loop
+in between. The answer comes with the last slice, so answers keep their order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-from vibemq.model.commands import Command, Extend, Settle, Settlement
+from vibemq.engine.step import Step
+from vibemq.model.commands import Command
 from vibemq.model.runs import Run
 
 STEP_UNITS = 150
@@ -16,72 +17,52 @@ STEP_UNITS = 150
 With what storage does for them on the loop, 500 took 9 to 13 ms of CPU on a busy core.
 """
 
+Slices = Generator[None, Step, None]
+"""What a handler has left to do. It yields after each slice, and is sent the step that the next one belongs to."""
 
-Held = Callable[[int, int], int]
-"""(session, consumer) -> how many messages the consumer holds."""
+Cut = Callable[[int, int, int], tuple[int, int]]
+"""(first, last, most) -> (stop, cost): how far of [first, last] a slice goes that may cost about `most`."""
 
 
-def paced(commands: Sequence[Command], held: Held | None = None) -> Iterator[Sequence[Command]]:
-    """The commands in order, as steps. One step, the very same sequence, when there is nothing long among them.
+class Batch:
+    """Commands that are carried out in order, and how far that has come: for `Engine.advance`, until it is done."""
 
-    A peer may name any range, however few of its messages it holds. `held` bounds the number of steps: without it a
-    settlement is taken at its word.
-    """
-    if not any(isinstance(command, Settle | Extend) and _work(command, held) > STEP_UNITS for command in commands):
-        yield commands
-        return
-    step: list[Command] = []
+    __slots__ = ("commands", "place", "slices")
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        self.commands = commands
+        self.place = 0
+        """Of the command that is carried out next, or that `slices` is left of."""
+        self.slices: Slices | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.place == len(self.commands)
+
+
+def pieces(runs: Iterable[Run], cut: Cut) -> Iterator[tuple[list[Run], int]]:
+    """The runs in order, cut into pieces of the work of one step, each with its cost. Look at the next piece only when
+    it is due: what there is to do is found then."""
+    piece: list[Run] = []
     left = STEP_UNITS
-    for command in commands:
-        for piece in _pieces(command, held) if isinstance(command, Settle | Extend) else (command,):
-            units = _work(piece, held) if isinstance(piece, Settle | Extend) else 1
-            if step and units > left:
-                yield step
-                step, left = [], STEP_UNITS
-            step.append(piece)
-            left -= units
-    if step:
-        yield step
-
-
-def _by_message(command: Settle | Extend) -> bool:
-    """Whether each message costs something, not each run."""
-    return isinstance(command, Settle) and command.verb is not Settlement.ACK
-
-
-def _units(command: Settle | Extend) -> int:
-    runs = command.runs
-    if not _by_message(command):
-        return len(runs)
-    if len(runs) == 1:
-        return runs[0][1] - runs[0][0] + 1
-    return sum(last - first + 1 for first, last in runs)
-
-
-def _work(command: Settle | Extend, held: Held | None) -> int:
-    """No more messages are settled than are held."""
-    units = _units(command)
-    if held is None or units <= STEP_UNITS or not _by_message(command):
-        return units
-    return min(units, held(command.session, command.consumer))
-
-
-def _pieces(command: Settle | Extend, held: Held | None) -> Iterator[Settle | Extend]:
-    """All but the last are not answered."""
-    work = _work(command, held)
-    if work <= STEP_UNITS:
-        yield command
-        return
-    taken: list[Run] = []
-    units = 0
-    size = -(-_units(command) // -(-work // STEP_UNITS))
-    for first, last in command.runs:
+    for first, last in runs:
         while first <= last:
-            if units >= size:
-                yield replace(command, token=None, runs=taken)
-                taken, units = [], 0
-            stop = min(last, first + size - units - 1) if _by_message(command) else last
-            taken.append((first, stop))
-            units += stop - first + 1 if _by_message(command) else 1
+            if left <= 0:
+                yield piece, STEP_UNITS - left
+                piece, left = [], STEP_UNITS
+            stop, cost = cut(first, last, left)
+            piece.append((first, stop))
+            left -= max(1, cost)
             first = stop + 1
-    yield replace(command, runs=taken)
+    yield piece, STEP_UNITS - left
+
+
+def work_off(slices: Slices, step: Step, units: int, *, begun: bool) -> bool:
+    """Do slices until the step has cost so much, at least one; whether all of them are done."""
+    try:
+        slices.send(step if begun else None)  # type: ignore[arg-type]  # the first one has got its step already
+        while step.work < units:
+            slices.send(step)
+    except StopIteration:
+        return True
+    return False

@@ -100,8 +100,6 @@ class EngineState:
         self.totals = Totals()
         self.retired: Counter[str] = Counter()
         """Counters of queues that were deleted since the start."""
-        self.undispatched: dict[Group, Queue] = {}
-        """Groups where something may be handed out, which the next ticks do."""
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
 

@@ -40,7 +40,6 @@ class Step:
         "after_append",
         "answering",
         "dirty",
-        "dispatches",
         "durability",
         "effects",
         "facts",
@@ -50,6 +49,7 @@ class Step:
         "now",
         "records",
         "waits",
+        "work",
     )
 
     def __init__(self, now: int) -> None:
@@ -63,6 +63,8 @@ class Step:
         """Which command of the step is carried out."""
         self.facts = 0
         """How often something was noted that has to be kept."""
+        self.work = 0
+        """What it has cost so far, in units of `vibemq.engine.pacing`; only what may be much is counted."""
         self.added: list[Added] = []
         self.moved: list[tuple[Queue, list[Run]]] = []
         """Bundles taken out of their stages."""
@@ -70,8 +72,6 @@ class Step:
         """Answers that wait for earlier outcomes."""
         self.dirty: dict[Group, Queue] = {}
         """Groups where something may be handed out now."""
-        self.dispatches = 0
-        """How many groups the step has handed out from."""
         self.freed: dict[Queue, None] = {}
         """Queues where a parked publisher may go on now."""
         self._settled: dict[Group, Settled] = {}

@@ -371,7 +371,9 @@ class ForgetApplication:
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
-    One batch: all of `dead_ids` leave the DLQ and their rows enter `queue`, or nothing happens. Reply: `Counted`.
+    All of `dead_ids` leave the DLQ and their rows enter `queue`, or the command is refused and nothing happens. Of very
+    many, each letter leaves in one batch with its row; those that are purged meanwhile are not counted. Reply:
+    `Counted`.
     """
 
     session: int
@@ -402,9 +404,6 @@ class CloseSession:
 
     session: int
     clean: bool
-    limit: int | None = None
-    """Messages and consumers to take back at most; while something is left, the session is not closed, and the command
-    must be repeated. None = all."""
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ Shared by the engine (what is waiting, taken, in flight) and by storage (what is
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Self
 
 Run = tuple[int, int]
 """(first, last), both inclusive."""
@@ -38,13 +39,116 @@ RUNS_TOGETHER_MAX = 2048
 _NONE: list[int] = []
 
 
-class RunSet:
-    """A mutable set of integers kept as runs. Any change costs about the logarithm of their number.
+class Stretches:
+    """Disjoint stretches in ascending order: their bounds, in one list each or in parts.
 
-    Few runs are two lists. Many are parts, each such a set of its own; the two lists are then the parts' bounds.
+    Few stretches are two lists. Many are parts, each such a value of its own; the two lists are then the parts' bounds.
     """
 
     __slots__ = ("_firsts", "_lasts", "_parts", "count")
+
+    count: int
+    _firsts: list[int]
+    _lasts: list[int]
+    _parts: "list[Self] | None"
+
+    @property
+    def run_count(self) -> int:
+        """How many stretches there are: what it costs."""
+        if self._parts is not None:
+            return sum(len(part._firsts) for part in self._parts)
+        return len(self._firsts)
+
+    def runs(self) -> list[Run]:
+        if self._parts is not None:
+            return [run for part in self._parts for run in part.runs()]
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def overlap(self, first: int, last: int) -> list[Run]:
+        """The members within [first, last], as runs, without removing them."""
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        if self._parts is not None:
+            return [run for part in self._parts[low:high] for run in part.overlap(first, last)]
+        return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
+
+    def front(self, count: int, start: int = 0) -> list[Run]:
+        """Up to `count` of the smallest sequences from `start` on, as runs, without removing them."""
+        found: list[Run] = []
+        parts = (self,) if self._parts is None else self._parts[bisect_left(self._lasts, start) :]
+        for part in parts:
+            for index in range(bisect_left(part._lasts, start), len(part._lasts)):
+                if count <= 0:
+                    return found
+                first, last = max(part._firsts[index], start), part._lasts[index]
+                found.append((first, min(last, first + count - 1)))
+                count -= last - first + 1
+        return found
+
+    def first_runs(self, most: int) -> list[Run]:
+        """The first stretches, up to so many."""
+        found: list[Run] = []
+        for part in (self,) if self._parts is None else self._parts:
+            found += zip(part._firsts[: most - len(found)], part._lasts[: most - len(found)], strict=True)
+            if len(found) == most:
+                break
+        return found
+
+    def cut_runs(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """(stop, number): how far of [first, last] the first `most` stretches in it reach, and how many these are."""
+        number = 0
+        parts = (self,) if self._parts is None else self._parts[bisect_left(self._lasts, first) :]
+        for part in parts:
+            low, high = bisect_left(part._lasts, first), bisect_right(part._firsts, last)
+            if high - low > most - number:
+                index = low + most - number
+                return min(last, part._lasts[index - 1] if index > low else part._firsts[low] - 1), most
+            number += max(0, high - low)
+            if high < len(part._firsts):
+                break
+        return last, number
+
+    def cut_members(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """(stop, number): how far of [first, last] the first `most` members in it reach, and how many these are."""
+        number = 0
+        for start, stop in self.front(most, first):
+            if start > last:
+                break
+            number += min(stop, last) - start + 1
+            if number >= most:
+                return min(stop, last), number
+        return last, number
+
+    def _tidy(self, parts: "list[Self]", low: int, high: int) -> None:
+        """After the parts [low, high) have changed: none is empty or too big."""
+        if high - low == 1:
+            part = parts[low]
+            if part._firsts and part._parts is None:
+                self._firsts[low] = part._firsts[0]
+                self._lasts[low] = part._lasts[-1]
+                return
+        tidied: list[Self] = []
+        for part in parts[low:high]:
+            if part._parts is not None:
+                tidied += part._parts
+            elif part._firsts:
+                tidied.append(part)
+        parts[low:high] = tidied
+        self._firsts[low:high] = [part._firsts[0] for part in tidied]
+        self._lasts[low:high] = [part._lasts[-1] for part in tidied]
+        if len(parts) <= 1:
+            self._parts = None
+            self._become(parts[0] if parts else None)
+
+    def _become(self, part: "Self | None") -> None:
+        """The only part left is all of it; None: nothing is."""
+        raise NotImplementedError
+
+
+class RunSet(Stretches):
+    """A mutable set of integers kept as runs. Any change costs about the logarithm of their number."""
+
+    __slots__ = ()
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         # Empty ones share a list, which nothing is ever put into: a broker has more empty sets than others.
@@ -71,18 +175,6 @@ class RunSet:
 
     def __repr__(self) -> str:
         return f"RunSet({self.runs()})"
-
-    @property
-    def run_count(self) -> int:
-        """How many runs it is made of: what it costs."""
-        if self._parts is not None:
-            return sum(len(part._firsts) for part in self._parts)
-        return len(self._firsts)
-
-    def runs(self) -> list[Run]:
-        if self._parts is not None:
-            return [run for part in self._parts for run in part.runs()]
-        return list(zip(self._firsts, self._lasts, strict=True))
 
     def __iter__(self) -> Iterator[int]:
         """Every sequence, ascending. Not for big sets: use `runs()`."""
@@ -178,27 +270,6 @@ class RunSet:
             self.count -= count
         return taken
 
-    def front(self, count: int, start: int = 0) -> list[Run]:
-        """Up to `count` of the smallest sequences from `start` on, as runs, without removing them."""
-        found: list[Run] = []
-        parts = (self,) if self._parts is None else self._parts[bisect_left(self._lasts, start) :]
-        for part in parts:
-            for index in range(bisect_left(part._lasts, start), len(part._lasts)):
-                if count <= 0:
-                    return found
-                first, last = max(part._firsts[index], start), part._lasts[index]
-                found.append((first, min(last, first + count - 1)))
-                count -= last - first + 1
-        return found
-
-    def overlap(self, first: int, last: int) -> list[Run]:
-        """The members within [first, last], as runs, without removing them."""
-        low = bisect_left(self._lasts, first)
-        high = bisect_right(self._firsts, last)
-        if self._parts is not None:
-            return [run for part in self._parts[low:high] for run in part.overlap(first, last)]
-        return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
-
     def covers(self, first: int, last: int) -> bool:
         """Whether the whole run is there."""
         index = bisect_right(self._firsts, first) - 1
@@ -280,26 +351,8 @@ class RunSet:
     def _clear(self) -> None:
         self._firsts, self._lasts, self._parts, self.count = _NONE, _NONE, None, 0
 
-    def _tidy(self, parts: "list[RunSet]", low: int, high: int) -> None:
-        """After the parts [low, high) have changed: none is empty or too big."""
-        if high - low == 1:
-            part = parts[low]
-            if part._firsts and part._parts is None:
-                self._firsts[low] = part._firsts[0]
-                self._lasts[low] = part._lasts[-1]
-                return
-        tidied: list[RunSet] = []
-        for part in parts[low:high]:
-            if part._parts is not None:
-                tidied += part._parts
-            elif part._firsts:
-                tidied.append(part)
-        parts[low:high] = tidied
-        self._firsts[low:high] = [part._firsts[0] for part in tidied]
-        self._lasts[low:high] = [part._lasts[-1] for part in tidied]
-        if len(parts) <= 1:
-            self._firsts, self._lasts = (parts[0]._firsts, parts[0]._lasts) if parts else (_NONE, _NONE)
-            self._parts = None
+    def _become(self, part: "RunSet | None") -> None:
+        self._firsts, self._lasts = (_NONE, _NONE) if part is None else (part._firsts, part._lasts)
 
 
 def _part(firsts: list[int], lasts: list[int]) -> RunSet:

@@ -39,6 +39,7 @@ from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
+from vibemq.server.net.decider import Decider
 from vibemq.server.net.local_session import INNER_SESSION, LocalSession
 from vibemq.server.net.pacer import Pacer
 from vibemq.server.net.timers import Timers
@@ -138,7 +139,9 @@ async def assemble(
         queue_defaults=queue_defaults,
         new_id=new_id,
     )
-    inner = LocalSession(lambda commands: committer.submit(engine.handle(commands, clock.now())))
+    pacer = Pacer()
+    decider = Decider(engine, committer, clock, pacer)
+    inner = LocalSession(decider.decide)
     switchboard.connect(INNER_SESSION, inner.take)
     waiters = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, inner)
@@ -153,7 +156,8 @@ async def assemble(
         switchboard=switchboard,
         turn=turn,
         ticker=Timers(engine, committer, clock),
-        pacer=Pacer(),
+        pacer=pacer,
+        decider=decider,
         roster=roster,
         accounts=accounts,
         limits=settings.limits,
@@ -181,7 +185,7 @@ async def assemble(
         clock=clock,
         status=status,
         limits=settings.limits,
-        decide=shell.decide,
+        decide=decider.decide,
         chores=transactions.tidy,
         fatal=fatal,
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from anyio import CapacityLimiter, to_thread
@@ -11,7 +11,7 @@ from vibemq.auth.matrix import SUBSCRIBE
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
-from vibemq.model.commands import Command, EndConsumers
+from vibemq.model.commands import EndConsumers
 from vibemq.model.effects import Reply
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Authenticate
@@ -24,6 +24,7 @@ from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
+from vibemq.server.net.decider import Decider
 from vibemq.server.net.limits import FailureBackoff
 from vibemq.server.net.pacer import Pacer
 from vibemq.server.net.peer_driver import PeerDriver
@@ -52,6 +53,7 @@ class BrokerContext:
     turn: LoopCycle
     ticker: Timers
     pacer: Pacer
+    decider: Decider
     roster: ConnectionTable
     accounts: Accounts
     limits: Limits
@@ -65,11 +67,6 @@ class BrokerContext:
     _hashing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
     _scan_slots: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     _backoff: FailureBackoff = field(default_factory=FailureBackoff)
-
-    def decide(self, commands: Sequence[Command]) -> None:
-        """One engine step. Raises what the engine raises, which is a bug of ours."""
-        outcome = self.engine.handle(commands, self.clock.now())
-        self.committer.submit(outcome)
 
     def mind_the_load(self) -> None:
         """Stop reading while too much waits for the disk; called once per loop turn."""
@@ -139,7 +136,7 @@ class BrokerContext:
         if ended:
             fields = {"event": "auth.revoked", "conn_id": connection.connection_id, "user": principal.name}
             log.warning("%d subscriptions ended: their user may not have them any more", len(ended), extra=fields)
-            self.decide([EndConsumers(connection.number, ended)])
+            connection.decide([EndConsumers(connection.number, ended)])
 
     def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:
         """Other users and rules, which count at once, also for what runs.

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from itertools import count
 
-from vibemq.engine import Engine, EngineSettings
+from vibemq.engine import Batch, Engine, EngineSettings
 from vibemq.model.commands import (
     CloseSession,
     Command,
@@ -101,7 +101,7 @@ def hand_out_to(groups: int, messages: int) -> tuple[list[int], dict[int, list[i
                 received.setdefault(deliver.session, []).extend(range(first, last + 1))
 
     for _ in range(messages):
-        outcome = engine.handle([Publish(1, None, "q", Rows.of([pack_row("m", b"x")]))], 1)
+        outcome = engine.advance(Batch([Publish(1, None, "q", Rows.of([pack_row("m", b"x")]))]), 1)
         take(outcome)
         take(engine.committed(outcome.ticket, 1))
     while (at := engine.next_deadline()) is not None and at <= 1:

@@ -1,67 +1,226 @@
+"""Long commands in steps: every one is cut, whatever it walks, and the steps come to the same as the whole."""
+
+from collections.abc import Callable
+from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.simulation.engine_driver import Driver
-from vibemq.engine.pacing import STEP_UNITS, paced
-from vibemq.model.commands import Command, Extend, Publish, Settle, Settlement
-from vibemq.model.effects import Reply
+from bench.guard.counting import instructions
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine import Batch
+from vibemq.engine.pacing import STEP_UNITS, pieces
+from vibemq.engine.queue.unacked import Unacked
+from vibemq.errors import QueueNotFound
+from vibemq.model import commands as ask
+from vibemq.model.commands import Command, Publish, Settle, Settlement
+from vibemq.model.effects import Outcome, Reply
+from vibemq.model.options import DeliveryMode, Retention
 from vibemq.model.rows import Rows
+from vibemq.model.runs import Run, RunSet, run_count
 
 runs = st.lists(st.tuples(st.integers(1, 9_000), st.integers(0, 900)).map(lambda p: (p[0], p[0] + p[1])), max_size=900)
+MANY = 1_200
+SCATTERED = [(sequence, sequence) for sequence in range(1, MANY, 2)]
 
 
-@given(st.lists(st.tuples(st.sampled_from(Settlement), runs), max_size=4))
-def test_steps_are_short_and_hold_everything_in_order(asked: list[tuple[Settlement, list[tuple[int, int]]]]) -> None:
-    commands: list[Command] = [Settle(1, token, 1, verb, wanted) for token, (verb, wanted) in enumerate(asked)]
-    steps = list(paced(commands))
-    found: list[tuple[Settlement, int]] = []
-    for step in steps:
-        settles = [command for command in step if isinstance(command, Settle)]
-        if len(steps) > 1:
-            assert sum(map(_units, settles)) <= STEP_UNITS
-        found += [(c.verb, s) for c in settles for first, last in c.runs for s in range(first, last + 1)]
-    assert found == [(verb, s) for verb, wanted in asked for first, last in wanted for s in range(first, last + 1)]
-    answered = [command.token for step in steps for command in step if isinstance(command, Settle)]
-    assert [token for token in answered if token is not None] == list(range(len(asked)))
+@given(st.lists(st.integers(1, 300), max_size=200), runs, st.booleans())
+def test_pieces_are_short_and_hold_everything_in_order(gaps: list[int], wanted: list[Run], members: bool) -> None:
+    held, at = Unacked(), 0
+    for gap in gaps:
+        held.add(at + gap, at + 2 * gap, 5, 0)
+        at += 2 * gap + 1
+    found = [piece for piece, _ in pieces(wanted, held.cut_members if members else held.cut_runs)]
+    for piece in found:
+        parts = [part for run in piece for part in held.overlap(*run)]
+        assert (run_count(parts) if members else len(parts)) <= STEP_UNITS
+        assert len(piece) <= STEP_UNITS
+    assert [run for run in wanted if run not in _joined(found, wanted)] == []
+    assert sum(run_count(piece) for piece in found) == run_count(wanted)
 
 
-def _units(command: Settle) -> int:
-    return sum(1 if command.verb is Settlement.ACK else last - first + 1 for first, last in command.runs)
+def _joined(found: list[list[Run]], wanted: list[Run]) -> list[Run]:
+    """The pieces put together again, given what they were cut from."""
+    joined: list[Run] = []
+    parts = (run for piece in found for run in piece)
+    for first, last in wanted:
+        start, stop = next(parts)
+        assert start == first
+        while stop < last:
+            after, end = next(parts)
+            assert after == stop + 1
+            stop = end
+        assert stop == last
+        joined.append((first, last))
+    return joined
 
 
-def test_a_short_batch_is_left_as_it_is() -> None:
-    batch: list[Command] = [Publish(1, "a", "q", Rows.of([b"x"])), Settle(1, "b", 1, Settlement.ACK, [(1, 10_000_000)])]
-    [step] = paced(batch)
-    assert step is batch
+def test_a_cut_in_parts_is_that_of_the_whole() -> None:
+    parts = RunSet((s, s) for s in range(1, 20_000, 2))
+    for first, most in ((1, 3), (4_001, 2_500), (4_095, 1), (19_000, 900)):
+        known = parts.overlap(first, 20_000)
+        stop, number = parts.cut_runs(first, 20_000, most)
+        assert parts.overlap(first, stop) == known[:most]
+        assert number == len(known[:most])
+        assert stop == 20_000 or len(known) > most
 
 
-@pytest.mark.parametrize("verb", Settlement)
-def test_pieces_come_to_the_same_as_the_whole(verb: Settlement) -> None:
-    whole, pieces = Driver(), Driver()
-    for driver in (whole, pieces):
-        driver.create(max_attempts=2)
-        driver.publish(4_000)
-        driver.subscribe(1, capacity_messages=4_000)
-    wanted = [(first, first + 1) for first in range(1, 3_999, 3)]
-    batch: list[Command] = [
-        Settle(1, "settled", 1, verb, wanted),
-        Extend(1, "extended", 1, [(s, s) for s in range(3, 4_000, 3)], 60_000),
-    ]
-    whole.handle(*batch)
-    steps = list(paced(batch))
-    assert len(steps) > 2
-    for step in steps:
-        pieces.handle(*step)
-    for driver in (whole, pieces):
-        driver.check()
-    told = [[e.token for e in driver.effects if isinstance(e, Reply)][-2:] for driver in (whole, pieces)]
-    assert told == [["settled", "extended"]] * 2
-    assert whole.info() == pieces.info()
+def test_a_short_batch_is_one_step() -> None:
+    driver = Driver()
+    driver.create()
+    driver.publish(5_000)
+    driver.subscribe(1, capacity_messages=5_000)
+    batch = Batch([Publish(1, "a", "q", Rows.of([b"x"])), Settle(1, "b", 1, Settlement.ACK, [(1, 10_000_000)])])
+    driver.submit(driver.engine.advance(batch, driver.now))
+    assert batch.done
 
 
 @pytest.mark.parametrize("verb", [Settlement.RETRY, Settlement.RELEASE, Settlement.REJECT])
 def test_a_range_that_nobody_holds_is_no_work(verb: Settlement) -> None:
-    command = Settle(1, "t", 1, verb, [(1, 1 << 62)])
-    assert list(paced([command], lambda session, consumer: 0)) == [[command]]
-    assert len(list(paced([command], lambda session, consumer: 10 * STEP_UNITS))) <= 11
+    driver = Driver()
+    driver.create()
+    driver.publish(5_000)
+    driver.subscribe(1, capacity_messages=300)
+    steps = advance(driver, [Settle(1, "t", 1, verb, [(1, 1 << 62)]), Settle(2, "u", 1, verb, [(1, 1 << 62)])])
+    assert steps <= 5
+    # Nothing that was handed out after the command is settled by it.
+    assert driver.info().dead == (300 if verb is Settlement.REJECT else 0)
+
+
+# -- every command ------------------------------------------------------------------------------------------------
+
+
+def ready(**options: Any) -> Driver:
+    """Every other message waits, the others are gone."""
+    driver = Driver()
+    driver.create(**options)
+    driver.publish(MANY)
+    driver.handle(ask.RemoveMessages(9, None, "q", [(s, s) for s in range(2, MANY + 1, 2)]))
+    return driver
+
+
+def delayed() -> Driver:
+    driver = Driver()
+    driver.create()
+    driver.publish(MANY, deliver_at=1 << 40)
+    return driver
+
+
+def with_history() -> Driver:
+    """All messages have come back once."""
+    driver = held()
+    driver.settle(1, *range(1, MANY + 1), verb=Settlement.RETRY, delay_ms=0)
+    driver.handle(ask.CloseSession(1, clean=True))
+    return driver
+
+
+def held(**options: Any) -> Driver:
+    driver = Driver()
+    driver.create(**options)
+    driver.publish(MANY)
+    driver.subscribe(1, capacity_messages=MANY)
+    return driver
+
+
+def held_in_part() -> Driver:
+    driver = held()
+    driver.handle(Settle(1, None, 1, Settlement.ACK, [(s, s) for s in range(2, MANY, 2)]))
+    return driver
+
+
+def groups(**options: Any) -> Driver:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, **options)
+    driver.publish(10)
+    for number in range(MANY // 4):
+        start = ask.StartAt.BEGINNING
+        driver.handle(ask.Subscribe(100 + number, None, 1, "q", group=f"g{number}", start=start, capacity_messages=1))
+    return driver
+
+
+def consumers() -> Driver:
+    driver = Driver()
+    driver.create()
+    for number in range(MANY):
+        driver.handle(ask.Subscribe(1, None, number, "q", capacity_messages=1))
+    return driver
+
+
+def letters() -> Driver:
+    driver = held()
+    driver.handle(Settle(1, None, 1, Settlement.REJECT, [(1, MANY)]))
+    assert driver.info().dead == MANY
+    return driver
+
+
+def log() -> Driver:
+    driver = ready(retention=Retention.LOG)
+    driver.handle(ask.SeekGroup(9, None, "q", "second", ask.StartAt.BEGINNING))
+    return driver
+
+
+LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
+    **{
+        f"settle {verb.name} {name}": (world, Settle(1, "t", 1, verb, list(wanted)))
+        for verb in Settlement
+        for name, world, wanted in (
+            ("many runs", held, SCATTERED),
+            ("one run", held, [(1, MANY)]),
+            ("one run over many stretches", held_in_part, [(1, MANY)]),
+        )
+        if (verb, name) != (Settlement.ACK, "one run")
+    },
+    "extend many runs": (held, ask.Extend(1, "t", 1, SCATTERED, 60_000)),
+    "extend one run": (held_in_part, ask.Extend(1, "t", 1, [(1, MANY)], 60_000)),
+    "purge scattered": (ready, ask.PurgeQueue(9, "t", "q")),
+    "purge delayed": (delayed, ask.PurgeQueue(9, "t", "q")),
+    "purge with history": (with_history, ask.PurgeQueue(9, "t", "q")),
+    "purge groups": (groups, ask.PurgeQueue(9, "t", "q")),
+    "purge log": (log, ask.PurgeQueue(9, "t", "q")),
+    "remove scattered": (held_in_part, ask.RemoveMessages(9, "t", "q", SCATTERED)),
+    "remove many runs": (ready, ask.RemoveMessages(9, "t", "q", SCATTERED)),
+    "delete with consumers": (consumers, ask.DeleteQueue(9, "t", "q")),
+    "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
+    "replay": (letters, ask.ReplayDead(9, "t", "q", list(range(1, MANY + 1)), rows_of(MANY))),
+    "purge letters": (letters, ask.PurgeDead(9, "t", list(range(1, MANY + 1)))),
+    "close with messages": (held, ask.CloseSession(1, clean=False)),
+    "close cleanly with messages": (held, ask.CloseSession(1, clean=True)),
+    "close with consumers": (consumers, ask.CloseSession(1, clean=False)),
+    "end consumers": (consumers, ask.EndConsumers(1, dict.fromkeys(range(MANY), QueueNotFound("q")))),
+    "end a consumer with messages": (held, ask.EndConsumers(1, {1: QueueNotFound("q")})),
+}
+INSTRUCTIONS_MAX = 160_000
+"""Of bytecode in one step: about 2 ms. In one piece these take from ten to fifty times as many."""
+
+
+def advance(driver: Driver, commands: list[Command]) -> int:
+    batch, steps = Batch(commands), 0
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_command_takes_steps_that_come_to_the_same_as_the_whole(name: str) -> None:
+    world, command = LONG[name]
+    whole, cut = world(), world()
+    whole.handle(command)
+    outcomes: list[Outcome] = []
+    batch, steps = Batch([command, Publish(8, "behind", "other", rows_of(1), create=True)]), []
+    while not batch.done:
+        assert cut.answer("t") is None, "answered before the end"
+        steps.append(sum(instructions(lambda: outcomes.append(cut.engine.advance(batch, cut.now))).values()))
+        cut.submit(outcomes.pop())
+    assert len(steps) > 1
+    assert max(steps) <= INSTRUCTIONS_MAX, sorted(steps)[-5:]
+    for driver in (whole, cut):
+        driver.check()
+    if getattr(command, "token", None) is not None:
+        assert cut.answer("t") == whole.answer("t")
+        told = [effect.token for effect in cut.effects if isinstance(effect, Reply)][-2:]
+        assert told == ["t", "behind"]
+    if cut.engine.queue_info("q") is not None:
+        assert cut.info() == whole.info()
+    assert cut.engine.queue_info("q") == whole.engine.queue_info("q")
+    assert cut.engine.dead_count == whole.engine.dead_count

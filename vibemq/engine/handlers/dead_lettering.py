@@ -3,8 +3,10 @@
 Every function here is told runs that are in no place of the group any more (neither ready, nor later, nor held).
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from functools import partial
 
+from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
@@ -125,6 +127,56 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> i
         step.note(Dropped(queue.queue_id, touched, reason), heavy(queue))
     step.free(queue)
     return run_count(touched)
+
+
+def drop_in_slices(
+    step: Step, queue: Queue, runs: list[Run], reason: Reason
+) -> Generator[None, Step, tuple[Step, int]]:
+    """Like `drop_waiting`, for any number of runs; returns the last slice's step as well.
+
+    What a group has lost, or the queue, while others had their turn, is not dropped.
+    """
+    dropped = RunSet()
+    for group in list(queue.groups.values()):
+        for piece, cost in pieces(runs, group.cut_waiting):
+            if queue.groups.get(group.name) is not group:
+                break
+            taken = _take(group, piece)
+            if taken:
+                lose(step, queue, group, taken)
+                discard(step, queue, group, taken, reason)
+                for run in taken:
+                    if not dropped.covers(*run):
+                        dropped.add(*run)
+            step.work += cost
+            if step.work >= STEP_UNITS:
+                step = yield
+    for piece, cost in pieces(runs, partial(_cut_log, queue)):
+        if queue.log is None or queue.deleted:
+            break
+        span = [(piece[0][0], piece[-1][1])]
+        held = RunSet(run for group in queue.groups.values() if group.in_flight for run in group.held_within(span))
+        gone = _unlog(queue, piece, held)
+        if gone:
+            step.note(Dropped(queue.queue_id, gone, reason), heavy(queue))
+            for run in gone:
+                dropped.add(*run)
+        step.work += cost
+        if step.work >= STEP_UNITS:
+            step = yield
+    step.free(queue)
+    return step, dropped.count
+
+
+def _cut_log(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
+    if queue.log is None:
+        return last, most
+    last, cost = queue.log.cut_runs(first, last, max(1, most // max(1, len(queue.groups))))
+    for group in queue.groups.values():
+        if group.in_flight:
+            last, held = group.cut_held(first, last, most)
+            cost += held
+    return last, max(cost * len(queue.groups), 1)
 
 
 def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> None:

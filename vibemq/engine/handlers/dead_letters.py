@@ -7,45 +7,83 @@ of 0.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
-from vibemq.engine.handlers.append import add
+from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.publish import check_pressure
 from vibemq.engine.handlers.queues import find
+from vibemq.engine.pacing import STEP_UNITS, Slices
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.errors import MessageNotFound
+from vibemq.errors import MessageNotFound, QueueNotFound
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted
 from vibemq.model.options import Durability
 from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
 
+_LOOKUPS = 1_000
+"""Letters that are looked for in one step."""
 
-def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
-    """All or nothing: out of the DLQ and into the queue in one batch, limits of the queue aside."""
+
+def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices:
+    """Out of the DLQ and into the queue, limits of the queue aside: each letter with its message in one batch."""
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
-    missing = [dead_id for dead_id in command.dead_ids if not _is_there(state, dead_id, command.origins)]
-    if missing or len(set(command.dead_ids)) < len(command.dead_ids):
-        raise MessageNotFound(f"dead letters {missing or command.dead_ids} are not in the DLQ any more; list it again")
+    return _replay(state, step, queue, command)
+
+
+def _replay(state: EngineState, step: Step, queue: Queue, command: ReplayDead) -> Slices:
+    dead_ids, rows = command.dead_ids, command.rows
+    missing: list[int] = []
+    for index, dead_id in enumerate(dead_ids):
+        if not _is_there(state, dead_id, command.origins):
+            missing.append(dead_id)
+        if index % _LOOKUPS == _LOOKUPS - 1:
+            step.work += STEP_UNITS
+            step = yield
+    if missing or len(set(dead_ids)) < len(dead_ids):
+        raise MessageNotFound(f"dead letters {missing or dead_ids} are not in the DLQ any more; list it again")
     need = max(Durability.STRONG, queue.options.durability)
-    step.note(DeadRemoved(command.dead_ids, replayed=True), need)
-    origins = remove(state, command.dead_ids, command.origins)
-    if command.rows.count:
-        added = add(state, step, queue, command.rows, command.extras)
-        added.replayed = command.dead_ids
-        added.origins = origins
-    step.answer(command, Counted(len(command.dead_ids)), need)
+    count = 0
+    for low in range(0, len(dead_ids), STEP_UNITS):
+        if queue.deleted:
+            raise QueueNotFound(queue.name)
+        # Some may have been purged meanwhile.
+        chosen = [
+            index
+            for index in range(low, min(low + STEP_UNITS, len(dead_ids)))
+            if _is_there(state, dead_ids[index], command.origins)
+        ]
+        ids = [dead_ids[index] for index in chosen]
+        step.note(DeadRemoved(ids, replayed=True), need)
+        origins = remove(state, ids, command.origins)
+        if rows.count and chosen:
+            added = add(state, step, queue, *pick(rows, command.extras, chosen))
+            added.replayed = ids
+            added.origins = origins
+        count += len(chosen)
+        step.work += len(chosen)
+        if step.work >= STEP_UNITS:
+            step = yield
+    step.answer(command, Counted(count), need)
 
 
-def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
-    known = command.origins
-    dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id, known)]
-    if dead_ids:
-        step.note(DeadRemoved(dead_ids), Durability.STRONG)
-        remove(state, dead_ids, command.origins)
-    step.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
+def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> Slices:
+    known, count = command.origins, 0
+    wanted = iter(dict.fromkeys(command.dead_ids))
+    while some := list(islice(wanted, STEP_UNITS)):
+        dead_ids = [dead_id for dead_id in some if _is_there(state, dead_id, known)]
+        if dead_ids:
+            step.note(DeadRemoved(dead_ids), Durability.STRONG)
+            remove(state, dead_ids, known)
+            count += len(dead_ids)
+        step.work += len(some)
+        if step.work >= STEP_UNITS:
+            step = yield
+    step.answer(command, Counted(count), Durability.STRONG if count else state.need_of_known)
 
 
 def _is_there(state: EngineState, dead_id: int, origins: Mapping[int, int] | None) -> bool:

@@ -1,9 +1,12 @@
 """Queues come, change and go; what waits in them can be purged or picked out."""
 
-from vibemq.engine.handlers.dead_lettering import drop_waiting
+from collections import deque
+
+from vibemq.engine.handlers.dead_lettering import drop_in_slices
 from vibemq.engine.handlers.fan_out import open_waiting_group
-from vibemq.engine.queue.group import END
-from vibemq.engine.queue.queue import Queue
+from vibemq.engine.pacing import STEP_UNITS, Slices
+from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import counters_of
@@ -24,6 +27,7 @@ from vibemq.model.options import (
     options_to_dict,
 )
 from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason
+from vibemq.model.runs import Run
 
 _FIXED = ("mode", "retention")
 """Options that decide how a queue is kept; another value means another queue."""
@@ -112,32 +116,45 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     step.answer(command, None, Durability.STRONG)
 
 
-def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> None:
+def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices | None:
     queue = state.queues.get(command.queue)
     if queue is None:
         step.answer(command, None, state.need_of_known)
-        return
+        return None
+    parked, queue.parked = queue.parked, deque()
     remove(state, step, queue, state.queues)
-    step.answer(command, None, Durability.STRONG)
+    return _end_all(step, queue, parked, command)
 
 
 def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Queue]) -> None:
-    """The queue and all that waits in it are gone; its dead letters stay."""
-    error = QueueNotFound(queue.name)
+    """The queue and all that waits in it are gone; its dead letters stay. Its consumers are the caller's to end."""
     queue.deleted = True
     state.unregister(queue, registry)
     state.retired.update(counters_of(queue))
     if queue.dead:
         state.graves[queue.queue_id] = queue.dead
-    for group in list(queue.groups.values()):
-        end_consumers(step, queue, group.name, error)
-        step.dirty.pop(group, None)
-    while queue.parked:
-        step.answer(queue.parked.popleft(), error)
     state.parking.pop(queue, None)
     step.freed.pop(queue, None)
     queue.unseen.clear()
     step.note_structure(QueueDeleted(queue.queue_id))
+
+
+def _end_all(step: Step, queue: Queue, parked: deque[Parked], command: DeleteQueue) -> Slices:
+    """Of a deleted queue: tell everybody who waits for something of it."""
+    error = QueueNotFound(queue.name)
+    for group in list(queue.groups.values()):
+        step.dirty.pop(group, None)
+        for consumer in list(group.consumers):
+            end_consumer(step, queue, consumer, error)
+            step.work += 1
+            if step.work >= STEP_UNITS:
+                step = yield
+    while parked:
+        step.answer(parked.popleft(), error)
+        step.work += 1
+        if step.work >= STEP_UNITS:
+            step = yield
+    step.answer(command, None, Durability.STRONG)
 
 
 def end_consumers(
@@ -148,22 +165,29 @@ def end_consumers(
     for consumer in list(group.consumers):
         if consumer.session.number == but_session:
             continue
-        if consumer.active:
-            step.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
-        group.leave(consumer)
-        consumer.session.consumers.pop(consumer.number, None)
+        end_consumer(step, queue, consumer, error)
 
 
-def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> None:
+def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQError) -> None:
+    if consumer.active:
+        step.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
+    consumer.group.leave(consumer)
+    consumer.session.consumers.pop(consumer.number, None)
+
+
+def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices:
     queue = find(state, command.queue)
-    count = drop_waiting(step, queue, [(1, END)], Reason.PURGED)
-    step.answer(command, Counted(count), _drop_need(queue, count))
+    last = queue.unseen[0].first if queue.unseen else queue.next_sequence
+    return _drop(step, command, queue, [(1, last - 1)])
 
 
-def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> None:
+def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> Slices:
     queue = find(state, command.queue)
-    runs = [(max(1, first), min(last, END)) for first, last in command.runs if first <= last]
-    count = drop_waiting(step, queue, runs, Reason.PURGED)
+    return _drop(step, command, queue, command.runs)
+
+
+def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: list[Run]) -> Slices:
+    step, count = yield from drop_in_slices(step, queue, runs, Reason.PURGED)
     step.answer(command, Counted(count), _drop_need(queue, count))
 
 

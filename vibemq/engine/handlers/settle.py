@@ -1,9 +1,13 @@
 """Settle, Extend, and the end of a consumer's hold by timeout or lost connection."""
 
+from collections.abc import Iterator
+
 from vibemq.engine.handlers.dead_lettering import turn_down
 from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.handlers.requeue import fail, release
+from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.group import END
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
@@ -12,20 +16,73 @@ from vibemq.model.options import Durability, LostConnection
 from vibemq.model.runs import Run, run_count
 
 
-def settle(state: EngineState, step: Step, command: Settle) -> None:
+def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:
     consumer = state.consumer(command.session, command.consumer)
-    asked = _asked(command.runs)
+    if _is_long(consumer, command):
+        return _settle_in_slices(state, step, command)
+    step.work += len(command.runs) if command.verb is Settlement.ACK else _asked(command.runs)
+    _settle_runs(state, step, consumer, command, command.runs)
+    _answer_settled(step, consumer, command)
+    return None
+
+
+def _is_long(consumer: Consumer | None, command: Settle | Extend) -> bool:
+    """Whether it may be more than the work of one step."""
+    runs = command.runs
+    if len(runs) > STEP_UNITS:
+        return True
+    if consumer is None or consumer.held.count <= STEP_UNITS or _asked(runs) <= STEP_UNITS:
+        return False
+    return _by_message(command) or len(runs) > 1 or consumer.held.run_count > STEP_UNITS
+
+
+def _by_message(command: Settle | Extend) -> bool:
+    """Whether each message costs something, not each run."""
+    return isinstance(command, Settle) and command.verb is not Settlement.ACK
+
+
+def _settle_in_slices(state: EngineState, step: Step, command: Settle) -> Slices:
+    consumer = state.consumer(command.session, command.consumer)
     if consumer is not None:
-        before = consumer.held.count
-        held = _take(consumer, command.runs)
-        found = before - consumer.held.count
-        state.totals.unknown_settles += asked - found
-        if held:
-            consumer.group.in_flight -= found
-            _apply(state, step, consumer, held, found, command)
-            _after_settling(step, consumer)
-    else:
+        # A range must not reach what the consumer is given after it has spoken.
+        consumer.settling = True
+    for runs, cost in _pieces(state, command):
+        step.work += cost
+        _settle_runs(state, step, state.consumer(command.session, command.consumer), command, runs)
+        step = yield
+    if consumer is not None:
+        consumer.settling = False
+        _after_settling(step, consumer)
+    _answer_settled(step, consumer, command)
+
+
+def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list[Run], int]]:
+    def cut(first: int, last: int, most: int) -> tuple[int, int]:
+        consumer = state.consumer(command.session, command.consumer)
+        if consumer is None:
+            return last, 1
+        held = consumer.held
+        return held.cut_members(first, last, most) if _by_message(command) else held.cut_runs(first, last, most)
+
+    return pieces(command.runs, cut)
+
+
+def _settle_runs(state: EngineState, step: Step, consumer: Consumer | None, command: Settle, runs: list[Run]) -> None:
+    asked = _asked(runs)
+    if consumer is None:
         state.totals.unknown_settles += asked
+        return
+    before = consumer.held.count
+    held = _take(consumer, runs)
+    found = before - consumer.held.count
+    state.totals.unknown_settles += asked - found
+    if held:
+        consumer.group.in_flight -= found
+        _apply(state, step, consumer, held, found, command)
+        _after_settling(step, consumer)
+
+
+def _answer_settled(step: Step, consumer: Consumer | None, command: Settle) -> None:
     # A message that another Settle of this consumer has taken is settled by a record that may still be on its way.
     step.answer(command, None, Durability.TRANSIENT if consumer is None else light(consumer.queue))
 
@@ -61,23 +118,38 @@ def _after_settling(step: Step, consumer: Consumer) -> None:
     if consumer.active:
         consumer.group.offer(consumer)
         step.touch(consumer.queue, consumer.group)
-    elif not consumer.held.count:
+    elif not (consumer.held.count or consumer.settling):
         remove_consumer(step, consumer)
 
 
-def extend(state: EngineState, step: Step, command: Extend) -> None:
+def extend(state: EngineState, step: Step, command: Extend) -> Slices | None:
+    if _is_long(state.consumer(command.session, command.consumer), command):
+        return _extend_in_slices(state, step, command)
+    step.work += len(command.runs)
+    _extend_runs(state, step, command, command.runs)
+    step.answer(command, None)
+    return None
+
+
+def _extend_in_slices(state: EngineState, step: Step, command: Extend) -> Slices:
+    for runs, cost in _pieces(state, command):
+        step.work += cost
+        _extend_runs(state, step, command, runs)
+        step = yield
+    step.answer(command, None)
+
+
+def _extend_runs(state: EngineState, step: Step, command: Extend, runs: list[Run]) -> None:
     consumer = state.consumer(command.session, command.consumer)
-    asked = _asked(command.runs)
     found = 0
     if consumer is not None:
         timeout = consumer.ack_timeout_ms if command.ack_timeout_ms is None else command.ack_timeout_ms
         deadline = deadline_of(step.now, timeout)
-        for first, last in command.runs:
+        for first, last in runs:
             found += consumer.held.extend(first, last, deadline)
         if found:
             state.arm_part(consumer.queue, consumer, deadline)
-    state.totals.unknown_settles += asked - found
-    step.answer(command, None)
+    state.totals.unknown_settles += _asked(runs) - found
 
 
 def deadline_of(now: int, ack_timeout_ms: int) -> int:
@@ -96,9 +168,9 @@ def time_out(state: EngineState, step: Step, consumer: Consumer) -> None:
     _after_settling(step, consumer)
 
 
-def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool, limit: int | None = None) -> None:
-    """The consumer is gone: what it holds, the `limit` lowest of it or all, goes back to its place and to others."""
-    held = consumer.held.take_all() if limit is None else consumer.held.take_front(limit)
+def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool, limit: int = END) -> None:
+    """The consumer is gone: what it holds, the `limit` lowest of it, goes back to its place and to others."""
+    held = consumer.held.take_front(limit) if consumer.held.count > limit else consumer.held.take_all()
     if not held:
         return
     queue, group = consumer.queue, consumer.group

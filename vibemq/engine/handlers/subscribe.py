@@ -1,11 +1,14 @@
 """Consumers and sessions: they come, change their capacity, and leave."""
 
+from collections.abc import Generator
+
 from vibemq.engine.handlers.fan_out import check_group_name, claim, durable_need, group_for, remove_consumer
 from vibemq.engine.handlers.publish import forget_parked
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.handlers.settle import take_back
-from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.pacing import STEP_UNITS, Slices
+from vibemq.engine.queue.consumer import Consumer, SessionState
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
@@ -119,37 +122,47 @@ def set_flow(state: EngineState, step: Step, command: SetFlow) -> None:
             step.touch(consumer.queue, consumer.group)
 
 
-def end_consumers_of(state: EngineState, step: Step, command: EndConsumers) -> None:
+def end_consumers_of(state: EngineState, step: Step, command: EndConsumers) -> Slices:
     for number, error in command.consumers.items():
         consumer = state.consumer(command.session, number)
         if consumer is None:
             continue
-        told = consumer.active
-        consumer.group.retire(consumer)
-        take_back(state, step, consumer, clean=True)
-        remove_consumer(step, consumer)
-        if told:
-            step.effects.append(ConsumerEnded(command.session, number, consumer.queue.name, error))
+        told, queue = consumer.active, consumer.queue
+        step = yield from _take_out(state, step, consumer, clean=True)
+        if told and not queue.deleted:
+            step.effects.append(ConsumerEnded(command.session, number, queue.name, error))
 
 
-def close_session(state: EngineState, step: Step, command: CloseSession) -> None:
-    """Everything of the session goes at once: first its consumers, so that nothing comes back to one of them."""
+def close_session(state: EngineState, step: Step, command: CloseSession) -> Slices | None:
+    """Everything of the session goes. Nothing is handed out to it from here on, so nothing comes back to one of its
+    consumers."""
     if state.parking:
         forget_parked(state, command.session)
     session = state.sessions.get(command.session)
     if session is None:
-        return
-    consumers = list(session.consumers.values())
-    for consumer in consumers:
-        consumer.group.retire(consumer)
-    left = END if command.limit is None else command.limit
-    for consumer in consumers:
-        if left <= 0:
-            return
-        left -= 1 + consumer.held.count
-        if left < 0 < consumer.held.count:
-            take_back(state, step, consumer, clean=command.clean, limit=left + consumer.held.count)
-            return
-        take_back(state, step, consumer, clean=command.clean)
-        remove_consumer(step, consumer)
-    del state.sessions[command.session]
+        return None
+    session.open = False
+    return _close(state, step, session, clean=command.clean)
+
+
+def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
+    for consumer in list(session.consumers.values()):
+        step = yield from _take_out(state, step, consumer, clean=clean)
+    del state.sessions[session.number]
+
+
+def _take_out(
+    state: EngineState, step: Step, consumer: Consumer, *, clean: bool
+) -> Generator[None, Step, Step]:
+    """The consumer ends, and what it holds goes back; returns the last slice's step."""
+    consumer.group.retire(consumer)
+    while consumer.held.count and not consumer.queue.deleted:
+        step.work += min(consumer.held.count, STEP_UNITS)
+        take_back(state, step, consumer, clean=clean, limit=STEP_UNITS)
+        if step.work >= STEP_UNITS and consumer.held.count:
+            step = yield
+    remove_consumer(step, consumer)
+    step.work += 1
+    if step.work >= STEP_UNITS:
+        step = yield
+    return step

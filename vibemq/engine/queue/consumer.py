@@ -32,12 +32,14 @@ class Consumer:
     """In its group, by the order of joining; -1 before it has joined."""
     offered: bool = False
     """Whether its group counts it among those that may have room."""
+    settling: bool = False
+    """A settlement of many of its messages is carried out in steps: it is given nothing until then."""
     armed_at: int = NEVER
     """When it wants to be seen to: see `EngineState.arm_part`."""
 
     def room(self) -> int:
         """How many more messages it may be given now."""
-        if not self.session.open:
+        if self.settling or not self.session.open:
             return 0
         room = self.capacity_messages - self.held.count
         if self.credit is not None and self.credit < room:

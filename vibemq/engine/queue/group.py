@@ -4,6 +4,7 @@ Every sequence that the group has not settled is in exactly one place: `ready`, 
 the group's cursor.
 """
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 
@@ -52,6 +53,8 @@ class GroupCounters:
 
 
 _LOOKUPS_MAX = 16
+_FORGOTTEN_PER_RUN = 20
+"""To forget the history of so many messages costs as much as a run."""
 _NO_LATER = Delayed()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_CONSUMERS: dict[Consumer, None] = {}
@@ -113,11 +116,6 @@ class Group:
         self.spent: deque[tuple[int, list[Run]]] = _NO_SPENT
         """Hand-outs that were their own settlement and are not recorded as settled yet."""
         self.tally = GroupCounters()
-
-    @property
-    def can_dispatch(self) -> bool:
-        """Whether something is ready and somebody of the highest priority may have room for it."""
-        return self.top is not None and bool(self.top.open) and self.ready.count > 0
 
     @property
     def waiting(self) -> int:
@@ -263,6 +261,30 @@ class Group:
         for run in taken:
             merged.add(*run)
         return merged.runs()
+
+    def cut_waiting(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """(stop, cost): how far of [first, last] about `most` runs of what waits reach, and how many these are."""
+        last, cost = self.ready.cut(first, last, most)
+        if self.attempts:
+            last = min(last, first + _FORGOTTEN_PER_RUN * most)
+            cost += (last - first) // _FORGOTTEN_PER_RUN
+        if self.later:
+            delayed = self.later.smallest(most, first)
+            if len(delayed) == most:
+                last = min(last, delayed[-1])
+            cost += bisect_right(delayed, last)
+        return last, cost
+
+    def cut_held(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """The same of what is held, whoever holds it."""
+        cost = 0
+        for consumer in self.consumers:
+            last, number = consumer.held.cut_runs(first, last, most)
+            cost += number
+        if self.cursor is not None:
+            last, number = self.cursor.held.cut_runs(first, last, most)
+            cost += number
+        return last, cost
 
     def remember(self, sequence: int, history: Attempts) -> None:
         """What is known about the message's attempts now."""

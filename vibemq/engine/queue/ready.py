@@ -102,6 +102,21 @@ class Ready:
             count -= run_count(found)
         return runs
 
+    def cut(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """(stop, cost): how far of [first, last] about `most` runs reach, and how many these are."""
+        cost = 0
+        for members in (self._plain, *self._levels.values()):
+            last, number = members.cut_runs(first, last, most)
+            cost += number
+        return last, cost
+
+    def in_runs(self, most: int) -> int:
+        """How many messages the first `most` runs of each level are."""
+        plain, levels = self._plain, self._levels
+        if not levels and plain.run_count <= most:
+            return self.count
+        return sum(run_count(members.first_runs(most)) for members in (plain, *levels.values()))
+
     def lowest(self) -> int | None:
         """The smallest sequence, whatever its level; None when nothing is ready."""
         if not self._levels:

@@ -6,7 +6,7 @@ A hand-out of a thousand consecutive messages is one stretch, so holding and set
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, Stretches
 
 NEVER = 1 << 62
 """A deadline that does not come."""
@@ -16,11 +16,10 @@ STRETCHES_TOGETHER_MAX = 2048
 """Stretches that stand in one list; more are kept in parts, so that a settlement moves some kilobytes at most."""
 
 
-class Unacked:
-    """Few stretches are four lists. Many are parts, each such a hold of its own; `_firsts` and `_lasts` are then the
-    parts' bounds."""
+class Unacked(Stretches):
+    """Few stretches are four lists. Many are parts, each such a hold of its own."""
 
-    __slots__ = ("_deadlines", "_firsts", "_lasts", "_parts", "_sizes", "count", "earliest", "size")
+    __slots__ = ("_deadlines", "_sizes", "earliest", "size")
 
     def __init__(self) -> None:
         self._parts: list[Unacked] | None = None
@@ -33,11 +32,6 @@ class Unacked:
         """Estimated bytes."""
         self.earliest = NEVER
         """No deadline is before it; it may be too early, never too late."""
-
-    def runs(self) -> list[Run]:
-        if self._parts is not None:
-            return [run for part in self._parts for run in part.runs()]
-        return list(zip(self._firsts, self._lasts, strict=True))
 
     def lowest(self) -> int | None:
         """The smallest sequence that is held; None when nothing is."""
@@ -135,14 +129,6 @@ class Unacked:
             self._divide()
         return taken
 
-    def overlap(self, first: int, last: int) -> list[Run]:
-        """What is held within [first, last]; it stays."""
-        low = bisect_left(self._lasts, first)
-        high = bisect_right(self._firsts, last)
-        if self._parts is not None:
-            return [run for part in self._parts[low:high] for run in part.overlap(first, last)]
-        return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
-
     def take_all(self) -> list[Run]:
         runs = self.runs()
         self.__init__()  # type: ignore[misc]  # an empty one again
@@ -150,14 +136,8 @@ class Unacked:
 
     def take_front(self, count: int) -> list[Run]:
         """Let go of up to `count` of the smallest sequences, and return them."""
-        last = 0
-        for part in self._parts or (self,):
-            for first, stop in zip(part._firsts, part._lasts, strict=True):
-                if count <= 0:
-                    break
-                last = min(stop, first + count - 1)
-                count -= stop - first + 1
-        return self.take(self._firsts[0], last) if last else []
+        front = self.front(count)
+        return self.take(front[0][0], front[-1][1]) if front else []
 
     def weigh(self, between: Callable[[int, int], int]) -> None:
         """Set the bytes of every stretch anew."""
@@ -235,25 +215,7 @@ class Unacked:
             self.earliest = NEVER
         return taken
 
-    def _tidy(self, parts: "list[Unacked]", low: int, high: int) -> None:
-        """After the parts [low, high) have changed: none is empty or too big."""
-        if high - low == 1:
-            part = parts[low]
-            if part._firsts and part._parts is None:
-                self._firsts[low] = part._firsts[0]
-                self._lasts[low] = part._lasts[-1]
-                return
-        tidied: list[Unacked] = []
-        for part in parts[low:high]:
-            if part._parts is not None:
-                tidied += part._parts
-            elif part._firsts:
-                tidied.append(part)
-        parts[low:high] = tidied
-        self._firsts[low:high] = [part._firsts[0] for part in tidied]
-        self._lasts[low:high] = [part._lasts[-1] for part in tidied]
-        if len(parts) <= 1:
-            self._parts, self._firsts, self._lasts = None, [], []
-            for part in parts:
-                self._firsts, self._lasts = part._firsts, part._lasts
-                self._deadlines, self._sizes = part._deadlines, part._sizes
+    def _become(self, part: "Unacked | None") -> None:
+        self._firsts, self._lasts = ([], []) if part is None else (part._firsts, part._lasts)
+        if part is not None:
+            self._deadlines, self._sizes = part._deadlines, part._sizes

@@ -38,6 +38,11 @@ class Pacer:
             self._run()
         self._schedule()
 
+    def begin_later(self, work: Iterator[None]) -> None:
+        """Do the work from the next turn on: its first step is done."""
+        self._works.append(work)
+        self._schedule()
+
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True

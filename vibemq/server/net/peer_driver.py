@@ -1,6 +1,6 @@
 """One peer of the broker, whatever its bytes travel on: drives a session of any protocol. No socket.
 
-    in       receive -> session.receive_data -> session.commands -> admission -> shell.decide
+    in       receive -> session.receive_data -> session.commands -> admission -> decider
     effects  take (from the session's lane) -> session.apply, or the outbox for deliveries
     out      collect, once per loop turn: outbox.pump -> session.data_to_send -> whoever carries the bytes
 
@@ -13,10 +13,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Protocol
 
-from vibemq.engine import paced
+from vibemq.engine import Batch
 from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError
 from vibemq.model.commands import CloseSession, Command, ListQueues, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
@@ -29,15 +28,12 @@ from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.admission import Admission
+from vibemq.server.net.decider import Decider
 from vibemq.server.net.delivery_queue import DeliveryQueue
 from vibemq.server.net.pacer import Pacer
 from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
-
-TAKEN_BACK_MAX = 150
-"""Messages, and consumers, that one step takes back from a peer that is gone."""
-
 
 class PeerServices(Protocol):
     """What a peer needs of the broker around it."""
@@ -59,9 +55,9 @@ class PeerServices(Protocol):
     @property
     def pacer(self) -> Pacer: ...
     @property
+    def decider(self) -> Decider: ...
+    @property
     def fatal(self) -> Callable[[BaseException], None]: ...
-
-    def decide(self, commands: Sequence[Command]) -> None: ...
 
     def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None: ...
 
@@ -105,7 +101,7 @@ class PeerDriver:
         """A fault of ours: the peer is told so with `last_word`, and that is the end."""
         self.parted = False
         """The peer is gone; the engine closes the session once what was asked before is decided."""
-        self._steps: deque[Iterator[Sequence[Command]]] = deque()
+        self._works: deque[Iterator[None]] = deque()
         """Batches that take more than one step, and what must come behind them; empty for most peers at all times."""
         self._asked: deque[Request] = deque()
         """Requests behind a long batch that the session has understood already."""
@@ -135,7 +131,7 @@ class PeerDriver:
     @property
     def busy(self) -> bool:
         """A batch is being decided step by step; until it is, nothing more should be read from the peer."""
-        return bool(self._steps)
+        return bool(self._works)
 
     @property
     def hears_answers(self) -> bool:
@@ -173,9 +169,9 @@ class PeerDriver:
             if not told:
                 self._told = self._shell.clock.now()
                 self.session.tick(self._told)
-            if self._asked and not self._steps:
+            if self._asked and not self._works:
                 self._handle_asked()
-            while not (self._steps or self.leaving) and (requests := self.session.commands()):
+            while not (self._works or self.leaving) and (requests := self.session.commands()):
                 self._asked.extend(requests)
                 self._handle_asked()
         except RemoteProtocolError as error:
@@ -238,44 +234,33 @@ class PeerDriver:
         if batch:
             commands = list(batch)
             batch.clear()
-            self._decide_all(commands)
-        return bool(self._steps)
+            self.decide(commands)
+        return bool(self._works)
 
-    def _decide_all(self, commands: Sequence[Command]) -> None:
-        steps = paced(commands, self._shell.engine.held_count)
-        if not self._steps:
-            first = next(steps, None)
-            if first is commands:
-                self._shell.decide(commands)
-                return
-            if first is not None:
-                steps = chain((first,), steps)
-        self._line_up(steps)
-
-    def _line_up(self, steps: Iterator[Sequence[Command]]) -> None:
-        """Decide the steps, behind those that are being decided."""
-        self._steps.append(steps)
-        if len(self._steps) == 1:
-            self._shell.pacer.begin(self._go_on())
+    def decide(self, commands: Sequence[Command]) -> None:
+        """Have it decided behind everything that was asked before: at once, but for what is long about it."""
+        batch = Batch(commands)
+        if self._works:
+            self._works.append(self._shell.decider.steps(batch))
+            return
+        self._shell.decider.advance(batch)
+        if not batch.done:
+            self._works.append(self._shell.decider.steps(batch))
+            self._shell.pacer.begin_later(self._go_on())
 
     def _go_on(self) -> Iterator[None]:
         """What is lined up, step by step; then what was asked meanwhile."""
-        while self._steps:
+        while self._works:
             try:
-                step = next(self._steps[0], None)
-                if step is not None:
-                    self._shell.decide(step)
-                    self.wake()
+                more = next(self._works[0], self) is not self
             except Exception as error:
-                self._steps.popleft()
+                more = False
                 self.give_up("a request could not be handled", error)
-                continue
-            if step is None:
-                self._steps.popleft()
-                if not self._steps:
-                    break
-            else:
+            if more:
+                self.wake()
                 yield
+            else:
+                self._works.popleft()
         if not self.parted:
             self.process()
 
@@ -318,7 +303,7 @@ class PeerDriver:
             "%d messages of queue %s are damaged (%s): %s", count, deliver.queue, piece.damaged[:10], piece.damage
         )
         reason = f"stored bytes are damaged: {piece.damage}"
-        self._decide_all([Settle(self.number, None, deliver.consumer, Settlement.REJECT, piece.damaged, reason=reason)])
+        self.decide([Settle(self.number, None, deliver.consumer, Settlement.REJECT, piece.damaged, reason=reason)])
 
     def _read_failed(self, error: BaseException) -> None:
         if isinstance(error, StorageError):
@@ -347,7 +332,7 @@ class PeerDriver:
 
     def set_flow(self, *, open_: bool) -> None:
         """Whether the engine may hand out to this session."""
-        self._shell.decide([SetFlow(self.number, open_)])
+        self._shell.decider.decide([SetFlow(self.number, open_)])
 
     def _pump(self, room: int) -> None:
         """May find that the session has failed: then nothing more is written here."""
@@ -361,7 +346,7 @@ class PeerDriver:
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if not self.leaving or self.lane.waiting or self._steps or (self.pending and not self._dismissed):
+        if not self.leaving or self.lane.waiting or self._works or (self.pending and not self._dismissed):
             return False
         if self._farewell:
             self.session.shutdown(self._farewell)
@@ -376,7 +361,7 @@ class PeerDriver:
             self._halted = True
             commands.insert(0, SetFlow(self.number, False))
         if commands:
-            self._decide_all(commands)
+            self.decide(commands)
         if others:
             self.session.apply(others)
 
@@ -392,23 +377,21 @@ class PeerDriver:
 
         At once when there is little to take back and no crowd is leaving, else soon: see `Pacer`.
         """
-        if not self.parted:
-            self.parted = True
-            self._line_up(self._closing(self.outbox.take_back()[0]))
+        if self.parted:
+            return
+        self.parted = True
+        self._works.append(self._closing(self.outbox.take_back()[0]))
+        if len(self._works) == 1:
+            self._shell.pacer.begin(self._go_on())
 
-    def _closing(self, unwritten: list[Deliver]) -> Iterator[Sequence[Command]]:
+    def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
         """What it had still asked for, and the end. Its lane stays until then: what is handed out to it meanwhile goes
         back, too."""
-        yield from paced(self._asked_last(), self._shell.engine.held_count)
-        unheard = unwritten + self.outbox.take_back()[0] + self.lane.take_back()
-        *steps, last = paced(self._releases(unheard), self._shell.engine.held_count)
-        if steps:
-            yield [SetFlow(self.number, False)]
-            yield from steps
-        close = CloseSession(self.number, self._clean, TAKEN_BACK_MAX)
-        yield [*last, close]
-        while self._shell.engine.is_open(self.number):
-            yield [close]
+        yield from self._shell.decider.steps(Batch(self._asked_last()))
+        # In one batch, so that nothing of it is handed out to the session again.
+        releases = self._releases(unwritten + self.outbox.take_back()[0] + self.lane.take_back())
+        stop: list[Command] = [SetFlow(self.number, False)] if releases else []
+        yield from self._shell.decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
         self._shell.switchboard.disconnect(self.number)
 
     def _asked_last(self) -> list[Command]:

@@ -1,0 +1,38 @@
+"""Batches of commands on their way to the engine: short ones at once, long ones in steps between which others go on."""
+
+from collections.abc import Iterator, Sequence
+
+from vibemq.engine import Batch
+from vibemq.model.commands import Command
+from vibemq.server.clock import Clock
+from vibemq.server.commit.committer import Committer
+from vibemq.server.contracts import QueueEngine
+from vibemq.server.net.pacer import Pacer
+
+
+class Decider:
+    """The one way to the engine for everybody who has commands decided. Raises what the engine raises, which is a bug
+    of ours."""
+
+    def __init__(self, engine: QueueEngine, committer: Committer, clock: Clock, pacer: Pacer) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._clock = clock
+        self._pacer = pacer
+
+    def advance(self, batch: Batch) -> None:
+        """The next step of a batch."""
+        self._committer.submit(self._engine.advance(batch, self._clock.now()))
+
+    def steps(self, batch: Batch) -> Iterator[None]:
+        """What is left of a batch, for the pacer."""
+        while not batch.done:
+            self.advance(batch)
+            yield
+
+    def decide(self, commands: Sequence[Command]) -> None:
+        """Have commands decided behind which nothing else has to keep: the first step at once."""
+        batch = Batch(commands)
+        self.advance(batch)
+        if not batch.done:
+            self._pacer.begin_later(self.steps(batch))
