@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.waiting import wait_until
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
 from vibemq.cli.child import BrokerProcess
@@ -157,7 +157,7 @@ def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> Non
         process.stdin.write("first\nsec")
         process.stdin.flush()
         # A line is published before the input ends.
-        _wait_until(lambda: vibemq("admin", "queue", "info", queue)[0] == 0 and info(vibemq, queue)["ready"] == 1)
+        wait_until(lambda: vibemq("admin", "queue", "info", queue)[0] == 0 and info(vibemq, queue)["ready"] == 1)
         process.stdin.write("ond\n\nthird")
         process.stdin.close()
         assert process.stdout.read().startswith("3 messages published")
@@ -343,7 +343,7 @@ def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
     words = ["dlq", "replay", "--queue", queue, "--rate", "20", "--limit", "50"]
     program = "from vibemq.cli.admin.main import run; run()"
     with subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
-        _wait_until(lambda: info(vibemq, queue)["ready"] >= 10)
+        wait_until(lambda: info(vibemq, queue)["ready"] >= 10)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         said = process.stderr.read()
@@ -430,13 +430,6 @@ def test_the_bench_tells_rates(vibemq: Run) -> None:
     assert told["publish_per_second"] > 0
     assert told["consume_and_ack_per_second"] > 0
     assert not [name for name in vibemq("admin", "queue", "ls")[1] if name["name"].startswith("vibemq-bench")]
-
-
-def _wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        time.sleep(0.02)
 
 
 def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, tmp_path: Path) -> None:

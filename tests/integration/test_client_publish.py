@@ -9,6 +9,7 @@ import pytest
 
 import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client
+from tests.waiting import until
 from vibemq.client import Outgoing, ReconnectPolicy
 from vibemq.errors import (
     AuthFailed,
@@ -121,22 +122,24 @@ async def test_a_lost_confirm_is_sent_again_without_doubling() -> None:
 
 async def test_publishing_survives_restarts_of_the_broker() -> None:
     async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        moments = {number: anyio.Event() for number in range(60, 360, 60)}
+        sequences: list[int] = []
 
         async def restart() -> None:
-            for stops in range(5):
-                await anyio.sleep(0.03)
-                while not mq.is_connected or mq.reconnects < stops:
-                    await anyio.sleep(0.001)
+            for moment in moments.values():
+                await moment.wait()
                 await broker.stop()
-                await anyio.sleep(0.02)
+                await until(lambda: not mq.is_connected)
                 await broker.start(tasks)
 
         async with anyio.create_task_group() as trouble:
             trouble.start_soon(restart)
-            sequences = [(await mq.publish("orders", n)).sequence for n in range(400)]
+            for number in range(400):
+                if number in moments:
+                    moments[number].set()
+                sequences.append((await mq.publish("orders", number)).sequence)
         assert sequences == list(range(1, 401))
-        while mq.reconnects < 5:
-            await anyio.sleep(0.01)
+        await until(lambda: mq.reconnects == len(moments))
         tasks.cancel_scope.cancel()
 
 
@@ -169,8 +172,7 @@ async def test_what_a_broker_refuses_while_it_stops_goes_to_the_next_connection(
         broker.refuse["orders"] = ("SHUTTING_DOWN", "the broker stops")
 
         async def come_back() -> None:
-            while broker.accepted < 2:
-                await anyio.sleep(0.001)
+            await until(lambda: broker.accepted >= 2)
             broker.refuse.clear()
 
         tasks.start_soon(come_back)
@@ -202,13 +204,9 @@ async def test_a_silent_broker_is_found_out_and_the_publish_sent_again() -> None
             receipts.append(await mq.publish("orders", 1))
 
         tasks.start_soon(publish)
-        with anyio.fail_after(60):
-            while broker.accepted < 2:
-                await anyio.sleep(0.01)
+        await until(lambda: broker.accepted >= 2)
         broker.silent = False
-        with anyio.fail_after(60):
-            while not receipts:
-                await anyio.sleep(0.01)
+        await until(lambda: receipts)
         assert receipts == [("orders", 1, False)]
 
 
@@ -253,9 +251,7 @@ async def test_a_long_absence_fails_what_waits_but_dialling_goes_on() -> None:
             await mq.publish("orders", 1)
         async with anyio.create_task_group() as tasks:
             await broker.start(tasks)
-            with anyio.fail_after(60):
-                while not mq.is_connected:
-                    await anyio.sleep(0.01)
+            await until(lambda: mq.is_connected)
             assert (await mq.publish("orders", 1)).sequence == 1
             tasks.cancel_scope.cancel()
 
@@ -299,9 +295,7 @@ async def test_an_answer_that_never_comes_is_a_timeout_with_a_hint() -> None:
 async def test_the_brokers_goodbye_is_followed_by_a_new_connection() -> None:
     async with broker_and_client() as (broker, mq):
         await broker.goodbye("maintenance")
-        with anyio.fail_after(60):
-            while broker.accepted < 2:
-                await anyio.sleep(0.005)
+        await until(lambda: broker.accepted >= 2)
         assert (await mq.publish("orders", 1)).sequence == 1
 
 
