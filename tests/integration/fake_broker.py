@@ -8,7 +8,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -329,6 +329,11 @@ class FakeSession:
 
     async def _error(self, request_id: str, code: str, sentence: str, queue: str = "") -> None:
         await self.send(encode_body(CommandType.ERROR, request_id, queue, error_code=code, error_message=sentence))
+
+
+def give_little_time(mq: vibemq.Client, seconds: float) -> None:
+    """From now on the client waits no longer for an answer. A slow machine has connected by then."""
+    mq._link.settings = replace(mq._link.settings, command_timeout=seconds)
 
 
 @asynccontextmanager

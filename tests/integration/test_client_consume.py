@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 import vibemq
-from tests.integration.fake_broker import FakeBroker, broker_and_client
+from tests.integration.fake_broker import FakeBroker, broker_and_client, give_little_time
 from tests.waiting import until
 from vibemq.errors import LocalProtocolError, NotConnected, QueueExists, QueueNotFound
 from vibemq.protocols.native.codec.wire import CommandType
@@ -180,10 +180,8 @@ async def test_messages_of_a_lost_connection_are_stale() -> None:
 
 
 async def test_a_black_hole_is_left_for_a_live_connection() -> None:
-    async with (
-        broker_and_client(keep_alive=0.2, command_timeout=0.5) as (broker, mq),
-        mq.subscribe("orders") as messages,
-    ):
+    async with broker_and_client(keep_alive=0.2) as (broker, mq), mq.subscribe("orders") as messages:
+        give_little_time(mq, 0.5)
         broker.silent = True
         await until(lambda: broker.accepted >= 2)
         broker.silent = False
@@ -300,7 +298,7 @@ async def test_typed_messages() -> None:
 
 
 async def test_auto_extend_keeps_what_is_held() -> None:
-    async with broker_and_client(command_timeout=0.5) as (broker, mq):
+    async with broker_and_client(keep_alive=0.2) as (broker, mq):
         await mq.publish_many("orders", range(3))
         async with mq.subscribe("orders", ack_timeout=0.3, auto_extend=True) as messages:
             message = await anext(messages)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import vibemq
-from tests.integration.fake_broker import FakeBroker, broker_and_client
+from tests.integration.fake_broker import FakeBroker, broker_and_client, give_little_time
 from tests.waiting import until
 from vibemq.client import Outgoing, ReconnectPolicy
 from vibemq.errors import (
@@ -196,7 +196,8 @@ async def test_a_publisher_streams_and_tells_about_refusals() -> None:
 
 
 async def test_a_silent_broker_is_found_out_and_the_publish_sent_again() -> None:
-    async with broker_and_client(command_timeout=0.5) as (broker, mq), anyio.create_task_group() as tasks:
+    async with broker_and_client(keep_alive=0.2) as (broker, mq), anyio.create_task_group() as tasks:
+        give_little_time(mq, 0.5)
         broker.silent = True
         receipts: list[Any] = []
 
@@ -245,7 +246,7 @@ async def test_a_policy_that_gives_up_fails_what_waits() -> None:
 
 async def test_a_long_absence_fails_what_waits_but_dialling_goes_on() -> None:
     policy = ReconnectPolicy(initial_delay=0.01, max_delay=0.02, offline_timeout=0.1)
-    async with broker_and_client(reconnect=policy, command_timeout=0.5) as (broker, mq):
+    async with broker_and_client(reconnect=policy) as (broker, mq):
         await broker.stop()
         with pytest.raises(NotConnected, match="continues to reconnect"):
             await mq.publish("orders", 1)
@@ -282,7 +283,8 @@ async def test_a_closed_client_says_so() -> None:
 
 
 async def test_an_answer_that_never_comes_is_a_timeout_with_a_hint() -> None:
-    async with broker_and_client(command_timeout=0.3) as (broker, mq):
+    async with broker_and_client() as (broker, mq):
+        give_little_time(mq, 0.3)
         broker.mute = True
         with pytest.raises(RequestTimeout, match=r"no answer to a publish .* not so fast"):
             await mq.publish("orders", 1)
@@ -300,7 +302,7 @@ async def test_the_brokers_goodbye_is_followed_by_a_new_connection() -> None:
 
 
 async def test_a_request_that_changes_things_is_not_repeated_by_itself() -> None:
-    async with broker_and_client(command_timeout=5) as (broker, mq), anyio.create_task_group() as tasks:
+    async with broker_and_client(command_timeout=60) as (broker, mq), anyio.create_task_group() as tasks:
         broker.mute = True
         raised: list[Exception] = []
 
