@@ -12,7 +12,10 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.crash import ledger
+from tests.integration.conditions import running
 from tests.waiting import wait_until
+from vibemq.auth.passwords import hash_password
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
 from vibemq.cli.child import BrokerProcess
@@ -506,6 +509,36 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
     assert status == 130
     assert "Traceback" not in errors
     assert "Error" not in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("top", "--once"), "broker.info requires a superuser, and user 'ann' is not one; connect as a superuser"),
+        (
+            ("queue", "info", "hidden"),
+            "user 'ann' does not have the permission 'inspect' on queue 'hidden', which queue.info requires; ask",
+        ),
+        (
+            ("dlq", "ls"),
+            "user 'ann' does not have the permission 'inspect' on every queue, which dlq.list requires; ask",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_refusal_names_the_operation_and_the_missing_permission(
+    words: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "vibemq.toml"
+    config.write_text(
+        f'[auth.users.ann]\npassword_hash = "{hash_password("pass word")}"\n'
+        '[[auth.users.ann.permissions]]\nqueues = "seen"\nactions = ["inspect"]\n'
+    )
+    with running(ledger.BrokerProcess(tmp_path / "data", arguments=("--config", str(config)))) as broker:
+        url = f"vibemq://ann:pass%20word@127.0.0.1:{broker.port}"
+        code = run_app(admin_main.app, "vibemq-admin", [*words, "--url", url])
+    assert code == 4
+    assert sentence in capsys.readouterr().err
 
 
 def test_ctrl_c_during_the_import_is_quiet_too() -> None:

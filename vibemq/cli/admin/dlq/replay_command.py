@@ -25,6 +25,7 @@ from vibemq.cli.progress import tracked
 from vibemq.client import Client
 from vibemq.client.address import parse
 from vibemq.errors import VibeMQError
+from vibemq.model.quantities import counted
 
 
 def replay(
@@ -85,7 +86,7 @@ def replay(
         _remember(file, plan, out)
         count = await _replay(mq, plan, to, rate, out)
         file.forget()
-        text = f"{count:,} dead letters replayed{f' to {to}' if to else ''}"
+        text = f"{counted(count, 'dead letter')} replayed{f' to {to}' if to else ''}"
         out.emit({"count": count, "to": to, "dry_run": False, "resumed": resumed}, text)
 
     call(url, timeout, work)
