@@ -31,7 +31,7 @@ from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import Connection
 
-log = logging.getLogger("vibemq.shell")
+log = logging.getLogger("vibemq.requests")
 
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 """Published bytes on their way to disk; above this nobody is read from until half of it is told."""

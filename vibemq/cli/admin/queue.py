@@ -129,7 +129,9 @@ def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("oldest", instant_text(found["oldest_at"])),
         ("created", instant_text(found["created_at"])),
     ]
-    return pairs + [(f"{name} since start", count) for name, count in (found.get("counters") or {}).items()]
+    return pairs + [
+        (f"{name.replace('_', ' ')} since start", count) for name, count in (found.get("counters") or {}).items()
+    ]
 
 
 @app.command("rm")

@@ -125,7 +125,7 @@ def purge(
     plan = call(url, timeout, choose)
     count = plan.count
     if not dry_run and count:
-        out.confirm(f"Drop {count:,} {filters} for good?", yes=yes)
+        out.confirm(f"Delete {filters.of(count)}? This cannot be undone.", yes=yes)
 
         async def drop(mq: Client) -> int:
             with tracked("purged", out.notes, silent=json) as progress:

@@ -80,7 +80,7 @@ def replay(
         if resumed:
             out.note(f"continuing an interrupted replay: {plan.count:,} left (--fresh makes a new selection)")
         if dry_run:
-            text = f"{plan.count:,} of {filters} would be replayed{f' to {to}' if to else ''}"
+            text = f"{filters.of(plan.count)} would be replayed{f' to {to}' if to else ''}"
             out.emit({"count": plan.count, "to": to, "dry_run": True, "resumed": resumed}, text)
             return
         _remember(file, plan, out)
