@@ -135,3 +135,12 @@ async def test_compose_with_a_token_keeps_its_messages(compose: Composition) -> 
     assert await received(compose.url, TOKEN) == set(range(500))
     compose("stop")
     assert compose.state()["ExitCode"] == 0
+
+
+async def test_compose_has_a_place_for_backups(compose: Composition) -> None:
+    compose("up", "--detach", "--wait", "--no-build")
+    async with vibemq.connect(compose.url, token=TOKEN) as mq:
+        await mq.publish("ledger", {"n": 1})
+    admin = ("exec", "-T", "broker", "vibemq-admin")
+    compose(*admin, "backup", "/var/backups/vibemq/backup-1", "--url", f"vibemq://localhost?token={TOKEN}")
+    assert "sound" in compose(*admin, "check", "--data-dir", "/var/backups/vibemq/backup-1")
