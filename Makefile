@@ -1,5 +1,5 @@
-# Every verb works on a fresh checkout: what it needs, and no more, is installed into .venv first.
-# `make help` lists them.
+# Every target works on a fresh checkout: it first installs what it needs, and no more, into .venv.
+# `make help` lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 # One stamp for each set of packages in .venv; the first includes the second.
 INSTALLED := $(VENV)/.installed
 DEMO := $(VENV)/.demo
+DEMO_SPARK := $(VENV)/.demo-spark
 SITE := $(VENV)/.site
 
 # The first Python that is new enough and able to make environments; `make install PYTHON=…` chooses another.
@@ -26,10 +27,10 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? 
 
 .PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-peers docs site docker-test interop clean
 
-help: ## list the verbs
+help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(INSTALLED) ## make .venv with VibeMQ and everything its development needs
+install: $(INSTALLED) ## make .venv with VibeMQ and all development tools
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "VibeMQ needs Python 3.11 or newer with its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
@@ -38,7 +39,7 @@ $(BIN)/python:
 $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[demo,speed]' --group dev
-	@touch $@ $(DEMO)
+	@touch $@ $(DEMO) $(DEMO_SPARK)
 
 $(SITE): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -50,7 +51,11 @@ $(DEMO): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo,speed]'
 	@touch $@
 
-fmt: install ## format the code and mend what can be mended
+$(DEMO_SPARK): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo,speed,spark]'
+	@touch $@ $(DEMO)
+
+fmt: install ## format the code and fix what ruff can fix by itself
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
@@ -62,47 +67,47 @@ lint: install ## style, format and the rooms' imports
 types: install ## mypy --strict
 	$(BIN)/mypy
 
-test: install ## everything but Docker and Spark clusters, what failed once more; what CI runs
+test: install ## all tests except Docker and Spark clusters, as CI runs them; what fails is run a second time
 	$(BIN)/lint-imports
 	$(BIN)/python tests/run.py -m "not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
-test-fast: install ## without the tests that start processes or crash things
+test-fast: install ## the tests that start no processes
 	$(BIN)/pytest -m "not slow and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
 
-crash: install ## the proof that nothing confirmed is lost, ten minutes of it, in one table
+crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
 	$(BIN)/python -m tests.proof crash $(ARGS)
 
-torture: install ## the same proof for an hour, after the properties with fresh examples
+torture: install ## one hour of the same proof, after the property tests with new random examples
 	HYPOTHESIS_PROFILE=random $(BIN)/pytest -q tests/properties tests/simulation -n $(WORKERS) --dist worksteal
 	$(BIN)/python -m tests.proof torture $(ARGS)
 
-demo: $(DEMO) ## 336,776 flights, a kill -9 in the middle, and an account of every one
+demo: $(DEMO) ## send 336,776 flights through a broker that is killed with kill -9, and check that none is lost
 	$(BIN)/vibemq demo $(ARGS)
 
-bench: install ## VibeMQ alone: throughput, latency, fan-out, memory, recovery; ARGS=--quick for a look
+bench: install ## measure VibeMQ: throughput, latency, fan-out, memory, recovery; ARGS=--quick for a short run
 	$(BIN)/python -m bench.alone $(ARGS)
 
-bench-growth: install ## whether costs grow with the backlog, queues and connections; pauses by checkpoints
+bench-growth: install ## measure costs against the number of messages, queues and connections, and pauses by checkpoints
 	$(BIN)/python -m bench.growth $(ARGS)
 
-bench-peers: install ## beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd, with the table of goals
+bench-peers: install ## measure VibeMQ beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench.peers $(ARGS)
 
-docs: install ## check the documentation: links, tables, and every Python example
+docs: install ## check the documentation: links, tables, and every example
 	$(BIN)/pytest tests/docs $(ARGS)
 
-site: $(SITE) mkdocs.yml ## the documentation as a site in build/site, readable without a network; broken links fail
+site: $(SITE) mkdocs.yml ## build the documentation as a site in build/site, readable without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
 	@echo 'build/site; with search: $(BIN)/python -m http.server --directory build/site'
 
-docker-test: install ## build the image and prove it: kill, restart, drain (needs a Docker engine)
+docker-test: install ## build the image and test it: kill, restart, drain (needs a Docker engine)
 	$(BIN)/pytest -m docker tests/docker $(ARGS)
 
-interop: install ## other implementations' clients and recorded bytes; a broadcast log of REPLAYED (1000000) messages
+interop: install ## test with clients of other implementations; replay a log of REPLAYED (1000000) messages
 	OMQ_REPLAY_MESSAGES=$(REPLAYED) $(BIN)/pytest -rs tests/interop tests/integration/test_omq_replay.py $(ARGS)
 
-clean: ## remove everything that can be made again, .venv included
+clean: ## remove everything that the other targets make, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -110,13 +115,13 @@ clean: ## remove everything that can be made again, .venv included
 
 .PHONY: demo-spark spark-torture bench-spark spark-cluster
 
-demo-spark: install ## the flights through Spark; an executor, the broker and the driver get a kill -9 on the way
+demo-spark: $(DEMO_SPARK) ## send the flights through Spark; an executor, the broker and the driver are killed with kill -9
 	$(BIN)/python -m vibemq.demos.spark $(ARGS)
 
 spark-torture: install ## ten minutes of kills while Spark reads and writes; ARGS="--minutes 3 --seed 7"
 	$(BIN)/python -m tests.spark.torture $(ARGS)
 
-bench-spark: install ## the connector beside the ceiling of Spark's own Python data sources
+bench-spark: install ## measure the connector beside the fastest possible Python data source
 	$(BIN)/python -m bench.spark $(ARGS)
 
 spark-cluster: install ## spark-submit on a master and two workers, package installed and shipped; Spark Connect

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import wait_until
+
 REPOSITORY = Path(__file__).parents[2]
 IMAGE = "vibemq:docker-test"
 HEALTHY_WITHIN_S = 60
@@ -93,10 +95,7 @@ class Container:
         return done.stdout + done.stderr
 
     def wait_until_healthy(self) -> None:
-        deadline = time.monotonic() + HEALTHY_WITHIN_S
-        while (status := self.inspect("{{.State.Health.Status}}")) != "healthy":
-            assert time.monotonic() < deadline, f"{status} after {HEALTHY_WITHIN_S} s\n{self.logs()}"
-            time.sleep(0.2)
+        wait_until(lambda: self.inspect("{{.State.Health.Status}}") == "healthy", self.logs)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from anyio import to_thread
 
 import vibemq
 from tests.docker.engine import Composition, Container, build, composition, container, why_no_engine
+from tests.waiting import until
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import AuthError
 
@@ -79,9 +80,7 @@ async def test_docker_kill_loses_nothing_that_was_confirmed(broker: Container) -
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(publish_until, stop, broker.url, confirmed)
         for _ in range(KILLS):
-            with anyio.fail_after(60):
-                while len(confirmed) < counts[-1] + 20 * BATCH:
-                    await anyio.sleep(0.05)
+            await until(lambda: len(confirmed) >= counts[-1] + 20 * BATCH)
             await to_thread.run_sync(broker.kill)
             counts.append(len(confirmed))
             await to_thread.run_sync(broker.start)
@@ -136,3 +135,12 @@ async def test_compose_with_a_token_keeps_its_messages(compose: Composition) -> 
     assert await received(compose.url, TOKEN) == set(range(500))
     compose("stop")
     assert compose.state()["ExitCode"] == 0
+
+
+async def test_compose_has_a_place_for_backups(compose: Composition) -> None:
+    compose("up", "--detach", "--wait", "--no-build")
+    async with vibemq.connect(compose.url, token=TOKEN) as mq:
+        await mq.publish("ledger", {"n": 1})
+    admin = ("exec", "-T", "broker", "vibemq-admin")
+    compose(*admin, "backup", "/var/backups/vibemq/backup-1", "--url", f"vibemq://localhost?token={TOKEN}")
+    assert "sound" in compose(*admin, "check", "--data-dir", "/var/backups/vibemq/backup-1")

@@ -17,7 +17,11 @@ PYTHON = sorted(path for room in ("vibemq", "tests", "bench") for path in (REPOS
 PAGES = sorted([*(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*.md")])
 HISTORY = {"CHANGELOG.md"}
 """Names what was."""
-A_USERS_OWN = {"docs/howto/spark/run.md": {"job.py"}, "vibemq/storage/migrate.py": {"NNNN_name.py"}}
+A_USERS_OWN = {
+    "docs/howto/spark/run.md": {"job.py"},
+    "docs/tutorial/first-steps.md": {"consume.py", "worker.py"},
+    "vibemq/storage/migrate.py": {"NNNN_name.py"},
+}
 OF_OTHERS = {
     "AvailableNow",
     "Class.name",

@@ -8,7 +8,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from anyio.abc import ByteStream, SocketAttribute, SocketListener, SocketStream,
 from anyio.streams.tls import TLSStream
 
 import vibemq
+from tests.waiting import until
 from vibemq.client import ReconnectPolicy
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
@@ -117,8 +118,7 @@ class FakeBroker:
         assert self._scope is not None
         self._dying = True
         self._scope.cancel()
-        while self.sessions or self._listener is not None:
-            await anyio.sleep(0.001)
+        await until(lambda: not self.sessions and self._listener is None)
         self._dying = False
 
     def queue(self, name: str) -> FakeQueue:
@@ -145,8 +145,8 @@ class FakeSession:
         try:
             while True:
                 reader.receive_data(await self.stream.receive(262_144))
-                while self.broker.silent:
-                    await anyio.sleep(0.01)
+                if self.broker.silent:
+                    await until(lambda: not self.broker.silent)
                 for body in reader.bodies():
                     if await self._handle(body):
                         return
@@ -331,9 +331,14 @@ class FakeSession:
         await self.send(encode_body(CommandType.ERROR, request_id, queue, error_code=code, error_message=sentence))
 
 
+def give_little_time(mq: vibemq.Client, seconds: float) -> None:
+    """From now on the client waits no longer for an answer. A slow machine has connected by then."""
+    mq._link.settings = replace(mq._link.settings, command_timeout=seconds)
+
+
 @asynccontextmanager
 async def broker_and_client(**options: Any) -> AsyncIterator[tuple[FakeBroker, vibemq.Client]]:
-    """A broker, and a client that is connected to it; the whole within 15 seconds."""
+    """A broker, and a client that is connected to it; the whole within 60 seconds."""
     broker = FakeBroker()
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:

@@ -102,6 +102,18 @@ def test_damage_is_named_and_repaired(admin: Run, data_dir: Path) -> None:
     assert admin("check", "--data-dir", data_dir)[0] == 0
 
 
+def test_the_answer_of_a_sound_store(admin: Run, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(main.app, "vibemq-admin", ["repair", "--data-dir", str(data_dir)]) == 0
+    assert capsys.readouterr().out == f"{data_dir}: sound; nothing was changed\n"
+
+
+def test_one_problem_is_not_two(admin: Run, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(data_dir)
+    found = admin("check", "--data-dir", data_dir)[1]["problems"]
+    run_app(main.app, "vibemq-admin", ["check", "--data-dir", str(data_dir)])
+    assert f"{len(found)} problem{'' if len(found) == 1 else 's'};" in capsys.readouterr().out
+
+
 def test_repair_of_a_sound_store_changes_nothing(admin: Run, data_dir: Path, provider: str) -> None:
     store = opened(data_dir, provider)
     facts = [DeadFacts(n, n, Reason.REJECTED, f"no stock of {n}", n, n, 1_000, 2_000) for n in range(1, 6)]
@@ -110,8 +122,10 @@ def test_repair_of_a_sound_store_changes_nothing(admin: Run, data_dir: Path, pro
     before = store.dead_letters()
     assert [letter.facts for letter in before] == facts
     store.close()
-    code, repaired, _ = admin("repair", "--data-dir", data_dir, "--yes")
-    assert (code, repaired["not_saved"]) == (0, [])
+    assert admin("repair", "--data-dir", data_dir) == (0, {"repaired": True, "not_saved": [], "left": []}, "")
+    # The repair itself, which the command leaves out where `check` finds nothing.
+    plugin = plugins.find("storage", provider)
+    assert plugin.repair(data_dir, plugin.settings()) == []
     store = opened(data_dir, provider)
     assert store.dead_letters() == before
     store.close()

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,10 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.crash import ledger
+from tests.integration.conditions import running
+from tests.waiting import wait_until
+from vibemq.auth.passwords import hash_password
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
 from vibemq.cli.child import BrokerProcess
@@ -157,7 +160,7 @@ def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> Non
         process.stdin.write("first\nsec")
         process.stdin.flush()
         # A line is published before the input ends.
-        _wait_until(lambda: vibemq("admin", "queue", "info", queue)[0] == 0 and info(vibemq, queue)["ready"] == 1)
+        wait_until(lambda: vibemq("admin", "queue", "info", queue)[0] == 0 and info(vibemq, queue)["ready"] == 1)
         process.stdin.write("ond\n\nthird")
         process.stdin.close()
         assert process.stdout.read().startswith("3 messages published")
@@ -343,7 +346,7 @@ def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
     words = ["dlq", "replay", "--queue", queue, "--rate", "20", "--limit", "50"]
     program = "from vibemq.cli.admin.main import run; run()"
     with subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
-        _wait_until(lambda: info(vibemq, queue)["ready"] >= 10)
+        wait_until(lambda: info(vibemq, queue)["ready"] >= 10)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         said = process.stderr.read()
@@ -432,13 +435,6 @@ def test_the_bench_tells_rates(vibemq: Run) -> None:
     assert not [name for name in vibemq("admin", "queue", "ls")[1] if name["name"].startswith("vibemq-bench")]
 
 
-def _wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        time.sleep(0.02)
-
-
 def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, tmp_path: Path) -> None:
     for words in (
         ("sub", queue),
@@ -513,6 +509,36 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
     assert status == 130
     assert "Traceback" not in errors
     assert "Error" not in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("top", "--once"), "broker.info requires a superuser, and user 'ann' is not one; connect as a superuser"),
+        (
+            ("queue", "info", "hidden"),
+            "user 'ann' does not have the permission 'inspect' on queue 'hidden', which queue.info requires; ask",
+        ),
+        (
+            ("dlq", "ls"),
+            "user 'ann' does not have the permission 'inspect' on every queue, which dlq.list requires; ask",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_refusal_names_the_operation_and_the_missing_permission(
+    words: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "vibemq.toml"
+    config.write_text(
+        f'[auth.users.ann]\npassword_hash = "{hash_password("pass word")}"\n'
+        '[[auth.users.ann.permissions]]\nqueues = "seen"\nactions = ["inspect"]\n'
+    )
+    with running(ledger.BrokerProcess(tmp_path / "data", arguments=("--config", str(config)))) as broker:
+        url = f"vibemq://ann:pass%20word@127.0.0.1:{broker.port}"
+        code = run_app(admin_main.app, "vibemq-admin", [*words, "--url", url])
+    assert code == 4
+    assert sentence in capsys.readouterr().err
 
 
 def test_ctrl_c_during_the_import_is_quiet_too() -> None:

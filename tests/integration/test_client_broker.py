@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import vibemq
+from tests.waiting import until
 from vibemq.client import Outgoing, ReconnectPolicy
 from vibemq.errors import InvalidOptions, PublishRefused, QueueExists, QueueFull, QueueNotFound
 
@@ -223,6 +224,7 @@ async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Pat
     total = 600
     confirmed: list[Any] = []
     seen: Counter[Any] = Counter()
+    moments = {count: anyio.Event() for count in (120, 240, 360)}
     try:
         with anyio.fail_after(60):
             async with vibemq.connect(home.url, reconnect=QUICK) as mq, anyio.create_task_group() as tasks:
@@ -231,13 +233,12 @@ async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Pat
                 async def produce() -> None:
                     for number in range(total):
                         confirmed.append(await mq.publish("orders", number))
-                        await anyio.sleep(0.003)
+                        if len(confirmed) in moments:
+                            moments[len(confirmed)].set()
 
                 async def trouble() -> None:
-                    for stops in range(3):
-                        enough = len(confirmed) + total // 5
-                        while mq.reconnects < stops or not mq.is_connected or len(confirmed) < enough:
-                            await anyio.sleep(0.01)
+                    for moment in moments.values():
+                        await moment.wait()
                         await anyio.to_thread.run_sync(home.kill)
                         await anyio.to_thread.run_sync(home.start)
 
@@ -250,8 +251,7 @@ async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Pat
                         if len(seen) == total:
                             break
                 assert sorted(receipt.sequence for receipt in confirmed) == list(range(1, total + 1))
-                while mq.reconnects < 3 or not mq.is_connected:
-                    await anyio.sleep(0.01)
+                await until(lambda: mq.reconnects >= len(moments) and mq.is_connected)
                 assert (await mq.publish("orders", "one more")).sequence == total + 1
     finally:
         home.kill()

@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 import vibemq
-from tests.integration.fake_broker import FakeBroker, broker_and_client
+from tests.integration.fake_broker import FakeBroker, broker_and_client, give_little_time
+from tests.waiting import until
 from vibemq.errors import LocalProtocolError, NotConnected, QueueExists, QueueNotFound
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -22,9 +23,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 async def settled(broker: FakeBroker, queue: str, left: int = 0) -> None:
     """Wait until so many messages of the queue are unsettled."""
-    with anyio.fail_after(60):
-        while broker.unsettled(queue) != left:
-            await anyio.sleep(0.005)
+    await until(lambda: broker.unsettled(queue) == left)
 
 
 async def test_messages_come_in_order_and_acks_travel_as_runs() -> None:
@@ -129,20 +128,19 @@ async def test_leaving_gives_back_what_is_unsettled() -> None:
 async def test_consuming_survives_restarts_and_nothing_is_lost_or_stuck() -> None:
     async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
         seen: Counter[Any] = Counter()
+        moments = {count: anyio.Event() for count in range(40, 280, 40)}
         async with mq.subscribe("orders", prefetch=20) as messages:
 
             async def produce() -> None:
                 for number in range(300):
+                    await until(lambda: number < len(seen) + 50)  # noqa: B023  # it is awaited here
                     await mq.publish("orders", number)
-                    await anyio.sleep(0.001)
 
             async def restart() -> None:
-                for stops in range(6):
-                    await anyio.sleep(0.04)
-                    while not messages.connected or mq.reconnects < stops:
-                        await anyio.sleep(0.001)
+                for moment in moments.values():
+                    await moment.wait()
                     await broker.stop()
-                    await anyio.sleep(0.02)
+                    await until(lambda: not mq.is_connected)
                     await broker.start(tasks)
 
             tasks.start_soon(produce)
@@ -151,14 +149,14 @@ async def test_consuming_survives_restarts_and_nothing_is_lost_or_stuck() -> Non
                 assert not message.stale
                 seen[message.body] += 1
                 await message.ack()
+                if len(seen) in moments:
+                    moments[len(seen)].set()
                 if len(seen) == 300:
                     await mq.ping()
                     if broker.unsettled("orders") == 0:
                         break
             assert sorted(seen) == list(range(300))
-            with anyio.fail_after(60):
-                while mq.reconnects < 6:
-                    await anyio.sleep(0.01)
+            await until(lambda: mq.reconnects == len(moments))
         tasks.cancel_scope.cancel()
 
 
@@ -182,14 +180,10 @@ async def test_messages_of_a_lost_connection_are_stale() -> None:
 
 
 async def test_a_black_hole_is_left_for_a_live_connection() -> None:
-    async with (
-        broker_and_client(keep_alive=0.2, command_timeout=0.5) as (broker, mq),
-        mq.subscribe("orders") as messages,
-    ):
+    async with broker_and_client(keep_alive=0.2) as (broker, mq), mq.subscribe("orders") as messages:
+        give_little_time(mq, 0.5)
         broker.silent = True
-        with anyio.fail_after(60):
-            while broker.accepted < 2:
-                await anyio.sleep(0.01)
+        await until(lambda: broker.accepted >= 2)
         broker.silent = False
         await mq.publish("orders", "after")
         assert (await anext(messages)).body == "after"
@@ -241,9 +235,7 @@ async def test_fetch_waits_for_the_first_message() -> None:
         tasks.start_soon(fetch)
         await anyio.wait_all_tasks_blocked()
         await mq.publish("orders", "x")
-        with anyio.fail_after(60):
-            while not found:
-                await anyio.sleep(0.005)
+        await until(lambda: found)
         assert [message.body for message in found] == ["x"]
 
 
@@ -306,14 +298,12 @@ async def test_typed_messages() -> None:
 
 
 async def test_auto_extend_keeps_what_is_held() -> None:
-    async with broker_and_client(command_timeout=0.5) as (broker, mq):
+    async with broker_and_client(keep_alive=0.2) as (broker, mq):
         await mq.publish_many("orders", range(3))
         async with mq.subscribe("orders", ack_timeout=0.3, auto_extend=True) as messages:
             message = await anext(messages)
             await message.extend(9)
-            with anyio.fail_after(60):
-                while len(broker.extended) < 3:
-                    await anyio.sleep(0.01)
+            await until(lambda: len(broker.extended) >= 3)
         assert ([(1, 3)], 300) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
         assert ([(1, 1)], 9_000) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
 

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 import vibemq
 from tests.integration.test_server_broker import Peer, settings
+from tests.waiting import until
 from vibemq.auth.users import Accounts
 from vibemq.config import Auth
 from vibemq.errors import StorageFailed, VibeMQError
@@ -114,9 +115,7 @@ async def test_a_bug_in_the_housekeeping(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(broker._running().housekeeping, "_sweep", bug)
-    with anyio.fail_after(CEILING_S):
-        while not any("housekeeping" in record.message for record in caplog.records):
-            await anyio.sleep(0.05)
+    await until(lambda: any("housekeeping" in record.message for record in caplog.records))
     async with connect(broker) as mq:
         await mq.publish("q", 1)
     check_logged(caplog)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import vibemq
+from tests.waiting import until
 from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
@@ -95,13 +96,7 @@ def connect() -> Iterator[Callable[..., Consumer]]:
 
 
 async def until_free(broker: Broker, queue: str) -> None:
-    async with asyncio.timeout(CEILING_S):
-        while True:
-            info = broker.queue_info(queue)
-            assert info is not None
-            if not info.in_flight:
-                return
-            await asyncio.sleep(0.01)
+    await until(lambda: (info := broker.queue_info(queue)) is not None and not info.in_flight)
 
 
 async def test_nothing_is_handed_to_a_consumer_that_has_ended_its_stream(
@@ -134,10 +129,8 @@ async def test_what_was_never_written_counts_as_no_attempt_and_keeps_its_order(
         consumer = connect(broker.port, receive_buffer=4096)
         await mq.publish_many("q", [f"{number:03}" + "x" * 60_000 for number in range(200)])
         await consumer.join("q")
-        async with asyncio.timeout(CEILING_S):
-            # As many as it may hold are its own by now, and most of them wait in the broker.
-            while (info := broker.queue_info("q")) is None or info.in_flight < 130:
-                await asyncio.sleep(0.01)
+        # As many as it may hold are its own by now, and most of them wait in the broker.
+        await until(lambda: (info := broker.queue_info("q")) is not None and info.in_flight >= 130)
         if reset:
             consumer.reset()
         else:

@@ -112,7 +112,7 @@ class Peer:
 async def until(broker: Broker, queue: str, true: Callable[[QueueInfo], bool]) -> None:
     async with asyncio.timeout(CEILING_S):
         while (info := broker.queue_info(queue)) is None or not true(info):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
 
 @pytest.fixture

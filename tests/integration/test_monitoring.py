@@ -13,6 +13,7 @@ from anyio import to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
 import vibemq
+from tests.waiting import until
 from vibemq import plugins
 from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.model.commands import CreateQueue
@@ -65,9 +66,7 @@ async def test_a_broker_with_traffic_has_a_sample_of_every_metric(tmp_path: Path
         await mq.create_queue("history", retention="log")
         await mq.publish("history", b"x")
         await mq.admin("group.join", queue="history", group="readers")
-        with anyio.fail_after(60):
-            while broker.status.storage is None:
-                await anyio.sleep(0.01)
+        await until(lambda: broker.status.storage is not None)
         page = await get(broker, "/metrics/prometheus")
     families = {family.name: family for family in text_string_to_metric_families(page)}
     for metric in METRICS:

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import anyio
 import orjson
 import pytest
 from pydantic import SecretStr
@@ -14,6 +13,7 @@ from pydantic import SecretStr
 import vibemq
 from tests.integration.cursor_peer import Peer as CursorPeer
 from tests.integration.test_server_broker import Peer, frame, settings
+from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.client.pages import every_item
 from vibemq.config import Auth, Permission, User
@@ -51,9 +51,7 @@ async def dead(mq: vibemq.Client, broker: Broker, queue: str, count: int) -> Non
         left -= len(messages)
         for message in messages:
             await message.reject("bad")
-    with anyio.fail_after(60):
-        while (info := broker.queue_info(queue)) is None or info.dead < before + count:
-            await anyio.sleep(0.02)
+    await until(lambda: (now := broker.queue_info(queue)) is not None and now.dead >= before + count)
 
 
 async def make_queues(broker: Broker, names: list[str]) -> None:
@@ -356,9 +354,7 @@ async def test_a_request_under_way_at_the_stop_is_answered_before_the_goodbye(tm
             await peer.send(frame(CommandType.CURSOR_REQUEST, "1", "q", joined))
             assert decode_body(await peer.frame()).id == "1"
             await peer.send(frame(CommandType.CURSOR_REQUEST, "2", "q", waiting))
-            with anyio.fail_after(60):
-                while not any(each.pending for each in broker._running().shell.roster.peers()):
-                    await anyio.sleep(0.02)
+            await until(lambda: any(each.pending for each in broker._running().shell.roster.peers()))
         answer, goodbye = decode_body(await peer.frame()), decode_body(await peer.frame())
         assert answer.id == "2"
         assert orjson.loads(answer.payload or b"")["messages"] == 0

@@ -4,14 +4,14 @@ import json
 import signal
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import vibemq.sync
 from tests.integration.test_server_process import Process
+from tests.waiting import wait_until
 
 CEILING_S = 60
 
@@ -43,12 +43,6 @@ def shown(broker: Process) -> str:
     return ssl.get_server_certificate(("127.0.0.1", ports[1]), timeout=CEILING_S)
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + CEILING_S
-    while not true():
-        assert time.monotonic() < deadline
-
-
 def read_line_with(broker: Process, words: str) -> str:
     assert broker.process.stderr is not None
     return next(line for line in broker.process.stderr if words in line)
@@ -62,7 +56,7 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(broker: Process, t
         connections = mq.admin("connections.list")
         make_certificate(tmp_path, "second")
         broker.process.send_signal(signal.SIGHUP)
-        until(lambda: shown(broker) != first)
+        wait_until(lambda: shown(broker) != first)
         second = shown(broker)
 
         (tmp_path / "certificate.pem").write_text("no certificate")

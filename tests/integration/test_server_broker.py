@@ -14,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 import vibemq
+from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
 from vibemq.errors import (
@@ -163,9 +164,7 @@ async def test_a_peer_that_never_reads_harms_nobody(tmp_path: Path) -> None:
                     seen += 1
                     if seen == 200:
                         break
-            with anyio.fail_after(60):
-                while broker.metrics_counters.slow_readers_dropped == 0:
-                    await anyio.sleep(0.05)
+            await until(lambda: broker.metrics_counters.slow_readers_dropped)
         sleeper.close()
 
 
@@ -214,9 +213,8 @@ async def test_dead_letters_can_be_listed_shown_and_replayed_once(broker: Broker
         await mq.publish_many("jobs", [{"n": n} for n in range(5)])
         for message in await mq.fetch("jobs", max=5, timeout=60):
             await message.reject("bad")
-        with anyio.fail_after(60):
-            while len(letters := (await mq.admin("dlq.list", queue="jobs"))["letters"]) < 5:
-                await anyio.sleep(0.02)
+        await until(lambda: (info := broker.queue_info("jobs")) is not None and info.dead >= 5)
+        letters = (await mq.admin("dlq.list", queue="jobs"))["letters"]
         assert {letter["reason"] for letter in letters} == {"rejected"}
         shown = await mq.admin("dlq.show", dead_id=letters[0]["dead_id"])
         assert shown["payload"] == '{"n":0}'
@@ -264,9 +262,7 @@ async def test_a_damaged_row_goes_to_the_dlq_and_its_neighbours_are_delivered(br
         while len(messages) < 2:
             messages += await mq.fetch("q", max=3, timeout=60)
         assert [message.json() for message in messages] == [1, 3]
-        with anyio.fail_after(60):
-            while (info := broker.queue_info("q")) is None or info.dead == 0:
-                await anyio.sleep(0.02)
+        await until(lambda: (info := broker.queue_info("q")) is not None and info.dead)
         # Its row cannot be shown, which must not hide the others or stop a listing; by number it can be removed.
         assert (await mq.admin("dlq.list", queue="q"))["letters"] == []
         assert (await mq.admin("dlq.purge", ids=[1]))["count"] == 1

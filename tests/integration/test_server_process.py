@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import vibemq
 from tests.integration.conditions import take
+from tests.waiting import until
 from vibemq.errors import VibeMQError
 
 pytestmark = pytest.mark.anyio
@@ -101,8 +102,7 @@ async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Pat
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(publish)
-                while len(confirmed) < 50:
-                    await anyio.sleep(0.005)
+                await until(lambda: len(confirmed) >= 50)
                 code, _ = await anyio.to_thread.run_sync(process.end)
                 tasks.cancel_scope.cancel()
         assert code == 0

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 import vibemq
 import vibemq.sync
 from tests.integration.certificates import Authority, Signed
+from tests.waiting import until
 from vibemq.cli.admin.main import app as admin_app
 from vibemq.cli.entry import run_app
 from vibemq.cli.main import app
@@ -74,9 +75,7 @@ async def refusal(address: str, **options: object) -> str:
 
 async def heard(log: pytest.LogCaptureFixture, words: str) -> None:
     """Wait until the broker has logged it."""
-    with anyio.fail_after(60):
-        while words not in log.text:
-            await anyio.sleep(0.01)
+    await until(lambda: words in log.text)
 
 
 async def test_a_broker_that_asks_for_certificates(

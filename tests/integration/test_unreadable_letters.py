@@ -5,10 +5,10 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import anyio
 import pytest
 
 import vibemq
+from tests.waiting import until
 from vibemq.server.broker import Broker
 from vibemq.storage.kvstore import keys
 from vibemq.storage.lmdb.environment.env import open_writer
@@ -70,9 +70,7 @@ async def bury(mq: vibemq.Client, broker: Broker, queue: str, count: int) -> Non
         for message in await mq.fetch(queue, max=left, timeout=30):
             await message.reject("broken")
             left -= 1
-    with anyio.fail_after(30):
-        while (info := broker.queue_info(queue)) is None or info.dead < count:
-            await anyio.sleep(0.02)
+    await until(lambda: (info := broker.queue_info(queue)) is not None and info.dead >= count)
 
 
 async def listed(mq: vibemq.Client) -> tuple[list[int], list[int]]:

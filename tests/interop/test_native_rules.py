@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Settings, User
 from vibemq.protocols.native.codec.compression import Compression, compress
@@ -626,10 +627,9 @@ def test_d16_above_the_memory_watermark_publishers_are_refused(tmp_path: Path, f
         http=Http(enabled=False),
     )
     with RunningBroker(settings) as broker, form.connect(broker.port) as wire:
-        deadline = time.monotonic() + WAIT_S
-        while (answer := publish(wire, "q", "m")).type != T.ERROR and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert (answer.type, answer.error_code) == (T.ERROR, "BLOCKED")
+        answer = wait_until(lambda: said if (said := publish(wire, "q", "m")).type == T.ERROR else None)
+        assert answer is not None
+        assert answer.error_code == "BLOCKED"
         assert wire.ask(T.PING, "p").type == T.PONG
 
 
@@ -641,7 +641,7 @@ def test_d17_expired_messages_are_not_delivered_but_dead_lettered(
         form.create(wire, queue, messageTtl=ttl, enableDeadLetterQueue=True)
         publish(wire, queue, "too-late")
         broker.advance(0.1)
-        [letter] = _until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
+        [letter] = wait_until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
         assert (letter["id"], letter["reason"].lower()) == ("too-late", "expired")
         subscribe(wire, queue)
         assert is_silent(wire, form, queue)
@@ -654,7 +654,7 @@ def test_d18_the_dlq_can_be_read_and_replayed(broker: RunningBroker, form: Form,
         publish(wire, queue, "m", b'{"why":1}')
         wire.expect(T.DELIVER, "m")
         wire.send(T.NACK, "m", headers={"verb": "reject", "reason": "cannot use it"})
-        letters = _until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
+        letters = wait_until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
         assert [(letter["id"], letter["queue"], letter["error"]) for letter in letters] == [
             ("m", queue, "cannot use it")
         ]
@@ -675,13 +675,6 @@ def _admin(wire: Wire, verb: str, **arguments: Any) -> Any:
 def _connections(broker: RunningBroker) -> int:
     with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/health/", timeout=WAIT_S) as answer:
         return int(json.load(answer)["active_connections"])
-
-
-def _until(look: Any) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (seen := look()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return seen
 
 
 def test_d19_a_blocked_publish_goes_through_when_there_is_room(broker: RunningBroker, form: Form, queue: str) -> None:
@@ -719,7 +712,7 @@ def test_d22_redeliveries_are_counted_and_end(broker: RunningBroker, form: Form,
             assert wire.expect(T.DELIVER, "m").headers["deliveryAttempts"] == attempts
             broker.advance(0.2)  # Nobody has acknowledged it.
             broker.advance(0.2)  # The longest pause before it comes again.
-        [letter] = _until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
+        [letter] = wait_until(lambda: _admin(wire, "dlq.list", queue=queue)["letters"])
         assert (letter["id"], letter["attempts"]) == ("m", 3)
 
 
@@ -801,7 +794,7 @@ def test_a_stream_cut_inside_a_frame_disturbs_nobody(broker: RunningBroker, form
         for cut in range(1, len(frame), 3):
             with form.connect(broker.port) as wire:
                 wire.socket.sendall(frame[:cut])
-        assert _until(lambda: _connections(broker) == 1), "the broker has seen the others go"
+        assert wait_until(lambda: _connections(broker) == 1), "the broker has seen the others go"
         subscribe(bystander, queue)
         assert is_silent(bystander, form, queue), "a message that never came whole was never published"
 

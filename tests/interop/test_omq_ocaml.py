@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +13,7 @@ import pytest
 import vibemq.sync
 from tests.integration.conditions import running
 from tests.interop.omq import OmqBroker, need_ocaml
+from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 
 pytestmark = pytest.mark.slow
@@ -274,13 +274,6 @@ def unsettled(mq: vibemq.sync.Client, queue: str) -> int:
     info = mq.queue_info(queue)
     assert info is not None
     return info.ready + info.in_flight + info.delayed
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_what_a_client_took_and_did_not_acknowledge_goes_to_the_next(

@@ -35,7 +35,12 @@ OF_NO_MODULE = {
         "storage/test_damaged_letters.py",
         "storage/test_fan_out_acks.py",
     },
-    "what a script beside the product does": {"test_private_names.py", "test_run.py", "test_rooms.py"},
+    "what a script beside the product does": {
+        "test_no_wall_time.py",
+        "test_private_names.py",
+        "test_run.py",
+        "test_rooms.py",
+    },
 }
 """Test files that belong to no module, by the reason."""
 

@@ -59,11 +59,14 @@ class Policy:
 
     # -- whole rows of the matrix ---------------------------------------------------------------------------------
 
-    def admit(self, principal: Principal | None, row: Row, value_of: Callable[[str], Any]) -> Actor:
+    def admit(
+        self, principal: Principal | None, row: Row, value_of: Callable[[str], Any], *, operation: str = ""
+    ) -> Actor:
         """Check everything that a command or an operation needs.
 
         Args:
             value_of: a field of the command or an argument of the operation by name, None when there is none.
+            operation: its name, for the refusal.
 
         Raises:
             NotAuthenticated, NotAuthorized
@@ -74,7 +77,7 @@ class Policy:
         for permission in row:
             resource = resource_name(permission, value_of)
             if permission.when is When.ALWAYS:
-                self.authorize(principal, permission, resource)
+                self.authorize(principal, permission, resource, operation=operation)
             else:
                 held[permission.when] = self.allows(principal, permission, resource)
         user = "" if self.is_superuser(principal) else principal.name
@@ -82,23 +85,35 @@ class Policy:
 
     # -- single permissions ---------------------------------------------------------------------------------------
 
-    def authorize(self, principal: Principal | None, permission: Permission, resource: str) -> None:
+    def authorize(
+        self, principal: Principal | None, permission: Permission, resource: str, *, operation: str = ""
+    ) -> None:
         """Return when the principal may; the refusal is the same for resources that exist and that do not.
 
         Raises:
             NotAuthorized
         """
         if not self.allows(principal, permission, resource):
-            raise self.refusal(principal, permission, resource)
+            raise self.refusal(principal, permission, resource, operation=operation)
 
-    def refusal(self, principal: Principal | None, permission: Permission, resource: str) -> NotAuthorized:
+    def refusal(
+        self, principal: Principal | None, permission: Permission, resource: str, *, operation: str = ""
+    ) -> NotAuthorized:
+        """The error names what is missing, and the operation that requires it if there is one."""
         name = principal.name if principal is not None else "nobody"
         kind = permission.kind
+        if permission.action in (Action.ADMIN, Action.NEVER):
+            return NotAuthorized(
+                f"{operation or 'this request'} requires a superuser, and user {name!r} is not one; "
+                "connect as a superuser, or ask the broker's operator"
+            )
         place = ""
         if kind in _NAMED:
             place = f" on {kind} {resource[:_NAMES_MAX]!r}" if resource else f" on every {kind}"
+        which = f", which {operation} requires" if operation else ""
         return NotAuthorized(
-            f"{name!r} is not allowed to {permission.action}{place}; ask the broker's operator for permission"
+            f"user {name!r} does not have the permission {permission.action.value!r}{place}{which}; "
+            "ask the broker's operator for it"
         )
 
     def allows(self, principal: Principal | None, permission: Permission, resource: str) -> bool:

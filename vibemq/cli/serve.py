@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 def serve(
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Directory for all data of the broker.")
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="Directory for all data of the broker; default: that of the settings, else ./vibemq-data.",
+        ),
     ] = None,
     config: Annotated[
         Path | None,

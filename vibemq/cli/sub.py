@@ -16,6 +16,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout,
 from vibemq.cli.online import require_queue, settings_for
 from vibemq.cli.output import Output, instant_text
 from vibemq.client import Message, MessageBatch, Subscription, connect
+from vibemq.model.quantities import counted
 
 PREFETCH = 500
 
@@ -95,7 +96,7 @@ def sub(
     prefetch = min(prefetch, count) if count is not None else prefetch
     options = {"group": group, "prefetch": prefetch, "start": start}
     received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
-    Output(json=json).note(f"{received:,} {'message' if received == 1 else 'messages'}", style="dim")
+    Output(json=json).note(f"{counted(received, 'message')}", style="dim")
 
 
 async def _consume(queue: str, url: str, timeout: float, options: dict[str, Any], wish: Wish, *, create: bool) -> int:

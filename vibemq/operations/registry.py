@@ -117,6 +117,6 @@ class Registry:
         if operation is None:
             known = ", ".join(sorted(self._operations))
             raise UnknownCommand(f"unknown operation {name[:NAME_SHOWN]!r}; known are {known}")
-        actor = self._policy.admit(principal, operation.permissions, arguments.get)
+        actor = self._policy.admit(principal, operation.permissions, arguments.get, operation=name)
         wanted = read(operation.arguments, name, arguments)
         return Call(operation, self._services[name], Caller(principal, actor), wanted)

@@ -13,6 +13,7 @@ from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
 from vibemq.model.commands import EndConsumers
 from vibemq.model.effects import Reply
+from vibemq.model.quantities import counted
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Authenticate
 from vibemq.server.clock import Clock
@@ -31,7 +32,7 @@ from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import Connection
 
-log = logging.getLogger("vibemq.shell")
+log = logging.getLogger("vibemq.requests")
 
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 """Published bytes on their way to disk; above this nobody is read from until half of it is told."""
@@ -135,7 +136,11 @@ class BrokerContext:
                 ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
         if ended:
             fields = {"event": "auth.revoked", "conn_id": connection.connection_id, "user": principal.name}
-            log.warning("%d subscriptions ended: their user may not have them any more", len(ended), extra=fields)
+            log.warning(
+                "%s ended: the user has lost the permission",
+                counted(len(ended), "subscription"),
+                extra=fields,
+            )
             connection.decide([EndConsumers(connection.number, ended)])
 
     def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:

@@ -71,7 +71,7 @@ def test_a_principal_is_a_superuser_only_as_long_as_the_policy_says_so() -> None
 
 
 def test_the_refusal_is_the_same_whether_the_queue_exists_or_not() -> None:
-    with pytest.raises(NotAuthorized, match=r"'ann' is not allowed to delete on queue 'other'"):
+    with pytest.raises(NotAuthorized, match=r"user 'ann' does not have the permission 'delete' on queue 'other'; ask"):
         accounts().policy.authorize(ANN, DELETE, "other")
 
 

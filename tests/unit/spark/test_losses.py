@@ -1,10 +1,11 @@
 """Messages, queues and groups that are gone: what fails, and what goes on with `failOnDataLoss=false`."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tests.waiting import wait_until
 
 pytest.importorskip("pyspark")
 
@@ -16,13 +17,6 @@ from vibemq.spark.options import parse
 
 pytestmark = pytest.mark.slow
 Publish = Callable[..., None]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_loss_before_reading_fails_or_is_told(
@@ -116,7 +110,7 @@ def test_a_group_that_lags_too_far_expires(broker: BrokerProcess, mq: Any, publi
             return True
         return False
 
-    until(expired)
+    wait_until(expired)
 
 
 def test_a_queue_made_anew(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:

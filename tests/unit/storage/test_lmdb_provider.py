@@ -1,10 +1,10 @@
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from vibemq.errors import StorageDamaged, StorageError, StorageLocked, StoreVersionError
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
@@ -226,10 +226,12 @@ def test_a_killed_checkpointer_is_restarted_and_nothing_is_lost(provider: LmdbPr
 
 def test_maintain_checkpoints_by_itself(provider: LmdbProvider) -> None:
     provider.append([*a_queue(), messages(1, 1000)])
-    deadline = time.monotonic() + 60
-    while provider.stats().applied_lsn < 1 and time.monotonic() < deadline:
+
+    def applied() -> int:
         provider.maintain()
-        time.sleep(0.05)
+        return provider.stats().applied_lsn
+
+    wait_until(applied)
     assert provider.stats().applied_lsn == 1
     assert provider.stats().details["journal_spares"] >= 1
 
@@ -314,11 +316,8 @@ def test_a_burst_is_applied_without_waiting_for_the_next_round(tmp_path: Path) -
     for first in range(1, 1001, 20):
         provider.append([messages(first, 20, size=1_000)])
     provider.maintain()
-    deadline = time.monotonic() + 60
     # Each answer brings the next order; nobody calls `maintain` again.
-    while provider.stats().details["journal_bytes_unreleased"] >= 131_072:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: provider.stats().details["journal_bytes_unreleased"] < 131_072)
     provider.close()
 
 

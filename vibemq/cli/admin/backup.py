@@ -91,7 +91,7 @@ def restore(
     finally:
         discard_copy(data_dir)
     value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": dry_run}
-    moved = f"; what was there is in {aside}" if occupied and not dry_run else ""
+    moved = f"; the previous content is in {aside}" if occupied and not dry_run else ""
     out.emit(value, f"{source} is sound, {'would be ' if dry_run else ''}restored to {data_dir}{moved}")
 
 

@@ -10,6 +10,7 @@ from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage, Yes
 from vibemq.cli.output import Output, bytes_text
 from vibemq.errors import StorageDamaged
+from vibemq.model.quantities import counted
 from vibemq.storage.interface import Problem, StorageStats
 
 SHORT_PART = 10
@@ -31,7 +32,7 @@ def check(
     problems = find_problems(data_dir, storage, out)
     if problems and repair_wanted:
         _tell(out, problems)
-        repair(data_dir, storage, yes=yes, json=json)
+        _repair(data_dir, storage, out, yes=yes)
         return
     out.emit({"ok": not problems, "problems": [as_plain(p) for p in problems]}, _summary(data_dir, problems))
     if problems:
@@ -43,20 +44,26 @@ def repair(
 ) -> None:
     """Repair a damaged store: keep all valid data and list the rest. Make a copy of the directory first."""
     out = Output(json=json)
+    problems = find_problems(data_dir, storage)
+    if dry_run:
+        out.emit({"dry_run": True, "problems": [as_plain(p) for p in problems]}, _summary(data_dir, problems))
+    elif not problems:
+        out.emit({"repaired": True, "not_saved": [], "left": []}, f"{data_dir}: sound; nothing was changed")
+    else:
+        _repair(data_dir, storage, out, yes=yes)
+
+
+def _repair(data_dir: Path, storage: str | None, out: Output, *, yes: bool) -> None:
     name = provider_name(data_dir, storage)
     plugin = plugin_of(name)
     if plugin.repair is None:
         raise CommandFailed(f"the {name} provider cannot repair; restore a backup with `vibemq-admin restore`")
-    if dry_run:
-        problems = find_problems(data_dir, storage)
-        out.emit({"dry_run": True, "problems": [as_plain(p) for p in problems]}, _summary(data_dir, problems))
-        return
     out.confirm(f"Repair {data_dir}? What cannot be read is removed from it.", yes=yes)
     unsaved = plugin.repair(data_dir, plugin.settings())
     left = find_problems(data_dir, storage)
     value = {"repaired": not left, "not_saved": [as_plain(p) for p in unsaved], "left": [as_plain(p) for p in left]}
     lines = [f"not saved: {sentence(problem)}" for problem in unsaved]
-    lines.append("the store is sound now" if not left else f"{len(left)} problems are left")
+    lines.append(f"{data_dir}: sound now" if not left else f"{counted(len(left), 'problem')} left")
     out.emit(value, "\n".join(lines))
     if left:
         raise typer.Exit(ExitCode.FAILED)
@@ -107,7 +114,7 @@ def _summary(data_dir: Path, problems: list[Problem]) -> str:
     lines = [f"✗ {sentence(problem)}" for problem in problems]
     repairable = any(problem.repairable for problem in problems)
     hint = "vibemq-admin check --repair saves what is valid" if repairable else "restore a backup"
-    return "\n".join([*lines, f"{data_dir}: {len(problems)} problems; {hint}"])
+    return "\n".join([*lines, f"{data_dir}: {counted(len(problems), 'problem')}; {hint}"])
 
 
 def _tell(out: Output, problems: list[Problem]) -> None:

@@ -12,6 +12,7 @@ from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.errors import NotAuthorized
+from vibemq.model.quantities import counted
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 
@@ -128,7 +129,9 @@ def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("oldest", instant_text(found["oldest_at"])),
         ("created", instant_text(found["created_at"])),
     ]
-    return pairs + [(f"{name} since start", count) for name, count in (found.get("counters") or {}).items()]
+    return pairs + [
+        (f"{name.replace('_', ' ')} since start", count) for name, count in (found.get("counters") or {}).items()
+    ]
 
 
 @app.command("rm")
@@ -151,12 +154,12 @@ def remove(
         return
     losing = found["ready"] + found["in_flight"] + found["delayed"]
     if not dry_run:
-        out.confirm(f"Delete queue {queue} with {losing:,} unsettled messages?", yes=yes)
+        out.confirm(f"Delete queue {queue} with {counted(losing, 'unsettled message')}?", yes=yes)
         ask(url, timeout, "queue.delete", queue=queue)
     verb = "would be deleted" if dry_run else "deleted"
     out.emit(
         {"queue": queue, "deleted": not dry_run, "messages": losing, "dry_run": dry_run},
-        f"queue {queue} {verb}, with {losing:,} unsettled messages",
+        f"queue {queue} {verb}, with {counted(losing, 'unsettled message')}",
     )
 
 
@@ -174,10 +177,12 @@ def purge(
     found = _info(url, timeout, queue)
     count = found["ready"] + found["delayed"]
     if not dry_run:
-        out.confirm(f"Drop {count:,} waiting messages of queue {queue}?", yes=yes)
+        out.confirm(f"Drop {counted(count, 'waiting message')} of queue {queue}?", yes=yes)
         count = ask(url, timeout, "queue.purge", queue=queue)["count"]
     verb = "would be dropped" if dry_run else "dropped"
-    out.emit({"queue": queue, "count": count, "dry_run": dry_run}, f"{count:,} messages of queue {queue} {verb}")
+    out.emit(
+        {"queue": queue, "count": count, "dry_run": dry_run}, f"{counted(count, 'message')} of queue {queue} {verb}"
+    )
 
 
 @app.command()

@@ -26,7 +26,10 @@ def top(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Show queues, rates and connections until Ctrl-C; with --json or --once, print them once."""
+    """Show queues, rates and connections until Ctrl-C; with --json or --once, print them once.
+
+    On a broker with authentication this requires a superuser.
+    """
     out = Output(json=json)
     seconds = max(interval, 100) / 1000
 

@@ -1,6 +1,5 @@
 """The laboratory measures a real broker, in every mode and shape."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +9,7 @@ from bench.common.lab import Cell, Lab, Mode
 from bench.common.load import Job
 from bench.common.peer import Guarantee
 from bench.common.worker import LoadFailed
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -67,11 +67,7 @@ def test_a_load_that_fails_says_why_and_is_replaced(lab: Lab) -> None:
 
 def with_checkpointer(pids: list[int]) -> list[int]:
     """All processes, once the broker has started its own."""
-    deadline = time.monotonic() + 60
-    while len(found := process_tree(pids)) < 2:
-        assert time.monotonic() < deadline, "the broker has started no checkpointer"
-        time.sleep(0.05)
-    return list(found)
+    return wait_until(lambda: found if len(found := list(process_tree(pids))) >= 2 else None) or []
 
 
 def test_nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> None:

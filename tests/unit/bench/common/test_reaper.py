@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from bench.common.accounting import process_tree
 from bench.common.reaper import REPOSITORY, Reaper
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -67,11 +67,7 @@ def test_a_killed_benchmark_leaves_nothing(tmp_path: Path) -> None:
         timeout=PATIENCE_S,
     )
     pid = int(killed.stdout)
-    deadline = time.monotonic() + PATIENCE_S
-    while (is_running(pid) or folder.exists()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_running(pid)
-    assert not folder.exists()
+    wait_until(lambda: not is_running(pid) and not folder.exists())
 
 
 def test_a_tree_has_its_children() -> None:

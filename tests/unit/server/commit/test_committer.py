@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tests.unit.server.fakes import FakeEngine, FakeStorage
+from tests.waiting import until
 from vibemq.errors import StorageFailed
 from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
 from vibemq.model.options import Durability
@@ -236,9 +237,7 @@ async def test_weak_data_is_flushed_by_its_timer_and_async_data_is_not() -> None
     assert bench.committer._weak_timer is None
     assert bench.storage.syncs == 0
     bench.submit("weak", Durability.WEAK)
-    with anyio.fail_after(60):
-        while bench.storage.syncs == 0:
-            await anyio.sleep(0.001)
+    await until(lambda: bench.storage.syncs)
     await bench.settled()
     assert bench.committer._weak_timer is None, "the timer rests while nothing is unsynced"
     await bench.store.sync()

@@ -31,6 +31,7 @@ from vibemq.cli.output import Output
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
+from vibemq.model.quantities import counted
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
@@ -124,7 +125,7 @@ def purge(
     plan = call(url, timeout, choose)
     count = plan.count
     if not dry_run and count:
-        out.confirm(f"Drop {count:,} {filters} for good?", yes=yes)
+        out.confirm(f"Delete {filters.of(count)}? This cannot be undone.", yes=yes)
 
         async def drop(mq: Client) -> int:
             with tracked("purged", out.notes, silent=json) as progress:
@@ -132,7 +133,7 @@ def purge(
 
         count = call(url, timeout, drop)
     verb = "would be dropped" if dry_run else "dropped"
-    out.emit({"count": count, "dry_run": dry_run}, f"{count:,} dead letters {verb}")
+    out.emit({"count": count, "dry_run": dry_run}, f"{counted(count, 'dead letter')} {verb}")
 
 
 @app.command()
@@ -167,7 +168,7 @@ def export(
 
     count = call(url, timeout, work)
     if str(file) != "-":
-        out.emit({"count": count, "file": str(file)}, f"{count:,} dead letters written to {file}")
+        out.emit({"count": count, "file": str(file)}, f"{counted(count, 'dead letter')} written to {file}")
 
 
 async def _export(mq: Client, filters: Filters, limit: int | None, stream: BinaryIO, out: Output) -> int:

@@ -8,6 +8,7 @@ import typer
 from vibemq.cli.flags import duration_option
 from vibemq.cli.values import id_runs, key_values
 from vibemq.errors import ConfigInvalid
+from vibemq.model.quantities import counted
 from vibemq.model.records import Reason
 
 FromQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only dead letters of this queue.")]
@@ -39,10 +40,10 @@ class Filters:
     def __bool__(self) -> bool:
         return bool(self.arguments)
 
-    def __str__(self) -> str:
-        if not self.arguments:
-            return "all dead letters"
-        return "dead letters with " + ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
+    def of(self, count: int) -> str:
+        """So many dead letters, and what they have in common: `2 dead letters with queue=orders`."""
+        given = ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
+        return counted(count, "dead letter") + (f" with {given}" if given else "")
 
 
 def filters_of(

@@ -25,6 +25,7 @@ from vibemq.cli.progress import tracked
 from vibemq.client import Client
 from vibemq.client.address import parse
 from vibemq.errors import VibeMQError
+from vibemq.model.quantities import counted
 
 
 def replay(
@@ -79,13 +80,13 @@ def replay(
         if resumed:
             out.note(f"continuing an interrupted replay: {plan.count:,} left (--fresh makes a new selection)")
         if dry_run:
-            text = f"{plan.count:,} of {filters} would be replayed{f' to {to}' if to else ''}"
+            text = f"{filters.of(plan.count)} would be replayed{f' to {to}' if to else ''}"
             out.emit({"count": plan.count, "to": to, "dry_run": True, "resumed": resumed}, text)
             return
         _remember(file, plan, out)
         count = await _replay(mq, plan, to, rate, out)
         file.forget()
-        text = f"{count:,} dead letters replayed{f' to {to}' if to else ''}"
+        text = f"{counted(count, 'dead letter')} replayed{f' to {to}' if to else ''}"
         out.emit({"count": count, "to": to, "dry_run": False, "resumed": resumed}, text)
 
     call(url, timeout, work)
