@@ -9,9 +9,7 @@ Threads: `append`, `read` and the dead-letter verbs may run in the event loop's 
 The broker itself only reads LMDB, in snapshots of milliseconds.
 """
 
-import errno
 import logging
-import os
 import shutil
 import threading
 import time
@@ -48,6 +46,7 @@ from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
+from vibemq.storage.local.file_limit import file_limit, limit_sentence
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.state.changes import Dirty
@@ -105,6 +104,8 @@ class LmdbProvider:
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._torn_bytes = 0
         self._spare_missing = False
+        self._store_used = 0
+        """Bytes of the store's file that are in use, as of the last checkpoint."""
         self._refusal = ""
         """Why new messages are refused although the disk has room; empty when they are not."""
         self._closed = True
@@ -135,10 +136,12 @@ class LmdbProvider:
                 str(self._layout.journal),
                 segment_bytes=self._segment_bytes(),
                 applied_lsn=self._state.lsn,
+                store_room=self._store_room,
             )
         except BaseException:
             self._env.close()
             raise
+        self._note_store_size()
         self._applied_lsn = self._state.lsn
         self._recent = RecentRows(self._journal, buffer_bytes=self._settings.buffer_bytes)
         self._stored = StoredRows(self._env, self._where)
@@ -163,7 +166,9 @@ class LmdbProvider:
 
     def _segment_bytes(self) -> int:
         """As the settings say, and less on a small disk, which a few of the default size would fill."""
-        part = self._disk_usage(self._layout.data_dir).total // SEGMENTS_PER_DISK
+        limit = file_limit()
+        total = self._disk_usage(self._layout.data_dir).total
+        part = (total if limit is None else min(total, limit)) // SEGMENTS_PER_DISK
         return min(self._settings.segment_bytes, max(part, SEGMENT_BYTES_MIN))
 
     def _replay(self, report: RecoveryReport) -> None:
@@ -292,9 +297,19 @@ class LmdbProvider:
     def _on_applied(self, lsn: int) -> None:
         """Called with the lock held when the store has everything up to `lsn`."""
         self._applied_lsn = lsn
+        self._note_store_size()
         self._recent.release(lsn)
         self._dead.applied(lsn)
         self._journal.release(lsn)
+
+    def _note_store_size(self) -> None:
+        size, unused = compaction.store_size(self._env)
+        self._store_used = size - unused
+
+    def _store_room(self) -> int | None:
+        """By how much the store's file may grow; None when only the disk says."""
+        limit = file_limit()
+        return None if limit is None else max(0, limit - self._store_used)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -423,6 +438,7 @@ class LmdbProvider:
         with self._lock:
             store_bytes, reclaimable = compaction.store_size(self._env)
             map_used_ratio = compaction.map_used_ratio(self._env)
+        file_limited = self._file_limit()
         return StorageStats(
             provider=self.name,
             last_lsn=journal.last_lsn,
@@ -435,8 +451,8 @@ class LmdbProvider:
             disk_free_bytes=disk.free,
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
-            full=self._ballast.missing,
-            full_reason=self._ballast.reason or self._file_limit(),
+            full=self._ballast.missing or bool(file_limited),
+            full_reason=self._ballast.reason or file_limited,
             unapplied_bytes=journal.bytes_unreleased,
             journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
@@ -456,9 +472,14 @@ class LmdbProvider:
         )
 
     def _file_limit(self) -> str:
-        """What the checkpointer complains of, when it is a limit of this process."""
-        error = str(self._driver.details()["checkpointer_error"]) if self._driver.disk_was_full else ""
-        return error if os.strerror(errno.EFBIG) in error else ""
+        """Why messages are refused, when it is a limit of this process."""
+        room = self._store_room()
+        if room is None or room >= self._journal.room_kept + self._segment_bytes():
+            return ""
+        return (
+            f"the store {self._where} may grow by {room} bytes more, which are kept for checkpoints and for draining: "
+            f"{limit_sentence(room + self._store_used)}"
+        )
 
     def check(self) -> Iterator[Problem]:
         self._check_open()
