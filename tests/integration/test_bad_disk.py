@@ -238,7 +238,7 @@ async def mq_refuses(mq: vibemq.Client, code: str) -> bool:
 
 @pytest.mark.parametrize("ballast", [True, False], ids=["above the ballast", "no ballast"])
 async def test_a_limit_of_file_size_is_a_small_disk(tmp_path: Path, provider: str, ballast: bool) -> None:
-    """Messages are refused with the limit's name before the store cannot be drained; drained, it takes as much again."""
+    """Messages are refused with the limit's name while the store can be drained; then it takes as many again."""
     mebibytes = 80 if ballast and provider == "lmdb" else 20
     toml = "" if ballast else "[storage.settings]\nballast_bytes = 0\n"
     prefix = ("prlimit", f"--fsize={mebibytes << 20}")

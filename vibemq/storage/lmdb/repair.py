@@ -46,7 +46,7 @@ def repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:
     try:
         check_store(data_dir, PROVIDER, VERSION)
         info = read_store_info(data_dir)
-        write_store_info(data_dir, StoreInfo(PROVIDER, VERSION, info.created_at if info is not None else 0))
+        write_store_info(data_dir, info or StoreInfo(PROVIDER, VERSION, 0))
         problems = _repair_store(layout)
         with translated(str(layout.data_file)), closing(open_writer(layout.store)) as env:
             problems += _repair_journal(env, layout, settings)

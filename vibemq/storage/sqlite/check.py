@@ -92,7 +92,7 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
 
 def _write_info(data_dir: Path) -> None:
     info = read_store_info(data_dir)
-    write_store_info(data_dir, StoreInfo("sqlite", VERSION, info.created_at if info is not None else 0))
+    write_store_info(data_dir, info or StoreInfo("sqlite", VERSION, 0))
 
 
 def _pairs(path: Path, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]:
