@@ -9,11 +9,13 @@ Threads: `append`, `read` and the dead-letter verbs may run in the event loop's 
 The broker itself only reads LMDB, in snapshots of milliseconds.
 """
 
+import errno
 import logging
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,8 +49,10 @@ from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
 from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.high_water import HighWater, read_note
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
+from vibemq.storage.local.store_file import fsync_folder
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
@@ -104,6 +108,7 @@ class LmdbProvider:
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._torn_bytes = 0
         self._spare_missing = False
+        self._note: HighWater | None = None
         self._store_used = 0
         """Bytes of the store's file that are in use, as of the last checkpoint."""
         self._refusal = ""
@@ -129,6 +134,7 @@ class LmdbProvider:
         with translated(self._where):
             self._env = open_reader(self._layout.store)
         try:
+            self._note = self._open_note()
             with reading(self._env, self._where) as kv:
                 self._state = load_sound_state(kv)
             self._journal, report = Journal.open(
@@ -136,10 +142,12 @@ class LmdbProvider:
                 str(self._layout.journal),
                 segment_bytes=self._segment_bytes(),
                 applied_lsn=self._state.lsn,
+                noted_lsn=self._note.lsn if self._note is not None else 0,
                 store_room=self._store_room,
             )
         except BaseException:
             self._env.close()
+            self._close_note()
             raise
         self._note_store_size()
         self._applied_lsn = self._state.lsn
@@ -164,6 +172,41 @@ class LmdbProvider:
         # A million entries are not copied for somebody who only looks at them once.
         return replace(self._state, queues=dict(self._state.queues), transactions=dict(self._state.transactions))
 
+    def _open_note(self) -> HighWater | None:
+        """None on a full disk that has none yet: the store goes on without."""
+        if read_note(self._layout.note)[1]:
+            logger.warning("%s is damaged; what the journal lost before now may go unnoticed", self._layout.note)
+        try:
+            note = HighWater(self._layout.note)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StorageFailed(f"{self._layout.note} cannot be opened: {error}") from error
+            logger.warning("no room for %s: damage to the journal's last record may go unnoticed", self._layout.note)
+            return None
+        fsync_folder(self._layout.data_dir)
+        return note
+
+    def _note_durable(self, lsn: int) -> None:
+        if self._note is not None:
+            with self._noting():
+                self._note.write(lsn)
+
+    def _flush_note(self) -> None:
+        if self._note is not None:
+            with self._noting():
+                self._note.flush()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageFailed(f"{self._layout.note} cannot be written: {error}; restart to recover") from error
+
+    def _close_note(self) -> None:
+        if self._note is not None:
+            self._note.close()
+
     def _segment_bytes(self) -> int:
         """As the settings say, and less on a small disk, which a few of the default size would fill."""
         limit = file_limit()
@@ -177,6 +220,8 @@ class LmdbProvider:
             batch = decode_batch(record.body, f"{self._layout.journal} record {record.lsn}")
             self._apply(batch, record.lsn, position)
         self._state.lsn = report.last_lsn
+        # What recovery believes it has flushed.
+        self._note_durable(report.last_lsn)
         self._torn_bytes = report.cut_bytes
         if report.cut_at is not None:
             path, offset = report.cut_at
@@ -204,6 +249,7 @@ class LmdbProvider:
         finally:
             self._driver.stop(final_checkpoint=False)
             self._journal.close()
+            self._close_note()
             self._env.close()
             self._owner.release()
 
@@ -215,6 +261,7 @@ class LmdbProvider:
         self._upkeep.stop()
         self._driver.abandon()
         self._journal.abandon()
+        self._close_note()
         self._env.close()
         self._owner.release()
 
@@ -243,7 +290,9 @@ class LmdbProvider:
 
     def sync(self) -> int:
         self._check_open()
-        return self._journal.sync()
+        lsn = self._journal.sync()
+        self._note_durable(lsn)
+        return lsn
 
     def _durable_part(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that may reach the disk."""
@@ -360,6 +409,7 @@ class LmdbProvider:
         self._driver.poll()
         with self._lock:
             self._journal.note_durable()
+        self._flush_note()
         short = self._mind_the_disk()
         self._mind_the_journal()
         self._journal.give_back(short=short)

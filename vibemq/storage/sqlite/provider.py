@@ -7,7 +7,7 @@ before it durable; frames carry checksums, so a power cut without it costs a suf
 into the database flushes the log first and the database after, as NORMAL has it. (The log holds no POSIX locks, so
 closing that descriptor releases none.)
 
-The log's end is what SQLite finds to be its end; `high_water.py` keeps what it must be at least.
+The log's end is what SQLite finds to be its end; `storage/local/high_water.py` keeps what it must be at least.
 
 `maintain()` joins the small blocks and folds the log.
 """
@@ -31,6 +31,7 @@ from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.high_water import HighWater, note_of
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.repaired import finish_repair
@@ -52,8 +53,7 @@ from vibemq.storage.sqlite.connection import (
     translated,
 )
 from vibemq.storage.sqlite.copying import back_up
-from vibemq.storage.sqlite.high_water import COMPANIONS, HighWater, note_of
-from vibemq.storage.sqlite.recovery import refuse_what_is_behind
+from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_what_is_behind
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 logger = logging.getLogger(__name__)

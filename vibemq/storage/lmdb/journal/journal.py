@@ -123,6 +123,7 @@ class Journal:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         applied_lsn: int = 0,
+        noted_lsn: int = 0,
         repair: bool = False,
         store_room: Callable[[], int | None] = _unlimited,
     ) -> "tuple[Journal, RecoveryReport]":
@@ -130,6 +131,7 @@ class Journal:
 
         Args:
             applied_lsn: everything up to here is safe elsewhere and need not be found.
+            noted_lsn: everything up to here was flushed, as a note beside the journal says.
             repair: instead of refusing damage, keep every readable record; the report lists what is lost. The
                 caller must save the report's records elsewhere: the next open with the old `applied_lsn` refuses.
             store_room: bytes by which the file that checkpoints write may grow, whatever the disk has; None when it is
@@ -143,7 +145,7 @@ class Journal:
             raise ValueError(f"a segment of {segment_bytes} bytes holds no record")
         journal = cls(disk, folder, segment_bytes=segment_bytes, store_room=store_room)
         try:
-            return journal, journal._recover(applied_lsn, repair)
+            return journal, journal._recover(applied_lsn, noted_lsn, repair)
         except OSError as error:
             journal._close_files()
             raise journal._fail("recovery", error) from error
@@ -520,13 +522,13 @@ class Journal:
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
-    def _recover(self, applied_lsn: int, repair: bool) -> RecoveryReport:
+    def _recover(self, applied_lsn: int, noted_lsn: int, repair: bool) -> RecoveryReport:
         self._open_files()
         segments = list(self._live.values())
         scan_all(self._disk, segments, applied_lsn)
-        chain = judge(self._disk, segments, applied_lsn)
+        chain = judge(self._disk, segments, applied_lsn, noted_lsn)
         if chain.is_damaged and not repair:
-            path, offset = chain.break_at
+            path, offset = chain.break_at or (self._folder, 0)
             raise StorageDamaged(
                 f"journal record {chain.broken} is broken although it was durable",
                 path=path,
