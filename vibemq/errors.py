@@ -166,7 +166,7 @@ class GroupExpired(EngineError):
 
 
 class WrongIncarnation(EngineError):
-    """The queue was deleted and created again: sequences of the old queue are not valid in the new one."""
+    """The queue was deleted and created again, or its store was restored from a backup: old sequences are not valid."""
 
     code = ErrorCode.WRONG_INCARNATION
 

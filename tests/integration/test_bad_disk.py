@@ -23,7 +23,7 @@ from tests.integration.conditions import (
     until,
 )
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import Blocked, StorageFull, VibeMQError
+from vibemq.errors import Blocked, VibeMQError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -236,15 +236,35 @@ async def mq_refuses(mq: vibemq.Client, code: str) -> bool:
     return receipt.sequence < 0
 
 
-async def test_a_limit_of_file_size_is_said_to_be_one(tmp_path: Path) -> None:
-    """The journal's segments are bigger than files may be: nothing is written, and the broker stays."""
-    toml = "[storage.settings]\nballast_bytes = 0\n"
-    with running(broker_on(tmp_path / "data", tmp_path, toml=toml), prefix=("prlimit", "--fsize=1048576")) as broker:
-        async with vibemq.connect(broker.url) as mq:
-            with pytest.raises(StorageFull, match="limit of file size"):
-                await mq.publish("q", "x" * 500_000)
-            await mq.ping()
+@pytest.mark.parametrize("ballast", [True, False], ids=["above the ballast", "no ballast"])
+async def test_a_limit_of_file_size_is_a_small_disk(tmp_path: Path, provider: str, ballast: bool) -> None:
+    """Messages are refused with the limit's name while the store can be drained; then it takes as many again."""
+    mebibytes = 80 if ballast and provider == "lmdb" else 20
+    toml = "" if ballast else "[storage.settings]\nballast_bytes = 0\n"
+    prefix = ("prlimit", f"--fsize={mebibytes << 20}")
+    broker = broker_on(tmp_path / "data", tmp_path, provider=provider, toml=toml)
+    with running(broker, prefix=prefix):
+        for restart in (True, False):
+            book = Book()
+            async with vibemq.connect(broker.url) as mq:
+                await mq.create_queue("q")
+                with anyio.fail_after(60):
+                    while set(book.refusals) != {"BLOCKED", "STORAGE_FULL"}:
+                        await book.publish(mq, "q", 20, size=50_000)
+            assert all("limit" in text or "in this process" in text for text in book.refusals.values()), book.refusals
+            assert 50_000 * len(book.confirmed) > (mebibytes << 20) // 3
+            if restart:
+                assert broker.stop() == 0
+                broker.start(prefix=prefix)
+            async with vibemq.connect(broker.url) as mq:
+                await book.drain(mq, "q")
+                assert book.lost == set()
+                await until(lambda mq=mq: accepts(mq, "q", {"n": -1}), anyio.sleep)  # type: ignore[misc]
+                await mq.purge_queue("q")
         assert broker.stop() == 0
+    assert "Traceback" not in broker.log_text()
+    assert "restart to recover" not in broker.log_text()
+    assert "sound" in check(tmp_path / "data").out
 
 
 async def test_a_limit_of_file_size_stays_the_reason(tmp_path: Path, provider: str) -> None:

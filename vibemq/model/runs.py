@@ -6,6 +6,7 @@ Shared by the engine (what is waiting, taken, in flight) and by storage (what is
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Self
 
 Run = tuple[int, int]
@@ -156,8 +157,7 @@ class RunSet(Stretches):
         self._lasts: list[int] = _NONE
         self._parts: list[RunSet] | None = None
         self.count = 0
-        for first, last in runs:
-            self.add(first, last)
+        self.add_all(runs)
 
     def __len__(self) -> int:
         return self.count
@@ -218,6 +218,15 @@ class RunSet(Stretches):
         if len(firsts) > RUNS_TOGETHER_MAX:
             self._divide()
 
+    def add_all(self, runs: Iterable[Run]) -> None:
+        """As `add` of each, and faster when the set is empty and the runs are in order."""
+        runs = list(runs)
+        if len(runs) > 1 and not self._firsts and all(a[1] + 1 < b[0] for a, b in pairwise(runs)):
+            self._fill([first for first, _ in runs], [last for _, last in runs])
+            return
+        for first, last in runs:
+            self.add(first, last)
+
     def remove(self, first: int, last: int) -> int:
         """Remove every sequence of the run that is there; return how many were."""
         if self._parts is not None:
@@ -227,6 +236,8 @@ class RunSet(Stretches):
         high = bisect_right(firsts, last)
         if low >= high:
             return 0
+        if high - low == 1:
+            return self._remove_from_one(low, first, last)
         before = self.count
         kept_firsts: list[int] = []
         kept_lasts: list[int] = []
@@ -240,9 +251,25 @@ class RunSet(Stretches):
         self.count += sum(b - a + 1 for a, b in zip(kept_firsts, kept_lasts, strict=True))
         firsts[low:high] = kept_firsts
         lasts[low:high] = kept_lasts
-        if len(firsts) > RUNS_TOGETHER_MAX:
-            self._divide()
         return before - self.count
+
+    def _remove_from_one(self, index: int, first: int, last: int) -> int:
+        """The usual case of `remove`: what leaves is part of one run."""
+        start, end = self._firsts[index], self._lasts[index]
+        gone = min(last, end) - max(first, start) + 1
+        if first > start and last < end:
+            self._firsts.insert(index + 1, last + 1)
+            self._lasts.insert(index, first - 1)
+            if len(self._firsts) > RUNS_TOGETHER_MAX:
+                self._divide()
+        elif first > start:
+            self._lasts[index] = first - 1
+        elif last < end:
+            self._firsts[index] = last + 1
+        else:
+            del self._firsts[index], self._lasts[index]
+        self.count -= gone
+        return gone
 
     def pop_front(self, count: int) -> list[Run]:
         """Remove and return up to `count` of the smallest sequences, as runs."""
@@ -290,10 +317,22 @@ class RunSet(Stretches):
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
+    def _fill(self, firsts: list[int], lasts: list[int]) -> None:
+        """Give an empty set its runs."""
+        self.count = sum(lasts) - sum(firsts) + len(firsts)
+        if len(firsts) <= RUNS_TOGETHER_MAX:
+            self._firsts, self._lasts = firsts, lasts
+            return
+        step = RUNS_TOGETHER_MAX // 2
+        self._set_parts([_part(firsts[at : at + step], lasts[at : at + step]) for at in range(0, len(firsts), step)])
+
     def _divide(self) -> None:
-        self._parts = self._halves()
-        self._firsts = [part.first for part in self._parts]
-        self._lasts = [part.last for part in self._parts]
+        self._set_parts(self._halves())
+
+    def _set_parts(self, parts: "list[RunSet]") -> None:
+        self._parts = parts
+        self._firsts = [part.first for part in parts]
+        self._lasts = [part.last for part in parts]
 
     def _halves(self) -> "list[RunSet]":
         middle = len(self._firsts) // 2

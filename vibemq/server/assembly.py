@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from anyio.abc import TaskGroup
@@ -44,6 +45,7 @@ from vibemq.server.net.local_session import INNER_SESSION, LocalSession
 from vibemq.server.net.pacer import Pacer
 from vibemq.server.net.timers import Timers
 from vibemq.storage.interface import StoragePlugin
+from vibemq.storage.timeline import begin_timeline
 
 log = logging.getLogger("vibemq.assembly")
 
@@ -98,6 +100,8 @@ async def assemble(
     accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
     store = Store(plugin.create(settings.data_dir, provider_settings))
     opened(store)
+    if plugin.local:
+        await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))
     state = await store.begin(store.provider.open)
 
     metrics, status = report.metrics, report.status

@@ -16,7 +16,7 @@ A provider takes part with a module `vibemq.storage.<provider>.migration`:
 import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -119,7 +119,7 @@ def migrate(data_dir: Path, progress: Progress | None = None, folder: Path | Non
     lock = DirectoryLock(data_dir)
     lock.acquire()
     try:
-        with _provider_module(info.provider).open_store(data_dir) as store:
+        with provider_module(info.provider).open_store(data_dir) as store:
             return _apply(data_dir, info, store, find_steps(info.provider, folder), progress)
     finally:
         lock.release()
@@ -132,7 +132,7 @@ def create_store(data_dir: Path, provider: str, created_at: int) -> None:
     file gets it back and keeps its content.
     """
     steps = find_steps(provider)
-    with _provider_module(provider).open_store(data_dir) as store, store.transaction() as transaction:
+    with provider_module(provider).open_store(data_dir) as store, store.transaction() as transaction:
         version = _noted_version(store.kv(transaction), 0)
         if version > len(steps):
             raise newer_store(data_dir, version, len(steps))
@@ -162,9 +162,9 @@ def _apply(
         with store.transaction() as transaction:
             step.upgrade(transaction)
             _note_version(store.kv(transaction), step.number)
-        write_store_info(data_dir, StoreInfo(info.provider, step.number, info.created_at))
+        write_store_info(data_dir, replace(info, version=step.number))
     if not pending and version != info.version:
-        write_store_info(data_dir, StoreInfo(info.provider, version, info.created_at))
+        write_store_info(data_dir, replace(info, version=version))
     if progress is not None:
         progress(len(pending), len(pending))
     return pending
@@ -177,7 +177,8 @@ def _info(data_dir: Path) -> StoreInfo:
     return info
 
 
-def _provider_module(provider: str) -> Any:
+def provider_module(provider: str) -> Any:
+    """Its module `migration`: see above."""
     try:
         return import_module(f"vibemq.storage.{provider}.migration")
     except ModuleNotFoundError as exc:

@@ -112,3 +112,13 @@ def test_no_list_of_a_scattered_set_is_long(monkeypatch: pytest.MonkeyPatch) -> 
 def _longest(runs: RunSet) -> int:
     parts = runs._parts or []
     return max([len(runs._firsts), *(_longest(part) for part in parts)])
+
+
+@given(st.sets(st.integers(1, 300)), st.sets(st.integers(1, 300)))
+def test_many_runs_at_once_are_the_same_as_one_by_one(before: set[int], later: set[int]) -> None:
+    runs = RunSet(runs_of(before))
+    assert (runs.runs(), runs.count) == (runs_of(before), len(before))
+    for sequence in later:
+        runs.remove(sequence, sequence)
+    runs.add_all(runs_of(later))
+    assert (runs.runs(), runs.count) == (runs_of(before | later), len(before | later))

@@ -151,3 +151,55 @@ def test_a_lost_place_in_the_journal_doubles_nothing(tmp_path: Path) -> None:
     assert sequences(provider) == list(range(1, 21))
     assert list(provider.check()) == []
     provider.close()
+
+
+def last_record(folder: Path, count: int) -> Path:
+    """A killed broker's store; its last record, of the messages from `count` on, was flushed and nothing follows it."""
+    provider = LmdbProvider(folder, SMALL)
+    provider.open()
+    provider.append([*a_queue(), messages(1, count - 1)])
+    provider.sync()
+    provider.append([messages(count, 1)])
+    provider.sync()
+    provider.abandon()
+    (path,) = [path for path in (folder / "journal").iterdir() if b"m%d" % count in path.read_bytes()]
+    return path
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_rot_in_the_last_record_is_no_torn_tail(tmp_path: Path, gone: bool) -> None:
+    """It was confirmed: `check` names it, and the broker refuses to go on as if it had never been there."""
+    path = last_record(tmp_path, 8)
+    if gone:
+        path.unlink()
+    else:
+        at = path.read_bytes().rindex(b"m8")
+        overwrite(path, at, b"X")
+    for _ in range(2):
+        with pytest.raises(StorageDamaged, match="broken although it was durable"):
+            LmdbProvider(tmp_path, SMALL).open()
+    problems = repair(tmp_path, SMALL)
+    assert any("journal records" in problem.what and "lost" in problem.what for problem in problems)
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    if not gone:
+        assert sequences(provider) == [1, 2, 3, 4, 5, 6, 7]
+        provider.append([messages(8, 2)])
+        provider.sync()
+    provider.close()
+
+
+def test_a_record_that_was_never_flushed_may_be_torn(tmp_path: Path) -> None:
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    provider.append([*a_queue(), messages(1, 7)])
+    provider.sync()
+    provider.append([messages(8, 1)])
+    provider.abandon()
+    (path,) = [path for path in (tmp_path / "journal").iterdir() if b"m8" in path.read_bytes()]
+    overwrite(path, path.read_bytes().rindex(b"m8"), b"X")
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    assert sequences(provider) == [1, 2, 3, 4, 5, 6, 7]
+    assert provider.stats().torn_tail_bytes
+    provider.close()

@@ -9,9 +9,9 @@ import pytest
 from vibemq.errors import StorageDamaged
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.storage.local.high_water import note_of
 from vibemq.storage.sqlite.check import repair
 from vibemq.storage.sqlite.connection import DATABASE
-from vibemq.storage.sqlite.high_water import note_of
 from vibemq.storage.sqlite.provider import SqliteStorage
 from vibemq.storage.sqlite.recovery import log_of
 from vibemq.storage.sqlite.settings import SqliteSettings

@@ -16,6 +16,7 @@ from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
 from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.replace import begin_copy, discard_copy, replace
+from vibemq.storage.timeline import mark_restored
 
 BACKUP_TIMEOUT = 3600.0
 
@@ -76,7 +77,10 @@ def restore(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Check a backup, then replace a data directory with it. The previous content is renamed, not deleted."""
+    """Check a backup, then replace a data directory with it. The previous content is renamed, not deleted.
+
+    Readers that keep their positions outside the broker, such as Spark streams, have to start over.
+    """
     out = Output(json=json)
     name = provider_name(source, storage)
     occupied = data_dir.exists() and any(data_dir.iterdir())
@@ -87,6 +91,7 @@ def restore(
     try:
         _copy_and_check(source, copy, name, out)
         if not dry_run:
+            mark_restored(copy)
             _swap(data_dir, aside)
     finally:
         discard_copy(data_dir)

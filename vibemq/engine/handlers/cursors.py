@@ -154,8 +154,8 @@ def find_same(state: EngineState, name: str, incarnation: str | None) -> Queue:
     queue = find(state, name)
     if incarnation is not None and incarnation != queue.incarnation:
         raise WrongIncarnation(
-            f"queue {name!r} was deleted and created again: sequences of the old queue are not valid in the new one; "
-            "start over (with Spark: another checkpoint)"
+            f"queue {name!r} was deleted and created again, or restored from a backup: sequences of the old queue are "
+            "not valid in the new one; start over (with Spark: another checkpoint)"
         )
     return queue
 

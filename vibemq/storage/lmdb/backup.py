@@ -68,7 +68,8 @@ def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> N
 
 def _write_info(source: Path, target: Path) -> None:
     info = read_store_info(source)
-    write_store_info(target, StoreInfo(PROVIDER, VERSION, info.created_at if info is not None else 0))
+    created_at = info.created_at if info is not None else 0
+    write_store_info(target, StoreInfo(PROVIDER, VERSION, created_at, restored=True))
 
 
 def _need_empty(folder: Path) -> None:

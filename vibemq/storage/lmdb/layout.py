@@ -3,6 +3,7 @@
 store.json         provider and version                          (vibemq.storage.local.store_file)
 lock, owner.json   who owns the directory                        (vibemq.storage.local.lock)
 journal/           segments                                      (journal/segment.py)
+journal-durable    how far the journal was flushed               (vibemq.storage.local.high_water)
 store/             the LMDB environment, keys as everywhere      (environment/env.py, vibemq.storage.kvstore.keys)
 ballast            blocks kept for a full disk                   (vibemq.storage.local.ballast)
 """
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.storage.lmdb.environment.env import DATA_FILE
+from vibemq.storage.local.high_water import note_of
 
 PROVIDER = "lmdb"
 VERSION = 3
@@ -20,6 +22,7 @@ VERSION = 3
 _ENVIRONMENT = (DATA_FILE, "lock.mdb", "*.lock")
 FILES = (
     "journal",
+    "journal-durable",
     *(f"journal/{'?' * 16}.journal{suffix}" for suffix in ("", ".new")),
     *(
         f"{folder}{file}"
@@ -39,6 +42,10 @@ class Layout:
     @property
     def journal(self) -> Path:
         return self.data_dir / "journal"
+
+    @property
+    def note(self) -> Path:
+        return note_of(self.journal)
 
     @property
     def store(self) -> Path:

@@ -11,11 +11,11 @@ The broker itself only reads LMDB, in snapshots of milliseconds.
 
 import errno
 import logging
-import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,8 +48,11 @@ from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
+from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.high_water import HighWater, read_note
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
+from vibemq.storage.local.store_file import fsync_folder
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
@@ -105,6 +108,9 @@ class LmdbProvider:
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._torn_bytes = 0
         self._spare_missing = False
+        self._note: HighWater | None = None
+        self._store_used = 0
+        """Bytes of the store's file that are in use, as of the last checkpoint."""
         self._refusal = ""
         """Why new messages are refused although the disk has room; empty when they are not."""
         self._closed = True
@@ -128,6 +134,7 @@ class LmdbProvider:
         with translated(self._where):
             self._env = open_reader(self._layout.store)
         try:
+            self._note = self._open_note()
             with reading(self._env, self._where) as kv:
                 self._state = load_sound_state(kv)
             self._journal, report = Journal.open(
@@ -135,10 +142,14 @@ class LmdbProvider:
                 str(self._layout.journal),
                 segment_bytes=self._segment_bytes(),
                 applied_lsn=self._state.lsn,
+                noted_lsn=self._note.lsn if self._note is not None else 0,
+                store_room=self._store_room,
             )
         except BaseException:
             self._env.close()
+            self._close_note()
             raise
+        self._note_store_size()
         self._applied_lsn = self._state.lsn
         self._recent = RecentRows(self._journal, buffer_bytes=self._settings.buffer_bytes)
         self._stored = StoredRows(self._env, self._where)
@@ -161,9 +172,46 @@ class LmdbProvider:
         # A million entries are not copied for somebody who only looks at them once.
         return replace(self._state, queues=dict(self._state.queues), transactions=dict(self._state.transactions))
 
+    def _open_note(self) -> HighWater | None:
+        """None on a full disk that has none yet: the store goes on without."""
+        if read_note(self._layout.note)[1]:
+            logger.warning("%s is damaged; what the journal lost before now may go unnoticed", self._layout.note)
+        try:
+            note = HighWater(self._layout.note)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StorageFailed(f"{self._layout.note} cannot be opened: {error}") from error
+            logger.warning("no room for %s: damage to the journal's last record may go unnoticed", self._layout.note)
+            return None
+        fsync_folder(self._layout.data_dir)
+        return note
+
+    def _note_durable(self, lsn: int) -> None:
+        if self._note is not None:
+            with self._noting():
+                self._note.write(lsn)
+
+    def _flush_note(self) -> None:
+        if self._note is not None:
+            with self._noting():
+                self._note.flush()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageFailed(f"{self._layout.note} cannot be written: {error}; restart to recover") from error
+
+    def _close_note(self) -> None:
+        if self._note is not None:
+            self._note.close()
+
     def _segment_bytes(self) -> int:
         """As the settings say, and less on a small disk, which a few of the default size would fill."""
-        part = self._disk_usage(self._layout.data_dir).total // SEGMENTS_PER_DISK
+        limit = file_limit()
+        total = self._disk_usage(self._layout.data_dir).total
+        part = (total if limit is None else min(total, limit)) // SEGMENTS_PER_DISK
         return min(self._settings.segment_bytes, max(part, SEGMENT_BYTES_MIN))
 
     def _replay(self, report: RecoveryReport) -> None:
@@ -172,6 +220,8 @@ class LmdbProvider:
             batch = decode_batch(record.body, f"{self._layout.journal} record {record.lsn}")
             self._apply(batch, record.lsn, position)
         self._state.lsn = report.last_lsn
+        # What recovery believes it has flushed.
+        self._note_durable(report.last_lsn)
         self._torn_bytes = report.cut_bytes
         if report.cut_at is not None:
             path, offset = report.cut_at
@@ -199,6 +249,7 @@ class LmdbProvider:
         finally:
             self._driver.stop(final_checkpoint=False)
             self._journal.close()
+            self._close_note()
             self._env.close()
             self._owner.release()
 
@@ -210,6 +261,7 @@ class LmdbProvider:
         self._upkeep.stop()
         self._driver.abandon()
         self._journal.abandon()
+        self._close_note()
         self._env.close()
         self._owner.release()
 
@@ -238,7 +290,9 @@ class LmdbProvider:
 
     def sync(self) -> int:
         self._check_open()
-        return self._journal.sync()
+        lsn = self._journal.sync()
+        self._note_durable(lsn)
+        return lsn
 
     def _durable_part(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that may reach the disk."""
@@ -292,9 +346,19 @@ class LmdbProvider:
     def _on_applied(self, lsn: int) -> None:
         """Called with the lock held when the store has everything up to `lsn`."""
         self._applied_lsn = lsn
+        self._note_store_size()
         self._recent.release(lsn)
         self._dead.applied(lsn)
         self._journal.release(lsn)
+
+    def _note_store_size(self) -> None:
+        size, unused = compaction.store_size(self._env)
+        self._store_used = size - unused
+
+    def _store_room(self) -> int | None:
+        """By how much the store's file may grow; None when only the disk says."""
+        limit = file_limit()
+        return None if limit is None else max(0, limit - self._store_used)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -345,6 +409,7 @@ class LmdbProvider:
         self._driver.poll()
         with self._lock:
             self._journal.note_durable()
+        self._flush_note()
         short = self._mind_the_disk()
         self._mind_the_journal()
         self._journal.give_back(short=short)
@@ -423,6 +488,7 @@ class LmdbProvider:
         with self._lock:
             store_bytes, reclaimable = compaction.store_size(self._env)
             map_used_ratio = compaction.map_used_ratio(self._env)
+        file_limited = self._file_limit()
         return StorageStats(
             provider=self.name,
             last_lsn=journal.last_lsn,
@@ -435,8 +501,8 @@ class LmdbProvider:
             disk_free_bytes=disk.free,
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
-            full=self._ballast.missing,
-            full_reason=self._ballast.reason or self._file_limit(),
+            full=self._ballast.missing or bool(file_limited),
+            full_reason=self._ballast.reason or file_limited,
             unapplied_bytes=journal.bytes_unreleased,
             journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
@@ -456,9 +522,14 @@ class LmdbProvider:
         )
 
     def _file_limit(self) -> str:
-        """What the checkpointer complains of, when it is a limit of this process."""
-        error = str(self._driver.details()["checkpointer_error"]) if self._driver.disk_was_full else ""
-        return error if os.strerror(errno.EFBIG) in error else ""
+        """Why messages are refused, when it is a limit of this process."""
+        room = self._store_room()
+        if room is None or room >= self._journal.room_kept + self._segment_bytes():
+            return ""
+        return (
+            f"the store {self._where} may grow by {room} bytes more, which are kept for checkpoints and for draining: "
+            f"{limit_sentence(room + self._store_used)}"
+        )
 
     def check(self) -> Iterator[Problem]:
         self._check_open()

@@ -27,6 +27,7 @@ from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.prepare import whole_file
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.local.disk import RealDisk
+from vibemq.storage.local.high_water import read_note
 from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.repaired import begin_repair, finish_repair, take_place
 from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
@@ -46,7 +47,7 @@ def repair(data_dir: Path, settings: LmdbSettings) -> list[Problem]:
     try:
         check_store(data_dir, PROVIDER, VERSION)
         info = read_store_info(data_dir)
-        write_store_info(data_dir, StoreInfo(PROVIDER, VERSION, info.created_at if info is not None else 0))
+        write_store_info(data_dir, info or StoreInfo(PROVIDER, VERSION, 0))
         problems = _repair_store(layout)
         with translated(str(layout.data_file)), closing(open_writer(layout.store)) as env:
             problems += _repair_journal(env, layout, settings)
@@ -102,6 +103,7 @@ def _repair_journal(env: lmdb.Environment, layout: Layout, settings: LmdbSetting
         str(layout.journal),
         segment_bytes=settings.segment_bytes,
         applied_lsn=checkpoint.applied_lsn,
+        noted_lsn=read_note(layout.note)[0],
         repair=True,
     )
     problems: list[Problem] = []

@@ -6,13 +6,13 @@ makes room for settlements and checkpoints, and for them alone: as long as it is
 
 import errno
 import os
-import resource
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from vibemq.errors import StorageFull
 from vibemq.model.records import MessagesAdded, Record
+from vibemq.storage.local.file_limit import file_limit
 
 BALLAST_FILE = "ballast"
 LOG_BYTES = 1 << 20
@@ -66,7 +66,8 @@ class Ballast:
         if self._wanted == 0 or self.held:
             return True
         size = self._size()
-        self._files_limited = size > resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+        limit = file_limit()
+        self._files_limited = limit is not None and size > limit
         if self._files_limited:
             return False
         free = shutil.disk_usage(self._folder).free - beside

@@ -22,6 +22,8 @@ class StoreInfo:
     version: int
     created_at: int
     """Milliseconds; 0 = unknown."""
+    restored: bool = False
+    """It is a backup or came from one, and no broker was started on it yet: `storage/timeline.py`."""
 
 
 def read_store_info(data_dir: Path) -> StoreInfo | None:
@@ -37,7 +39,8 @@ def read_store_info(data_dir: Path) -> StoreInfo | None:
         return None
     try:
         facts = json.loads(text)
-        return StoreInfo(str(facts["provider"]), int(facts["version"]), int(facts.get("created_at", 0)))
+        created_at, restored = int(facts.get("created_at", 0)), bool(facts.get("restored", False))
+        return StoreInfo(str(facts["provider"]), int(facts["version"]), created_at, restored)
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise StorageDamaged(
             f"the store file cannot be read ({exc!r})",
@@ -48,6 +51,8 @@ def read_store_info(data_dir: Path) -> StoreInfo | None:
 
 def write_store_info(data_dir: Path, info: StoreInfo) -> None:
     facts = {"provider": info.provider, "version": info.version, "created_at": info.created_at}
+    if info.restored:
+        facts["restored"] = True
     temporary = data_dir / f"{STORE_FILE}.new"
     private_file(temporary, (json.dumps(facts) + "\n").encode())
     temporary.rename(data_dir / STORE_FILE)

@@ -10,6 +10,7 @@ from vibemq.storage.kvstore.audit import audit
 from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.kvstore.salvage import drop_missing, salvage
 from vibemq.storage.kvstore.store import load_state
+from vibemq.storage.local.high_water import note_of, write_note
 from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.repaired import begin_repair, finish_repair, take_place
 from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
@@ -24,8 +25,7 @@ from vibemq.storage.sqlite.connection import (
     transaction,
     translated,
 )
-from vibemq.storage.sqlite.high_water import COMPANIONS, note_of, write_note
-from vibemq.storage.sqlite.recovery import log_of, lost_batches, readable, reader
+from vibemq.storage.sqlite.recovery import COMPANIONS, log_of, lost_batches, readable, reader
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 
@@ -92,7 +92,7 @@ def _repair(data_dir: Path, settings: SqliteSettings) -> list[Problem]:
 
 def _write_info(data_dir: Path) -> None:
     info = read_store_info(data_dir)
-    write_store_info(data_dir, StoreInfo("sqlite", VERSION, info.created_at if info is not None else 0))
+    write_store_info(data_dir, info or StoreInfo("sqlite", VERSION, 0))
 
 
 def _pairs(path: Path, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]:

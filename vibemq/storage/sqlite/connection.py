@@ -4,9 +4,8 @@ table kv       key BLOB PRIMARY KEY, value BLOB         storage/kvstore/keys.py,
 table owner    epoch INTEGER                            one row: how often the store was opened for writing
 """
 
-import errno
 import os
-import resource
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
+from vibemq.storage.local.file_limit import file_limit, limit_sentence, why_no_growth
 
 DATABASE = "vibemq.sqlite"
 VERSION = 3
 FILES = (DATABASE, f"{DATABASE}-*", f"{DATABASE}.*")
 """Store version that this code reads and writes: the number of the last migration."""
 
-PROBE = "probe"
-PROBE_BYTES = 64 << 10
+DISK_FULL_BELOW_BYTES = 1 << 20
 REFUSALS = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite's module raises. SQLite quotes a damaged schema in its message, and the quotation may be no text."""
 _FULL = {sqlite3.SQLITE_FULL}
@@ -111,9 +110,16 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     # The low byte is the primary code; errors raised by the module itself have none.
     extended = getattr(error, "sqlite_errorcode", None) or 0
     code = extended & 0xFF
+    database = Path(where)
     if code in _FULL:
+        most = file_limit()
+        if most is not None and shutil.disk_usage(database.parent).free > DISK_FULL_BELOW_BYTES:
+            return StorageFull(
+                f"no room in {where}: {limit_sentence(most)}; nothing was written, raise that limit or drain queues"
+            )
         return StorageFull(f"no room in {where}: {error}; nothing was written, free space on its disk")
-    limit = _limit_reached(Path(where)) if extended == sqlite3.SQLITE_IOERR_WRITE else None
+    files = (database, database.with_name(database.name + "-wal"))
+    limit = why_no_growth(files, database.parent) if extended == sqlite3.SQLITE_IOERR_WRITE else None
     if limit is not None:
         return StorageFull(f"no room in {where}: {limit}; nothing was written, raise that limit or free space")
     # An emptied file, and one with a damaged schema, are sound databases to SQLite, only not one of ours: then it finds
@@ -123,29 +129,6 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     if code in _DAMAGE or not_ours or made_readonly:
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
     return StorageFailed(f"SQLite failed in {where}: {error}; restart to recover")
-
-
-def _limit_reached(database: Path) -> str | None:
-    """What forbids files to grow, when that is why SQLite could not write: EFBIG and EDQUOT look like EIO to it."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    files = (database, database.with_name(database.name + "-wal"))
-    if limit != resource.RLIM_INFINITY and any(file.exists() and file.stat().st_size >= limit for file in files):
-        return f"a file may have {limit} bytes in this process"
-    return "the quota of its disk is used up" if _is_over_quota(database.with_name(PROBE)) else None
-
-
-def _is_over_quota(probe: Path) -> bool:
-    """Ask for a few blocks, and give them back."""
-    try:
-        file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.posix_fallocate(file, 0, PROBE_BYTES)
-        finally:
-            os.close(file)
-            probe.unlink(missing_ok=True)
-    except OSError as error:
-        return error.errno == errno.EDQUOT
-    return False
 
 
 @contextmanager

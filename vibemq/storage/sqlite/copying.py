@@ -26,7 +26,7 @@ def back_up(source: Path, target: Path, now: int, progress: Progress | None) -> 
         _copy(source, target / DATABASE, progress)
         fsync_file(target / DATABASE)
         fsync_folder(target)
-        write_store_info(target, StoreInfo("sqlite", VERSION, now))
+        write_store_info(target, StoreInfo("sqlite", VERSION, now, restored=True))
     except OSError as exc:
         raise StorageError(f"the backup into {target} failed: {exc}") from exc
 

@@ -7,7 +7,7 @@ before it durable; frames carry checksums, so a power cut without it costs a suf
 into the database flushes the log first and the database after, as NORMAL has it. (The log holds no POSIX locks, so
 closing that descriptor releases none.)
 
-The log's end is what SQLite finds to be its end; `high_water.py` keeps what it must be at least.
+The log's end is what SQLite finds to be its end; `storage/local/high_water.py` keeps what it must be at least.
 
 `maintain()` joins the small blocks and folds the log.
 """
@@ -30,6 +30,8 @@ from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, Sto
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
+from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.high_water import HighWater, note_of
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.repaired import finish_repair
@@ -51,8 +53,7 @@ from vibemq.storage.sqlite.connection import (
     translated,
 )
 from vibemq.storage.sqlite.copying import back_up
-from vibemq.storage.sqlite.high_water import COMPANIONS, HighWater, note_of
-from vibemq.storage.sqlite.recovery import refuse_what_is_behind
+from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_what_is_behind
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,10 @@ SHRINK_MARGIN_BYTES = 512 << 10
 """What the disk must have free beyond the used pages."""
 DRAIN_BYTES = 256 << 10
 """What stays free on a full disk beyond the room that folding the log takes."""
+DRAIN_PART = 16
+"""One byte in so many of what the database's file may have stays free for the drain, when its size is limited."""
+PAGES_MAX = 0xFFFFFFFE
+"""SQLite's own limit."""
 MERGE_BYTES = 4 << 20
 """What joining the small blocks of a queue may take, in the log and in the database."""
 SHRINK_AGAIN_S = 5.0
@@ -84,6 +89,10 @@ def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
     )
     return size * (count - unused), size * unused
+
+
+def _kept_to_drain(limit: int) -> int:
+    return max(DRAIN_BYTES, limit // DRAIN_PART)
 
 
 class SqliteStorage:
@@ -107,6 +116,7 @@ class SqliteStorage:
         self._log = -1
         self._note: HighWater | None = None
         self._failed: StorageFailed | None = None
+        self._pages_limited = False
         self._shrink_not_before = 0.0
         self.epoch = 0
         self._written_lsn = 0
@@ -259,7 +269,7 @@ class SqliteStorage:
 
     def _append(self, records: Sequence[Record]) -> int:
         with self._lock:
-            self._open_connection()
+            self._limit_pages(self._open_connection(), records)
             self._keep_room_to_fold(records)
             kept = self._store.transient_copies(records)
             lsn = self._store.state.lsn + 1
@@ -281,6 +291,30 @@ class SqliteStorage:
             if self._ballast.missing:
                 self._spare_room()
             return lsn
+
+    def _limit_pages(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
+        """Where files may not grow without end, have SQLite refuse the pages for which folding would find no room.
+
+        A log that cannot be folded grows with every settlement, and so the database could never be drained.
+        """
+        limit = file_limit()
+        if limit is None and not self._pages_limited:
+            return
+        self._pages_limited = limit is not None
+        adding = any(type(record) is MessagesAdded for record in records)
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        pages = PAGES_MAX if limit is None else (limit - adding * _kept_to_drain(limit)) // size
+        connection.execute(f"PRAGMA max_page_count = {min(max(1, pages), PAGES_MAX)}").fetchone()
+
+    def _file_limited(self, used: int) -> str:
+        """Why messages are refused, when it is a limit of this process."""
+        limit = file_limit()
+        if limit is None or used + DRAIN_BYTES < limit - _kept_to_drain(limit):
+            return ""
+        return (
+            f"{self._where} has {used} bytes in use, {_kept_to_drain(limit)} more are kept for draining the queues: "
+            f"{limit_sentence(limit)}"
+        )
 
     def _keep_room_to_fold(self, records: Sequence[Record]) -> None:
         """Raise StorageFull for messages after which the log could not be folded any more, not even with the ballast.
@@ -414,12 +448,13 @@ class SqliteStorage:
     def stats(self) -> StorageStats:
         with self._lock, translated(self._where):
             connection = self._open_connection()
-            unused = _pages(connection)[1]
+            used, unused = _pages(connection)
+            file_limited = self._file_limited(used)
             disk = os.statvfs(self._data_dir)
             return StorageStats(
                 provider=self.name,
-                full=self._ballast.missing,
-                full_reason=self._ballast.reason,
+                full=self._ballast.missing or bool(file_limited),
+                full_reason=self._ballast.reason or file_limited,
                 last_lsn=self._store.state.lsn,
                 durable_lsn=self._durable_lsn,
                 applied_lsn=self._store.state.lsn,

@@ -12,11 +12,14 @@ from vibemq.model.stored import StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
+from vibemq.storage.local.high_water import SUFFIX, note_of, read_note
 from vibemq.storage.sqlite.connection import HINT, REFUSALS, any_text
-from vibemq.storage.sqlite.high_water import note_of, read_note
 from vibemq.storage.sqlite.wal import Scan, scan
 
 logger = logging.getLogger(__name__)
+
+COMPANIONS = ("-wal", "-shm", SUFFIX)
+"""Files that belong to a database, by what follows its name."""
 
 
 def log_of(database: Path) -> Path:

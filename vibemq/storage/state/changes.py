@@ -8,10 +8,11 @@ whole because one of them left.
     values    page = sequence >> VALUE_PAGE_SHIFT[kind]
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import Run, RunSet
 
 RUN_PAGE_SHIFT = 12
 
@@ -91,8 +92,9 @@ class Dirty:
     def mark_value(self, queue_id: int, group_id: int, kind: ValueKind, sequence: int) -> None:
         self.value_pages.add(PageKey(queue_id, group_id, kind, sequence >> VALUE_PAGE_SHIFT[kind]))
 
-    def mark_left(self, queue_id: int, first: int, last: int) -> None:
-        runs = self.left.get(queue_id)
-        if runs is None:
-            runs = self.left[queue_id] = RunSet()
-        runs.add(first, last)
+    def mark_left(self, queue_id: int, runs: Iterable[Run]) -> None:
+        left = self.left.get(queue_id)
+        if left is None:
+            self.left[queue_id] = RunSet(runs)
+        else:
+            left.add_all(runs)

@@ -134,8 +134,7 @@ def may_have_left(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) 
     if not runs:
         return
     if dirty is not None:
-        for first, last in runs:
-            dirty.mark_left(queue.queue_id, first, last)
+        dirty.mark_left(queue.queue_id, runs)
     _drop_chunks(queue, min(first for first, _ in runs), max(last for _, last in runs), dirty)
     if queue.priorities:
         _forget_priorities(queue, runs, dirty)

@@ -5,12 +5,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import lmdb
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
+from vibemq.storage.local.file_limit import why_no_growth
 
 FULL_BELOW_BYTES = 1 << 20
 
@@ -107,6 +109,10 @@ def translated(where: str) -> Iterator[None]:
         raise StorageDamaged(f"LMDB cannot read its pages ({error})", path=where, hint=REPAIR_HINT) from error
     except lmdb.Error as error:
         text = str(error)
+        if any(word in text for word in (*_FULL, os.strerror(errno.EIO))):
+            limit = why_no_growth([Path(where)], Path(where).parent)
+            if limit is not None:
+                raise StorageFull(f"no room in {where}: {limit}; raise that limit or drain queues") from error
         if any(word in text for word in _FULL) or (os.strerror(errno.EIO) in text and _is_full(where)):
             raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
         raise StorageFailed(f"LMDB failed in {where}: {error}; restart to recover") from error

@@ -19,7 +19,7 @@ Threads: `append`, `read`, `seal` and `release` are for one thread at a time (th
 import errno
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ NEW_SUFFIX = ".new"
 _MENDS = {
     errno.ENOSPC: "free space on its disk",
     errno.EDQUOT: "free space on its disk or raise the quota",
-    errno.EFBIG: "raise the process's limit of file size",
+    errno.EFBIG: "raise the process's limit of file size, or drain queues",
     errno.EMFILE: "raise the process's limit of open files",
     errno.ENFILE: "raise the system's limit of open files",
 }
@@ -44,6 +44,10 @@ URGENT_BYTES = 256 << 10
 """Of a segment on a full disk, for what drains it: the last room must not become one big segment."""
 CHECKPOINT_ROOM = 1.5
 """Bytes that LMDB may take for a byte of journal."""
+
+
+def _unlimited() -> None:
+    """No limit of file size."""
 
 
 class JournalPosition(NamedTuple):
@@ -84,8 +88,9 @@ class JournalStats:
 class Journal:
     """See the module's docstring. Made by `Journal.open`."""
 
-    def __init__(self, disk: Disk, folder: str, *, segment_bytes: int) -> None:
+    def __init__(self, disk: Disk, folder: str, *, segment_bytes: int, store_room: Callable[[], int | None]) -> None:
         self._disk = disk
+        self._store_room = store_room
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
@@ -118,14 +123,19 @@ class Journal:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         applied_lsn: int = 0,
+        noted_lsn: int = 0,
         repair: bool = False,
+        store_room: Callable[[], int | None] = _unlimited,
     ) -> "tuple[Journal, RecoveryReport]":
         """Recover what is in `folder` (made if missing) and be ready to append.
 
         Args:
             applied_lsn: everything up to here is safe elsewhere and need not be found.
+            noted_lsn: everything up to here was flushed, as a note beside the journal says.
             repair: instead of refusing damage, keep every readable record; the report lists what is lost. The
                 caller must save the report's records elsewhere: the next open with the old `applied_lsn` refuses.
+            store_room: bytes by which the file that checkpoints write may grow, whatever the disk has; None when it is
+                not limited. Called with no lock of the journal's but the one for making segments.
 
         Raises:
             StorageDamaged: a record that was durable is broken; names file and offset.
@@ -133,9 +143,9 @@ class Journal:
         """
         if segment_bytes < 4 * HEADER.size:
             raise ValueError(f"a segment of {segment_bytes} bytes holds no record")
-        journal = cls(disk, folder, segment_bytes=segment_bytes)
+        journal = cls(disk, folder, segment_bytes=segment_bytes, store_room=store_room)
         try:
-            return journal, journal._recover(applied_lsn, repair)
+            return journal, journal._recover(applied_lsn, noted_lsn, repair)
         except OSError as error:
             journal._close_files()
             raise journal._fail("recovery", error) from error
@@ -425,7 +435,9 @@ class Journal:
     @property
     def room_is_short(self) -> bool:
         """Whether a checkpoint may take half of what is free: one now leaves more room for messages than one later."""
-        return self._free_bytes() < 2 * self.room_kept
+        room = self._store_room()
+        free = self._free_bytes()
+        return (free if room is None else min(free, room)) < 2 * self.room_kept
 
     def _free_bytes(self) -> int:
         with self._lock:
@@ -440,6 +452,13 @@ class Journal:
                 errno.ENOSPC,
                 f"{free} bytes are free, {min(free, kept)} of them are kept for the next checkpoint, "
                 f"{max(0, free - kept)} can be used",
+            )
+        room = self._store_room()
+        if room is not None and room < size + kept:
+            raise OSError(
+                errno.EFBIG,
+                f"the store's file may grow by {room} bytes, and {min(room, kept)} of them are kept for the next "
+                "checkpoint",
             )
 
     def _create(self, size: int) -> Segment:
@@ -503,13 +522,13 @@ class Journal:
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
-    def _recover(self, applied_lsn: int, repair: bool) -> RecoveryReport:
+    def _recover(self, applied_lsn: int, noted_lsn: int, repair: bool) -> RecoveryReport:
         self._open_files()
         segments = list(self._live.values())
         scan_all(self._disk, segments, applied_lsn)
-        chain = judge(self._disk, segments, applied_lsn)
+        chain = judge(self._disk, segments, applied_lsn, noted_lsn)
         if chain.is_damaged and not repair:
-            path, offset = chain.break_at
+            path, offset = chain.break_at or (self._folder, 0)
             raise StorageDamaged(
                 f"journal record {chain.broken} is broken although it was durable",
                 path=path,

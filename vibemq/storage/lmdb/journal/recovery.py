@@ -6,6 +6,8 @@ order of their first lsn. Where the chain breaks, later records that are still r
     no evidence, or none that states a durable_lsn at or above the break    torn tail: never confirmed; cut
     evidence that the broken record was durable                             damage: refuse, or save the rest
 
+The note beside the journal (`storage/local/high_water.py`) is evidence too: the last records have none behind them.
+
 Breaks at or below `applied_lsn` do not matter, those records are in the checkpoint.
 """
 
@@ -66,11 +68,12 @@ class Chain:
         return self.evidence_durable_lsn >= self.broken
 
     @property
-    def break_at(self) -> tuple[str, int]:
-        """(path, offset) of the first byte that is not believed."""
+    def break_at(self) -> tuple[str, int] | None:
+        """(path, offset) of the first byte that is not believed; None: there is no segment at all."""
         if self.believed:
             return self.believed[-1].path, self.believed[-1].end
-        return (self.unchained or self.empty)[0].path, 0
+        others = self.unchained or self.empty
+        return (others[0].path, 0) if others else None
 
 
 def scan_all(disk: Disk, segments: Sequence[Segment], applied_lsn: int) -> None:
@@ -105,9 +108,13 @@ def scan(disk: Disk, segment: Segment) -> None:
         segment.end = record.end
 
 
-def judge(disk: Disk, segments: Sequence[Segment], applied_lsn: int) -> Chain:
-    """Chain scanned segments and weigh what lies behind the break."""
-    chain = Chain(covered=applied_lsn)
+def judge(disk: Disk, segments: Sequence[Segment], applied_lsn: int, noted_lsn: int = 0) -> Chain:
+    """Chain scanned segments and weigh what lies behind the break.
+
+    Args:
+        noted_lsn: everything up to here was durable.
+    """
+    chain = Chain(covered=applied_lsn, evidence_durable_lsn=noted_lsn)
     for segment in sorted(segments, key=lambda s: s.first_lsn):
         if not segment.first_lsn:
             chain.empty.append(segment)
@@ -159,7 +166,8 @@ class RecoveryReport:
         self._disk = disk
         self._chain = chain
         self._applied_lsn = applied_lsn
-        self.last_lsn = max([chain.covered, *(p.lsn for p in chain.evidence)]) if repaired else chain.covered
+        found = max([chain.covered, chain.evidence_durable_lsn, *(p.lsn for p in chain.evidence)])
+        self.last_lsn = found if repaired else chain.covered
         self.cut_records = 0 if repaired else len(chain.evidence)
         self.cut_bytes = 0 if repaired else chain.torn_bytes
         self.cut_at = chain.break_at if self.cut_bytes else None
@@ -197,4 +205,6 @@ def _lost(chain: Chain) -> list[tuple[int, int]]:
         if last >= expected:
             lost.append((expected, last))
         expected = max(expected, place.lsn + 1)
+    if chain.evidence_durable_lsn >= expected:
+        lost.append((expected, chain.evidence_durable_lsn))
     return lost

@@ -1,11 +1,12 @@
-"""How far the store was durable, noted beside the database.
+"""How far the store was durable, noted beside its log or journal.
 
 SQLite takes the first frame of its log whose checksum is wrong for the end of the log, and says nothing: a few damaged
-bytes hide whatever was committed behind them. So every flush of the log is followed by a note of the last batch that
-it covered. A store that opens behind its note has lost something it had confirmed.
+bytes hide whatever was committed behind them. The journal of the lmdb provider tells such damage from a torn tail by
+later records, and behind the last one there are none. So every flush is followed by a note of the last batch that it
+covered. A store that opens behind its note has lost something it had confirmed.
 
-    vibemq.sqlite-durable    two slots of 32 bytes, 512 bytes apart, written in turns:
-                             magic 8s | turn u64 BE | lsn u64 BE | 0 u32 | crc32c u32 BE of what is before it
+    vibemq.sqlite-durable, journal-durable    two slots of 32 bytes, 512 bytes apart, written in turns:
+                                              magic 8s | turn u64 BE | lsn u64 BE | 0 u32 | crc32c u32 BE of all before
 
 The note is written after the flush, so it is never ahead of the log. It is flushed itself about once a second, so a
 power cut may leave one that is a second old; after the death of the process it is exact.
@@ -20,8 +21,6 @@ import google_crc32c
 from vibemq.storage.local.store_file import fsync_folder
 
 SUFFIX = "-durable"
-COMPANIONS = ("-wal", "-shm", SUFFIX)
-"""Files that belong to a database, by what follows its name."""
 _SLOT = struct.Struct("!8sQQI")
 _CRC = struct.Struct("!I")
 _MAGIC = b"VMQ-HWM1"
@@ -30,6 +29,7 @@ _SIZE = 1024
 
 
 def note_of(database: Path) -> Path:
+    """Of a database, or a journal's folder."""
     return database.with_name(database.name + SUFFIX)
 
 
@@ -53,7 +53,7 @@ class HighWater:
         self._flushed = self.lsn
 
     def write(self, lsn: int) -> None:
-        """Note that the batch of this lsn is in the database, and flushed."""
+        """Note that the batch of this lsn is written and flushed."""
         if lsn == self.lsn:
             return
         self._turn += 1

@@ -1,0 +1,49 @@
+"""What keeps a file from growing on a disk that has room: the process's limit of file size, or a quota.
+
+The kernel writes what still fits and refuses the rest, and databases call a short write an I/O error.
+"""
+
+import errno
+import os
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+PROBE = "probe"
+PROBE_BYTES = 64 << 10
+
+
+def file_limit() -> int | None:
+    """Bytes that a file of this process may have; None when there is no limit. It may be changed from outside."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def limit_sentence(limit: int) -> str:
+    return f"a file may have {limit} bytes in this process"
+
+
+def why_no_growth(files: Iterable[Path], folder: Path) -> str | None:
+    """What kept one of the files from growing, when it was a limit of their size or a quota.
+
+    Args:
+        folder: where the quota is tried out.
+    """
+    limit = file_limit()
+    if limit is not None and any(file.exists() and file.stat().st_size >= limit for file in files):
+        return limit_sentence(limit)
+    return "the quota of its disk is used up" if _is_over_quota(folder / PROBE) else None
+
+
+def _is_over_quota(probe: Path) -> bool:
+    """Request a few blocks, and give them back."""
+    try:
+        file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, PROBE_BYTES)
+        finally:
+            os.close(file)
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return error.errno == errno.EDQUOT
+    return False
