@@ -371,7 +371,8 @@ class ForgetApplication:
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
-    One batch: all of `dead_ids` leave the DLQ and their rows enter `queue`, or nothing happens. Reply: `Counted`.
+    One batch: those of `dead_ids` that are still there leave the DLQ and their rows enter `queue`, from the first on as
+    far as a queue that drops its oldest messages has room. Reply: `Counted`.
     """
 
     session: int

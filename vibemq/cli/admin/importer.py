@@ -11,7 +11,7 @@ import typer
 from vibemq.cli.admin.offline import made, plugin_of
 from vibemq.cli.exits import ExitCode, NotFound
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage
-from vibemq.cli.output import Output
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.model.stored import StoredState
 from vibemq.storage.importers.dotnet import ImportReport, import_dotnet
@@ -71,7 +71,8 @@ def _import(
 def _text(report: ImportReport, *, dry_run: bool) -> str:
     verb = "would be imported" if dry_run else "imported"
     lines = [
-        f"{verb}: {report.queues:,} queues, {report.messages:,} messages, {report.dead_letters:,} dead letters"
+        f"{verb}: {count_text(report.queues, 'queue')}, {count_text(report.messages, 'message')}, "
+        f"{count_text(report.dead_letters, 'dead letter')}"
         + (f"; {report.skipped:,} were there already" if report.skipped else "")
     ]
     lines += [f"left out: {row.table} {row.key}: {row.why}" for row in report.bad[:BAD_ROWS_SHOWN]]

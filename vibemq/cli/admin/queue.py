@@ -9,7 +9,7 @@ from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
+from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.errors import NotAuthorized
 
@@ -177,7 +177,9 @@ def purge(
         out.confirm(f"Drop {count:,} waiting messages of queue {queue}?", yes=yes)
         count = ask(url, timeout, "queue.purge", queue=queue)["count"]
     verb = "would be dropped" if dry_run else "dropped"
-    out.emit({"queue": queue, "count": count, "dry_run": dry_run}, f"{count:,} messages of queue {queue} {verb}")
+    out.emit(
+        {"queue": queue, "count": count, "dry_run": dry_run}, f"{count_text(count, 'message')} of queue {queue} {verb}"
+    )
 
 
 @app.command()

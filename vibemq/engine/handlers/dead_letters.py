@@ -8,35 +8,45 @@ of 0.
 
 from collections.abc import Mapping, Sequence
 
-from vibemq.engine.handlers.append import add
+from vibemq.engine.handlers.append import add, pick
+from vibemq.engine.handlers.overflow import fitting
 from vibemq.engine.handlers.publish import check_pressure
 from vibemq.engine.handlers.queues import find
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.errors import MessageNotFound
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted
-from vibemq.model.options import Durability
+from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
 
 
 def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
-    """All or nothing: out of the DLQ and into the queue in one batch, limits of the queue aside."""
+    """Out of the DLQ and into the queue in one batch: the letters that are still there, as far as the queue has room.
+
+    Only a queue that drops its oldest messages has to have room: it would drop them, or the letters, for the letters.
+    Any other takes replayed messages beyond its limits.
+    """
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
-    missing = [dead_id for dead_id in command.dead_ids if not _is_there(state, dead_id, command.origins)]
-    if missing or len(set(command.dead_ids)) < len(command.dead_ids):
-        raise MessageNotFound(f"dead letters {missing or command.dead_ids} are not in the DLQ any more; list it again")
+    known = {dead_id: index for index, dead_id in enumerate(command.dead_ids)}
+    there = sorted(index for dead_id, index in known.items() if _is_there(state, dead_id, command.origins))
+    fits = len(there)
+    if queue.options.overflow is Overflow.DROP_OLDEST:
+        fits = fitting(queue, command.rows, there)
+    left, taken = len(there) - fits, there[:fits]
+    if not taken:
+        step.answer(command, Counted(0, left), state.need_of_known)
+        return
+    dead_ids = [command.dead_ids[index] for index in taken]
     need = max(Durability.STRONG, queue.options.durability)
-    step.note(DeadRemoved(command.dead_ids, replayed=True), need)
-    origins = remove(state, command.dead_ids, command.origins)
-    if command.rows.count:
-        added = add(state, step, queue, command.rows, command.extras)
-        added.replayed = command.dead_ids
-        added.origins = origins
-    step.answer(command, Counted(len(command.dead_ids)), need)
+    step.note(DeadRemoved(dead_ids, replayed=True), need)
+    origins = remove(state, dead_ids, command.origins)
+    added = add(state, step, queue, *pick(command.rows, command.extras, taken))
+    added.replayed = dead_ids
+    added.origins = origins
+    step.answer(command, Counted(len(dead_ids), left), need)
 
 
 def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:

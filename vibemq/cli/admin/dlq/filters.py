@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from vibemq.cli.flags import duration_option
+from vibemq.cli.output import count_text
 from vibemq.cli.values import id_runs, key_values
 from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Reason
@@ -39,10 +40,12 @@ class Filters:
     def __bool__(self) -> bool:
         return bool(self.arguments)
 
-    def __str__(self) -> str:
+    def chosen(self, count: int) -> str:
+        """So many dead letters that fit, in words."""
+        letters = count_text(count, "dead letter")
         if not self.arguments:
-            return "all dead letters"
-        return "dead letters with " + ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
+            return letters
+        return f"{letters} with " + ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
 
 
 def filters_of(
