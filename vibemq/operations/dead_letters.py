@@ -36,7 +36,7 @@ PAGE_LETTERS = 100
 LETTERS_AT_ONCE = 1000
 SLICE_IDS = 32
 """Ids looked for before the loop has its turn, which may be as many places to look at."""
-LETTERS_PER_STEP = 100
+LETTERS_PER_STEP = 50
 """Of one engine step of a replay or a purge, which takes a few milliseconds."""
 
 Fits = Callable[[DeadFacts, str], bool]
@@ -251,7 +251,10 @@ class DeadLetters:
 
     async def page(self, caller: Caller, wanted: ListArguments) -> dict[str, Any]:
         found = await self._find(wanted)
-        shown = [letter_json(letter, with_payload=False) for letter in found.letters]
+        shown: list[dict[str, Any]] = []
+        for at in range(0, len(found.letters), SLICE_LETTERS):
+            shown += (letter_json(letter, with_payload=False) for letter in found.letters[at : at + SLICE_LETTERS])
+            await asyncio.sleep(0)
         return {"letters": shown, "next": None if found.done else found.last, "damaged": damaged_json(found.damaged)}
 
     async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:

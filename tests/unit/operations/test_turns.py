@@ -117,7 +117,7 @@ def test_a_long_run_of_ids_is_purged_in_slices() -> None:
     rooms = Rooms(set(range(1, 1_001)), {1_001})
     answer = purged(rooms, ids=list(range(1_100)))
     assert (answer["count"], [letter["dead_id"] for letter in answer["damaged"]]) == (1_001, [1_001])
-    assert rooms.purges == [LETTERS_PER_STEP] * 10 + [1]
+    assert rooms.purges == [LETTERS_PER_STEP] * (1_000 // LETTERS_PER_STEP) + [1]
     assert not rooms.letters | rooms.damaged
     assert rooms.most <= 2
 
