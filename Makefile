@@ -24,7 +24,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-peers docs site docker-test interop clean
+.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-scale bench-peers docs site docker-test interop clean
 
 help: ## list the verbs
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ bench: install ## VibeMQ alone: throughput, latency, fan-out, memory, recovery; 
 
 bench-growth: install ## whether costs grow with the backlog, queues and connections; pauses by checkpoints
 	$(BIN)/python -m bench.growth $(ARGS)
+
+bench-scale: install ## starts with 10^8 messages, 10^6 dead letters and more, and 10,000 subscribers; 30 GiB of disk
+	$(BIN)/python -m bench.scale $(ARGS)
 
 bench-peers: install ## beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd, with the table of goals
 	$(BIN)/python -m pip install --quiet --group bench
