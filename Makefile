@@ -25,7 +25,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-peers docs site docker-test interop clean
+.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-scale bench-peers docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench: install ## measure VibeMQ: throughput, latency, fan-out, memory, recovery
 
 bench-growth: install ## measure costs against the number of messages, queues and connections, and pauses by checkpoints
 	$(BIN)/python -m bench.growth $(ARGS)
+
+bench-scale: install ## measure starts with 10^8 messages, 10^6 dead letters, and 10,000 subscribers; needs 30 GiB of disk
+	$(BIN)/python -m bench.scale $(ARGS)
 
 bench-peers: install ## measure VibeMQ beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd
 	$(BIN)/python -m pip install --quiet --group bench

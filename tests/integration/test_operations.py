@@ -270,6 +270,51 @@ async def test_ids_that_no_letter_can_have_are_not_found(broker: Broker, dead_id
         assert (await mq.admin("dlq.purge", ids=[dead_id, *known]))["count"] == 2
 
 
+@pytest.mark.parametrize("operation", ["dlq.replay", "dlq.purge"])
+async def test_of_replays_or_purges_at_once_each_counts_what_it_took(broker: Broker, operation: str) -> None:
+    async with vibemq.connect(broker.url) as mq, vibemq.connect(broker.url) as other:
+        await dead(mq, broker, "jobs", 400)
+        answers = await asyncio.gather(
+            *(peer.admin(operation, queue="jobs", limit=1000) for peer in (mq, other, mq, other))
+        )
+        assert sum(answer["count"] for answer in answers) == 400
+        info = broker.queue_info("jobs")
+        assert info is not None
+        assert (info.ready, info.dead) == (400 if operation == "dlq.replay" else 0, 0)
+
+
+@pytest.mark.parametrize("door", ["dlq.replay", "dead.redrive"])
+async def test_a_replay_into_a_queue_that_drops_its_oldest_messages_loses_nothing(broker: Broker, door: str) -> None:
+    async def replay(ids: list[int]) -> Any:
+        if door == "dlq.replay":
+            return await mq.admin("dlq.replay", queue="jobs", limit=1000)
+        peer = await asyncio.to_thread(CursorPeer, broker.port)
+        try:
+            return await asyncio.to_thread(peer.ask, "dead.redrive", "jobs", ids=ids)
+        finally:
+            peer.close()
+
+    async with vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "jobs", 400)
+        ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list", queue="jobs", limit=1000))["letters"]]
+        await mq.change_queue("jobs", overflow="drop_oldest", max_messages=150)
+        await mq.publish("jobs", {"n": "waits"})
+        if door == "dlq.replay":
+            answer = await replay(ids)
+            assert (answer["count"], answer["left"], answer["next"], answer["done"]) == (149, 251, ids[100] - 1, False)
+        else:
+            with pytest.raises(Exception, match="149 dead letters went back and the others stay"):
+                await replay(ids)
+        with pytest.raises(Exception, match="'jobs' is full and drops its oldest messages, so all dead letters stay"):
+            await replay(ids)
+        info = broker.queue_info("jobs")
+        assert info is not None
+        assert (info.ready, info.dead, info.counters["dropped"]) == (150, 251, 0)
+        await mq.change_queue("jobs", max_messages=1000)
+        answer = await replay(ids)
+        assert answer.get("count", answer.get("redriven")) == 251
+
+
 def all_dead(port: int, queue: str) -> tuple[list[int], list[Any]]:
     """As Spark reads them: from the head to the tail."""
     peer = CursorPeer(port)

@@ -45,21 +45,23 @@ def message_table(messages: Iterable[dict[str, Any]]) -> RenderableType:
 
 
 def letter_table(letters: Iterable[dict[str, Any]]) -> RenderableType:
+    """One line for each; the error, which may be long, is last."""
     return table(
-        ("dead id", "queue", "message id", "reason", "error", "attempts", "dead since", "replays"),
+        ("dead id", "queue", "message id", "reason", "attempts", "dead since", "replays", "error"),
         [
             (
                 f"{letter['dead_id']}",
                 letter["queue"],
                 letter["id"],
                 letter["reason"],
-                letter["error"] or "–",
                 letter["attempts"],
                 instant_text(letter["dead_at"]),
                 letter.get("replay_count", 0),
+                letter["error"] or "–",
             )
             for letter in letters
         ],
+        whole=True,
     )
 
 

@@ -34,12 +34,12 @@ class Output:
         if self.json:
             print_json(value)
         else:
-            self.console.print(text)
+            self.console.print(text, crop=False)
 
     def emit_many(self, values: Iterable[Any], text: RenderableType) -> None:
         """A list: one JSON line each, or one `text` for all."""
         if not self.json:
-            self.console.print(text)
+            self.console.print(text, crop=False)
             return
         for value in values:
             print_json(value)
@@ -67,13 +67,18 @@ def print_json(value: Any) -> None:
     sys.stdout.write(orjson.dumps(value, default=str).decode() + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> RenderableType:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, whole: bool = False
+) -> RenderableType:
     """Names on the left, numbers on the right. Cells are plain text: what users named their queues is no markup.
 
     Long tables are lines that are made at once: `rich` takes a millisecond for each row.
+
+    Args:
+        whole: no cell is cut or folded, however narrow the terminal is, so that each can be copied from it.
     """
     materialized = [[_cell(value) for value in row] for row in rows]
-    if len(materialized) > ROWS_DRAWN_MAX:
+    if whole or len(materialized) > ROWS_DRAWN_MAX:
         return Lines(_lines(columns, materialized, title))
     result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
@@ -99,8 +104,8 @@ def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | N
     parts = []
     for index, name in enumerate(columns):
         column = [row[index] for row in cells]
-        width = max(len(name), max(map(len, column)))
-        adjust = str.rjust if all(map(_is_number, column)) else str.ljust
+        width = max(map(len, (name, *column)))
+        adjust = str.rjust if column and all(map(_is_number, column)) else str.ljust
         parts.append([adjust(text, width) for text in (name, *column)])
     lines = [title] if title else []
     lines += ("  ".join(line).rstrip() for line in zip(*parts, strict=True))

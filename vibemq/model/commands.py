@@ -371,9 +371,8 @@ class ForgetApplication:
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
-    All of `dead_ids` leave the DLQ and their rows enter `queue`, or the command is refused and nothing happens. Of very
-    many, each letter leaves in one batch with its row; those that are purged meanwhile are not counted. Reply:
-    `Counted`.
+    Those of `dead_ids` that are still there leave the DLQ and their rows enter `queue`, each letter in one batch with
+    its row, from the first on as far as a queue that drops its oldest messages has room. Reply: `Counted`.
     """
 
     session: int

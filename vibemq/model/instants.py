@@ -1,7 +1,8 @@
 """An instant for each of many sequences, in little memory: neighbours share a page of plain 64-bit numbers.
 
 A page with few entries is a dict. One with many is an array of eight bytes for each sequence of its stretch, so a
-million delayed messages in order cost eight megabytes, where a dict takes more than a hundred.
+million delayed messages in order cost eight megabytes, where a dict takes more than a hundred. Copies share their pages
+until one of them changes a page.
 """
 
 from array import array
@@ -23,12 +24,13 @@ _NO_FILL: dict[int, int] = {}
 _Page = dict[int, int] | array  # type: ignore[type-arg]  # array is not generic at run time before 3.12
 
 _NO_PAGES: dict[int, _Page] = {}
+_NONE_SHARED: set[int] = set()
 
 
 class Instants(MutableMapping[int, int]):
     """Sequence -> instant, which is not 0. Iterates in order of the sequences."""
 
-    __slots__ = ("_count", "_fill", "_numbers", "_pages")
+    __slots__ = ("_count", "_fill", "_numbers", "_pages", "_shared")
 
     def __init__(self, values: Mapping[int, int] | Iterable[tuple[int, int]] = ()) -> None:
         # Empty ones share these, which nothing is ever put into: most queues never have an instant.
@@ -39,18 +41,18 @@ class Instants(MutableMapping[int, int]):
         self._fill: dict[int, int] = _NO_FILL
         """How many entries an array has."""
         self._count = 0
+        self._shared: set[int] = _NONE_SHARED
+        """Numbers of the pages that a copy may have as well: they are copied before they are changed."""
         if isinstance(values, Instants):
             if values:
-                self._pages = {
-                    number: page[:] if isinstance(page, array) else page.copy()
-                    for number, page in values._pages.items()
-                }
+                self._pages, self._shared, values._shared = values._pages.copy(), set(values._pages), set(values._pages)
                 self._numbers, self._fill, self._count = values._numbers.copy(), values._fill.copy(), values._count
         elif values:
             self.update(values)
 
     def clear(self) -> None:
         self._pages, self._numbers, self._fill, self._count = _NO_PAGES, _NO_NUMBERS, _NO_FILL, 0
+        self._shared = _NONE_SHARED
 
     def __len__(self) -> int:
         return self._count
@@ -79,6 +81,8 @@ class Instants(MutableMapping[int, int]):
         if page is None:
             page = {}
             self._add_page(number, page)
+        elif number in self._shared:
+            page = self._own(number, page)
         if isinstance(page, array):
             if not page[place]:
                 self._count += 1
@@ -99,6 +103,8 @@ class Instants(MutableMapping[int, int]):
         page = self._pages.get(number)
         if page is None:
             raise KeyError(sequence)
+        if number in self._shared:
+            page = self._own(number, page)
         if isinstance(page, array):
             if not page[place]:
                 raise KeyError(sequence)
@@ -114,6 +120,12 @@ class Instants(MutableMapping[int, int]):
             if not page:
                 self._drop(number)
         self._count -= 1
+
+    def _own(self, number: int, page: _Page) -> _Page:
+        """A copy of a shared page in its place."""
+        self._shared.discard(number)
+        own = self._pages[number] = page[:] if isinstance(page, array) else page.copy()
+        return own
 
     def _add_page(self, number: int, page: _Page) -> None:
         if not self._numbers:
@@ -138,6 +150,7 @@ class Instants(MutableMapping[int, int]):
 
     def _drop(self, number: int) -> None:
         del self._pages[number]
+        self._shared.discard(number)
         del self._numbers[bisect_left(self._numbers, number)]
 
     def __iter__(self) -> Iterator[int]:

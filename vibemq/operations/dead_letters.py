@@ -5,14 +5,15 @@ and steps over letters that cannot be read: every answer names them under `damag
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from pydantic import Field
 
-from vibemq.errors import MessageNotFound, QueueNotFound, StorageDamaged
+from vibemq.errors import MessageNotFound, QueueFull, QueueNotFound, StorageDamaged
 from vibemq.model.commands import PurgeDead
 from vibemq.model.options import enum_of
 from vibemq.model.records import DeadFacts, Reason
@@ -35,8 +36,8 @@ PAGE_LETTERS = 100
 LETTERS_AT_ONCE = 1000
 SLICE_IDS = 32
 """Ids looked for before the loop has its turn, which may be as many places to look at."""
-PURGE_AT_ONCE = 100
-"""Letters of one engine step of a purge, which takes a few milliseconds."""
+LETTERS_PER_STEP = 50
+"""Of one engine step of a replay or a purge, which takes a few milliseconds."""
 
 Fits = Callable[[DeadFacts, str], bool]
 
@@ -204,6 +205,43 @@ class LetterFilter:
         return all(headers.get(key) == value for key, value in wanted.header.items())
 
 
+@dataclass(slots=True)
+class PutBack:
+    """What became of letters that were to go back into one queue; those that somebody else has taken do not count."""
+
+    count: int = 0
+    left: int = 0
+    """Letters that are where they were, because the queue has no room."""
+    left_from: int = 0
+    """No letter before this id is left."""
+
+
+async def put_back(local: LocalSession, queue: str, letters: Sequence[DeadLetter]) -> PutBack:
+    """Put letters, ascending, into a queue until it has no room; the loop has a turn after each slice."""
+    done = PutBack()
+    for at in range(0, len(letters), LETTERS_PER_STEP):
+        part = letters[at : at + LETTERS_PER_STEP]
+        counted = await local.ask(partial(replay, queue=queue, letters=part))
+        done.count += counted.count
+        if counted.left:
+            done.left = counted.left + len(letters) - at - len(part)
+            done.left_from = part[0].facts.dead_id
+            break
+        await asyncio.sleep(0)
+    return done
+
+
+def no_room(queue: str, count: int = 0) -> QueueFull:
+    """`count`: letters that went back before there was none."""
+    done = f"{count} dead letters went back and the others stay" if count else "all dead letters stay"
+    error = QueueFull(queue, "it drops its oldest messages")
+    error.args = (
+        f"queue {queue!r} is full and drops its oldest messages, so {done} where they are; consume from it, raise "
+        "max_messages or max_bytes, or name another queue with `to`",
+    )
+    return error
+
+
 class DeadLetters:
     def __init__(self, engine: Engine, reader: DeadLetterReader, local: LocalSession, clock: Clock) -> None:
         self._engine = engine
@@ -213,7 +251,10 @@ class DeadLetters:
 
     async def page(self, caller: Caller, wanted: ListArguments) -> dict[str, Any]:
         found = await self._find(wanted)
-        shown = [letter_json(letter, with_payload=False) for letter in found.letters]
+        shown: list[dict[str, Any]] = []
+        for at in range(0, len(found.letters), SLICE_LETTERS):
+            shown += (letter_json(letter, with_payload=False) for letter in found.letters[at : at + SLICE_LETTERS])
+            await asyncio.sleep(0)
         return {"letters": shown, "next": None if found.done else found.last, "damaged": damaged_json(found.damaged)}
 
     async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
@@ -230,8 +271,11 @@ class DeadLetters:
     async def replay(self, caller: Caller, wanted: ReplayArguments) -> dict[str, Any]:
         """One batch: up to `limit` letters go back. `next` is where the following call goes on.
 
-        Each queue's letters are one engine step: they leave the DLQ and enter the queue together or not at all, so a
-        replay that is interrupted anywhere doubles nothing and is resumed by asking again.
+        A letter leaves the DLQ and enters its queue in one engine step, so a replay that is interrupted anywhere
+        doubles nothing and is resumed by asking again. Letters that somebody else takes meanwhile are not counted.
+
+        Raises:
+            QueueFull: nothing was replayed, because the queues drop their oldest messages and have no room.
         """
         found = await self._find(wanted)
         by_queue: dict[str, list[DeadLetter]] = {}
@@ -240,17 +284,19 @@ class DeadLetters:
         missing = [queue for queue in by_queue if self._engine.readers.tail(queue) is None]
         if missing:
             raise QueueNotFound(missing[0]) if wanted.to else _origin_is_gone(missing)
-        count = len(found.letters)
-        if not wanted.dry_run:
-            count = 0
-            for queue, letters in by_queue.items():
-                count += await self._replay_to(queue, letters)
-                await asyncio.sleep(0)
-        return {"count": count, "next": found.last, "done": found.done, "damaged": damaged_json(found.damaged)}
-
-    async def _replay_to(self, queue: str, letters: list[DeadLetter]) -> int:
-        counted = await self._local.ask(lambda session, token: replay(session, token, queue, letters))
-        return int(counted.count)
+        parts: list[PutBack] = []
+        for queue, letters in by_queue.items():
+            parts.append(PutBack(len(letters)) if wanted.dry_run else await put_back(self._local, queue, letters))
+        count, left = sum(part.count for part in parts), sum(part.left for part in parts)
+        if left and not count:
+            raise no_room(next(queue for queue, part in zip(by_queue, parts, strict=True) if part.left))
+        return {
+            "count": count,
+            "left": left,
+            "next": min([found.last, *(part.left_from - 1 for part in parts if part.left)]),
+            "done": found.done and not left,
+            "damaged": damaged_json(found.damaged),
+        }
 
     async def purge(self, caller: Caller, wanted: PurgeArguments) -> dict[str, Any]:
         """Letters that cannot be read are purged too, where what can be read of them is all that the filters need.
@@ -275,8 +321,8 @@ class DeadLetters:
         The loop has a turn after each slice.
         """
         count = 0
-        while len(meant) >= PURGE_AT_ONCE or (all_of_it and meant):
-            part = {dead_id: meant.pop(dead_id) for dead_id in list(islice(meant, PURGE_AT_ONCE))}
+        while len(meant) >= LETTERS_PER_STEP or (all_of_it and meant):
+            part = {dead_id: meant.pop(dead_id) for dead_id in list(islice(meant, LETTERS_PER_STEP))}
             count += len(part) if wanted.dry_run else await self._purge_slice(part)
             await asyncio.sleep(0)
         return count

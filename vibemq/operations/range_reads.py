@@ -13,9 +13,8 @@ from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import DeadLetter, Slice
 from vibemq.operations.arguments import Numbers, QueueName, Text, Texts, Whole
 from vibemq.operations.contracts import Engine, LocalSession, Store
-from vibemq.operations.dead_letters import DeadLetterReader, Fits
+from vibemq.operations.dead_letters import DeadLetterReader, Fits, no_room, put_back
 from vibemq.operations.groups import OfQueue
-from vibemq.operations.messages import replay
 from vibemq.operations.registry import Caller, Operation
 from vibemq.storage.reading import read_piece
 
@@ -147,9 +146,10 @@ class RangeReads:
         found = await self._letters.all_named(ids)
         letters = [letter for letter in found.letters if letter.queue == wanted.queue]
         damaged = [letter.dead_id for letter in found.damaged if letter.queue in ("", wanted.queue)]
-        if letters:
-            await self._local.ask(lambda session, token: replay(session, token, target, letters))
-        answer = {"redriven": len(letters), "gone": len(ids) - len(letters) - len(damaged)}
+        done = await put_back(self._local, target, letters)
+        if done.left:
+            raise no_room(target, done.count)
+        answer = {"redriven": done.count, "gone": len(ids) - done.count - len(damaged)}
         return {**answer, "damaged": damaged} if damaged else answer
 
 

@@ -10,6 +10,7 @@ from rich import text as text_module
 from rich.console import Console
 
 from vibemq.cli.exits import Usage
+from vibemq.cli.messages import letter_table
 from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, table
 from vibemq.cli.progress import PlainTracker, tracked
 
@@ -55,6 +56,26 @@ def test_without_a_terminal_only_yes_confirms() -> None:
 def test_names_with_brackets_are_no_markup() -> None:
     assert "[red]queue[/red]" in drawn(table(("name",), [("[red]queue[/red]",)]))
     assert "[bold]" in drawn(facts([("name", "[bold]")]))
+
+
+def test_of_dead_letters_nothing_is_cut_off_on_a_narrow_terminal() -> None:
+    letter = {
+        "dead_id": 1_234_567,
+        "queue": "invoices.incoming",
+        "id": "0123456789abcdef0123456789abcdef",
+        "reason": "deserialization",
+        "error": "the price is missing, and so is the article; what came was neither JSON nor anything else known",
+        "attempts": 3,
+        "dead_at": 1_700_000_000_000,
+    }
+    stream = io.StringIO()
+    out = Output(json=False)
+    out.console = Console(file=stream, width=80, force_terminal=True, color_system=None)
+    out.emit_many([letter, letter], letter_table([letter, letter]))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert all(str(letter[part]) in lines[2] for part in ("dead_id", "queue", "id", "reason", "error"))
+    assert "dead id" in drawn(letter_table([]))
 
 
 def test_cells() -> None:

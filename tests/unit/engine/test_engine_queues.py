@@ -7,13 +7,13 @@ from vibemq.engine import EngineSettings
 from vibemq.errors import (
     InvalidOptions,
     InvalidQueueName,
-    MessageNotFound,
     QueueExists,
     QueueNotFound,
     StorageFull,
 )
 from vibemq.model.commands import (
     ChangeQueue,
+    CloseSession,
     CreateQueue,
     DeleteQueue,
     DescribeQueue,
@@ -228,11 +228,27 @@ def test_a_replay_is_one_batch() -> None:
 def test_what_was_replayed_or_purged_cannot_be_replayed_again() -> None:
     driver = with_letters(3)
     assert driver.ask(PurgeDead(1, None, [1, 1, 77])) == Counted(1)
-    assert isinstance(driver.ask(ReplayDead(1, None, "q", [1, 2], rows_of(2))), MessageNotFound)
-    assert isinstance(driver.ask(ReplayDead(1, None, "q", [2, 2], rows_of(2))), MessageNotFound)
+    assert driver.ask(ReplayDead(1, None, "q", [1, 77], rows_of(2))) == Counted(0)
     assert isinstance(driver.ask(ReplayDead(1, None, "none", [2], rows_of(1))), QueueNotFound)
     assert driver.info().dead == 2
-    assert len(driver.records_of(DeadRemoved)) == 1
+    assert driver.ask(ReplayDead(1, None, "q", [1, 2, 2], rows_of(3))) == Counted(1)
+    assert (driver.info().dead, driver.info().ready + driver.info().in_flight) == (1, 1)
+    assert [record.dead_ids for record in driver.records_of(DeadRemoved)] == [[1], [2]]
+    driver.check()
+
+
+def test_a_replay_drops_nothing_for_the_letters() -> None:
+    driver = with_letters(5)
+    driver.handle(CloseSession(1, False))
+    driver.ask(ChangeQueue(1, None, "q", {"overflow": "drop_oldest", "max_messages": 3}))
+    driver.publish(1)
+    assert driver.ask(ReplayDead(1, None, "q", [1, 2, 3, 4], rows_of(4))) == Counted(2, left=2)
+    assert driver.ask(ReplayDead(1, None, "q", [3, 4], rows_of(2))) == Counted(0, left=2)
+    assert (driver.info().dead, driver.info().ready) == (3, 3)
+    assert driver.records_of(Dropped) == []
+    driver.ask(ChangeQueue(1, None, "q", {"overflow": "drop_newest"}))
+    assert driver.ask(ReplayDead(1, None, "q", [3, 4], rows_of(2))) == Counted(2)
+    driver.check()
 
 
 def test_letters_outlive_their_queue_and_restarts() -> None:

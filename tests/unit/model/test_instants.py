@@ -27,9 +27,23 @@ def kept(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@given(steps)
-def test_it_is_a_dict_in_order(actions: list[tuple[str, int, int]]) -> None:
-    instants, model = Instants(), dict[int, int]()
+@given(steps, steps, steps)
+def test_a_copy_and_what_it_was_copied_from_change_apart(
+    before: list[tuple[str, int, int]], after: list[tuple[str, int, int]], again: list[tuple[str, int, int]]
+) -> None:
+    one, model = Instants(), dict[int, int]()
+    change(one, model, before)
+    other, third, others, thirds = one.copy(), one.copy(), model.copy(), model.copy()
+    change(one, model, after)
+    assert (other, third) == (others, thirds)
+    change(other, others, again)
+    fourth, fourths = other.copy(), others.copy()
+    change(third, thirds, after)
+    change(other, others, after)
+    assert [one, other, third, fourth] == [model, others, thirds, fourths]
+
+
+def change(instants: Instants, model: dict[int, int], actions: list[tuple[str, int, int]]) -> None:
     for verb, sequence, number in actions:
         if verb == "set":
             instants[sequence] = model[sequence] = number + 1
@@ -42,6 +56,22 @@ def test_it_is_a_dict_in_order(actions: list[tuple[str, int, int]]) -> None:
         elif verb == "clear" and number == 0:
             instants.clear()
             model.clear()
+
+
+def test_a_copy_takes_little_memory_until_it_is_changed() -> None:
+    instants = Instants({sequence: sequence + 1 for sequence in range(1, 20_000)})
+    copy = instants.copy()
+    assert all(copy._pages[number] is page for number, page in instants._pages.items())
+    copy[5] = 1
+    del instants[6_000]
+    assert [number for number, page in instants._pages.items() if copy._pages[number] is not page] == [0, 5]
+
+
+@given(steps)
+def test_it_is_a_dict_in_order(actions: list[tuple[str, int, int]]) -> None:
+    instants, model = Instants(), dict[int, int]()
+    for verb, sequence, number in actions:
+        change(instants, model, [(verb, sequence, number)])
         assert list(instants) == sorted(model)
         assert (len(instants), bool(instants)) == (len(model), bool(model))
         assert instants == model

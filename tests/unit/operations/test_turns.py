@@ -16,7 +16,7 @@ from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import pack_row
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted
 from vibemq.operations.dead_letters import (
-    PURGE_AT_ONCE,
+    LETTERS_PER_STEP,
     SLICE_IDS,
     DeadLetterReader,
     DeadLetters,
@@ -110,14 +110,14 @@ def test_many_scattered_ids_are_purged_in_slices(there: set[int]) -> None:
     assert (answer["count"], answer["next"], answer["done"]) == (len(gone), 3_999, True)
     assert rooms.letters == there - gone
     assert rooms.most <= SLICE_IDS + 1
-    assert max(rooms.purges, default=0) <= PURGE_AT_ONCE
+    assert max(rooms.purges, default=0) <= LETTERS_PER_STEP
 
 
 def test_a_long_run_of_ids_is_purged_in_slices() -> None:
     rooms = Rooms(set(range(1, 1_001)), {1_001})
     answer = purged(rooms, ids=list(range(1_100)))
     assert (answer["count"], [letter["dead_id"] for letter in answer["damaged"]]) == (1_001, [1_001])
-    assert rooms.purges == [PURGE_AT_ONCE] * 10 + [1]
+    assert rooms.purges == [LETTERS_PER_STEP] * (1_000 // LETTERS_PER_STEP) + [1]
     assert not rooms.letters | rooms.damaged
     assert rooms.most <= 2
 

@@ -10,25 +10,27 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from vibemq.engine.handlers.append import add, pick
+from vibemq.engine.handlers.overflow import fitting
 from vibemq.engine.handlers.publish import check_pressure
 from vibemq.engine.handlers.queues import find
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.errors import MessageNotFound, QueueNotFound
+from vibemq.errors import QueueNotFound
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted
-from vibemq.model.options import Durability
+from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
 
-_LOOKUPS = 1_000
-"""Letters that are looked for in one step."""
-
 
 def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices:
-    """Out of the DLQ and into the queue, limits of the queue aside: each letter with its message in one batch."""
+    """Out of the DLQ and into the queue: the letters that are still there, as far as the queue has room.
+
+    Each letter is in one batch with its message. Only a queue that drops its oldest messages has to have room: it would
+    drop them, or the letters, for the letters. Any other takes replayed messages beyond its limits.
+    """
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
@@ -36,39 +38,36 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices:
 
 
 def _replay(state: EngineState, step: Step, queue: Queue, command: ReplayDead) -> Slices:
-    dead_ids, rows = command.dead_ids, command.rows
-    missing: list[int] = []
-    for index, dead_id in enumerate(dead_ids):
-        if not _is_there(state, dead_id, command.origins):
-            missing.append(dead_id)
-        if index % _LOOKUPS == _LOOKUPS - 1:
-            step.work += STEP_UNITS
-            step = yield
-    if missing or len(set(dead_ids)) < len(dead_ids):
-        raise MessageNotFound(f"dead letters {missing or dead_ids} are not in the DLQ any more; list it again")
-    need = max(Durability.STRONG, queue.options.durability)
-    count = 0
-    for low in range(0, len(dead_ids), STEP_UNITS):
+    indexes = iter(sorted({dead_id: index for index, dead_id in enumerate(command.dead_ids)}.values()))
+    count = left = 0
+    while some := list(islice(indexes, STEP_UNITS)):
         if queue.deleted:
             raise QueueNotFound(queue.name)
-        # Some may have been purged meanwhile.
-        chosen = [
-            index
-            for index in range(low, min(low + STEP_UNITS, len(dead_ids)))
-            if _is_there(state, dead_ids[index], command.origins)
-        ]
-        ids = [dead_ids[index] for index in chosen]
-        step.note(DeadRemoved(ids, replayed=True), need)
-        origins = remove(state, ids, command.origins)
-        if rows.count and chosen:
-            added = add(state, step, queue, *pick(rows, command.extras, chosen))
-            added.replayed = ids
-            added.origins = origins
-        count += len(chosen)
-        step.work += len(chosen)
+        there = [index for index in some if _is_there(state, command.dead_ids[index], command.origins)]
+        # Letters keep their order: none overtakes one that did not fit.
+        fits = 0 if left else len(there)
+        if fits and queue.options.overflow is Overflow.DROP_OLDEST:
+            fits = fitting(queue, command.rows, there)
+        if fits:
+            _put_into(state, step, queue, command, there[:fits])
+        count, left = count + fits, left + len(there) - fits
+        step.work += len(some)
         if step.work >= STEP_UNITS:
             step = yield
-    step.answer(command, Counted(count), need)
+    step.answer(command, Counted(count, left), _need_of_replay(queue) if count else state.need_of_known)
+
+
+def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead, indexes: list[int]) -> None:
+    dead_ids = [command.dead_ids[index] for index in indexes]
+    step.note(DeadRemoved(dead_ids, replayed=True), _need_of_replay(queue))
+    origins = remove(state, dead_ids, command.origins)
+    added = add(state, step, queue, *pick(command.rows, command.extras, indexes))
+    added.replayed = dead_ids
+    added.origins = origins
+
+
+def _need_of_replay(queue: Queue) -> Durability:
+    return max(Durability.STRONG, queue.options.durability)
 
 
 def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> Slices:

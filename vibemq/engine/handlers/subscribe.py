@@ -151,9 +151,7 @@ def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool
     del state.sessions[session.number]
 
 
-def _take_out(
-    state: EngineState, step: Step, consumer: Consumer, *, clean: bool
-) -> Generator[None, Step, Step]:
+def _take_out(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> Generator[None, Step, Step]:
     """The consumer ends, and what it holds goes back; returns the last slice's step."""
     consumer.group.retire(consumer)
     while consumer.held.count and not consumer.queue.deleted:

@@ -35,6 +35,7 @@ from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
 
+
 class PeerServices(Protocol):
     """What a peer needs of the broker around it."""
 

@@ -1,12 +1,13 @@
 """Dead letters kept in a key-value store, those of transient queues beside them in memory."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from heapq import merge
 from operator import attrgetter
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import DeadFacts, Reason
+from vibemq.model.runs import RunSet
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
@@ -16,6 +17,8 @@ from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 _BY_ID = attrgetter("facts.dead_id")
 NEIGHBOUR_DISTANCE = 64
 NEIGHBOUR_BYTES = 256 * 1024
+STEPPED_OVER = 256
+"""Removed letters in a row that are not worth reading, as many as a scan reads at once."""
 _MESSAGE_OF = re.compile(rb'\[(\d{1,10}),".*?",\[[^,]*,(\d{1,19}),', re.DOTALL)
 """(queue_id, sequence) in the value of a letter, as `values.pack_dead` writes it."""
 
@@ -34,6 +37,7 @@ class StoredDead:
         self.volatile = DeadTable()
         self._added = DeadTable()
         self._removed: dict[int, DeadEntry] = {}
+        self._removed_ids = RunSet()
         self._volatile_removed: list[DeadEntry] = []
 
     def add(self, entry: DeadEntry) -> None:
@@ -52,8 +56,12 @@ class StoredDead:
         if entry is None and dead_id not in self._removed:
             entry = self._stored_in_any_state(dead_id)
             if entry is not None:
-                self._removed[dead_id] = entry
+                self._note_removed(dead_id, entry)
         return entry
+
+    def _note_removed(self, dead_id: int, entry: DeadEntry) -> None:
+        self._removed[dead_id] = entry
+        self._removed_ids.add(dead_id, dead_id)
 
     def _stored_in_any_state(self, dead_id: int) -> DeadEntry | None:
         key, value = keys.dead_key(dead_id), b""
@@ -103,19 +111,33 @@ class StoredDead:
 
         Those that cannot be read go to `damaged`; without it they raise StorageDamaged.
         """
-        kept = (entry for entry in self._stored_after(dead_id, damaged) if entry.facts.dead_id not in self._removed)
-        return merge(kept, self._added.after(dead_id), self.volatile.after(dead_id), key=_BY_ID)
+        stored = self._stored_after(dead_id, damaged)
+        return merge(stored, self._added.after(dead_id), self.volatile.after(dead_id), key=_BY_ID)
 
     def _stored_after(self, dead_id: int, damaged: list[DamagedLetter] | None) -> Iterator[DeadEntry]:
+        """What is written and not removed. A long run of removed letters is stepped over, not read."""
+        at: int | None = dead_id
+        while at is not None:
+            at = yield from self._stored_stretch(at, damaged)
+
+    def _stored_stretch(
+        self, dead_id: int, damaged: list[DamagedLetter] | None
+    ) -> Generator[DeadEntry, None, int | None]:
+        """Up to a long run of removed letters; return its end."""
         for key, value in self.kv.scan(keys.dead_key(dead_id) + b"\0", keys.after(keys.DEAD)):
+            number = keys.split_dead_key(key)
+            if number in self._removed:
+                [(_, last)] = self._removed_ids.touching(number, number)
+                if last - number >= STEPPED_OVER:
+                    return last
+                continue
             try:
                 yield _unpack(self.kv, key, value)
             except StorageDamaged as error:
-                number = keys.split_dead_key(key)
                 if damaged is None:
                     raise
-                if number not in self._removed:
-                    damaged.append(DamagedLetter(number, 0, "", str(error)))
+                damaged.append(DamagedLetter(number, 0, "", str(error)))
+        return None
 
     def flush(self) -> None:
         """Write what changed, in the owner's transaction; call `forget` once that is committed."""
@@ -131,6 +153,7 @@ class StoredDead:
         """The flushed changes are in the store now."""
         self._added = DeadTable()
         self._removed.clear()
+        self._removed_ids = RunSet()
         self._volatile_removed.clear()
 
     def revert(self) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
-from vibemq.model.records import MessagesAdded, QueueCreated, Record
+from vibemq.model.records import DeadRemoved, MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.blocks import limit
@@ -64,6 +64,9 @@ SHORT_PART = 10
 """A disk is short of space when less than one byte in so many is free."""
 UNUSED_BYTES_MIN = 1 << 20
 """Unused pages that are not worth a copy of the store."""
+
+LETTERS_FORGOTTEN_AT_ONCE = 1000
+"""A millisecond of work."""
 
 
 def _now() -> int:
@@ -332,6 +335,10 @@ class LmdbProvider:
         state, left = self._state, self._left
         self._dead.lsn = lsn
         for record in records:
+            if type(record) is DeadRemoved:
+                with self._dead.kv.one_snapshot():
+                    apply(state, record, self._dead, left)
+                continue
             apply(state, record, self._dead, left)
             if type(record) is MessagesAdded:
                 self._recent.add(state, record, position)
@@ -348,7 +355,6 @@ class LmdbProvider:
         self._applied_lsn = lsn
         self._note_store_size()
         self._recent.release(lsn)
-        self._dead.applied(lsn)
         self._journal.release(lsn)
 
     def _note_store_size(self) -> None:
@@ -407,6 +413,7 @@ class LmdbProvider:
         """One round of housekeeping. Blocking, at most for a zero-filled segment; never for a checkpoint."""
         self._check_open()
         self._driver.poll()
+        self._forget_applied_letters()
         with self._lock:
             self._journal.note_durable()
         self._flush_note()
@@ -414,6 +421,14 @@ class LmdbProvider:
         self._mind_the_journal()
         self._journal.give_back(short=short)
         self._prepare_spare()
+
+    def _forget_applied_letters(self) -> None:
+        """Appends and reads, which are called in the event loop's thread, take the lock in between."""
+        more = True
+        while more:
+            with self._lock:
+                more = self._dead.applied(self._applied_lsn, LETTERS_FORGOTTEN_AT_ONCE)
+            time.sleep(0)
 
     def _keep_up(self) -> None:
         self._mind_the_journal()

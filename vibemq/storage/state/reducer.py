@@ -40,7 +40,7 @@ from vibemq.model.records import (
     TransactionDecided,
     TransactionsForgotten,
 )
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, StoredTransaction, with_version
 from vibemq.storage.state import messages
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
@@ -393,36 +393,39 @@ def _dead_lettered(state: StoredState, record: DeadLettered, dead: DeadIndex, di
     if queue is None:
         return
     name = groups[0].name if groups and record.group_id != ALL_GROUPS else ""
-    for letter in record.letters:
-        run = (letter.sequence, letter.sequence)
+    runs = runs_of(letter.sequence for letter in record.letters)
+    for run in runs:
         for group in groups:
             _settle(queue, group, run, dirty)
         _change_dead(queue, run, dirty, add=True)
+    for letter in record.letters:
         dead.add(DeadEntry(queue.queue_id, name, letter))
         state.dead_count += 1
         state.next_dead_id = max(state.next_dead_id, letter.dead_id + 1)
         state.instant = max(state.instant, letter.dead_at)
-    messages.may_have_left(queue, [(letter.sequence, letter.sequence) for letter in record.letters], dirty)
+    messages.may_have_left(queue, runs, dirty)
 
 
 def _dead_removed(state: StoredState, record: DeadRemoved, dead: DeadIndex, dirty: Dirty | None) -> None:
+    gone: dict[int, set[int]] = {}
     for dead_id in record.dead_ids:
         # An unknown id is one of a transient queue, whose letters did not survive the restart.
         entry = dead.remove(dead_id)
         if entry is None:
             continue
         state.dead_count -= 1
-        queue = state.queues.get(entry.queue_id)
         sequence = entry.facts.sequence
-        if queue is None or dead.holds(entry.queue_id, sequence):
-            continue
-        run = (sequence, sequence)
-        _change_dead(queue, run, dirty, add=False)
-        messages.may_have_left(queue, [run], dirty)
+        if entry.queue_id in state.queues and not dead.holds(entry.queue_id, sequence):
+            gone.setdefault(entry.queue_id, set()).add(sequence)
+    for queue_id, sequences in gone.items():
+        queue = state.queues[queue_id]
+        for run in runs_of(sequences):
+            _change_dead(queue, run, dirty, add=False)
+            messages.may_have_left(queue, [run], dirty)
         if queue.deleted and not queue.dead:
-            del state.queues[queue.queue_id]
+            del state.queues[queue_id]
             if dirty is not None:
-                dirty.whole_queues.add(queue.queue_id)
+                dirty.whole_queues.add(queue_id)
 
 
 def _change_dead(queue: StoredQueue, run: Run, dirty: Dirty | None, *, add: bool) -> None:

@@ -1,4 +1,4 @@
-"""`vibemq-admin dlq`: look at dead letters, put them back, drop them, take them away in a file."""
+"""`vibemq-admin dlq`: look at dead letters, put them back, delete them, take them away in a file."""
 
 import contextlib
 import sys
@@ -127,12 +127,12 @@ def purge(
     if not dry_run and count:
         out.confirm(f"Delete {filters.of(count)}? This cannot be undone.", yes=yes)
 
-        async def drop(mq: Client) -> int:
-            with tracked("purged", out.notes, silent=json) as progress:
+        async def delete(mq: Client) -> int:
+            with tracked("deleted", out.notes, silent=json) as progress:
                 return await pages.purge(mq, plan, progress)
 
-        count = call(url, timeout, drop)
-    verb = "would be dropped" if dry_run else "dropped"
+        count = call(url, timeout, delete)
+    verb = "would be deleted" if dry_run else "deleted"
     out.emit({"count": count, "dry_run": dry_run}, f"{counted(count, 'dead letter')} {verb}")
 
 

@@ -113,7 +113,7 @@ class Replay:
 
 
 async def purge(mq: Admin, plan: ReplayPlan, progress: Tracker) -> int:
-    """Drop the letters of a plan for good; return how many went."""
+    """Delete the letters of a plan; return how many went."""
     ids, count = plan.ids(), 0
     for at in range(0, len(ids), PAGE):
         part = ids[at : at + PAGE]

@@ -17,6 +17,8 @@ In a leaf, low and high are the value's size; in a branch, with the flags, the c
 import mmap
 import os
 import struct
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +41,9 @@ _TREE = struct.Struct("=IHH5Q")
 _ENDS = struct.Struct("=QQ")
 _TREES_AT = _PAGE.size + 24
 _ENDS_AT = _TREES_AT + 2 * _TREE.size
+
+Fetch = Callable[[list[int]], None]
+"""Has pages read ahead of a look at them."""
 
 
 class _Tree(NamedTuple):
@@ -82,7 +87,7 @@ def check_pages(path: Path, transaction: int | None = None) -> bool:
             content.madvise(mmap.MADV_RANDOM)
             if transaction is not None and transaction not in _transactions(view):
                 return False
-            found = _find(view, transaction)
+            found = _find(view, transaction, partial(_fetch, content))
     if found is not None:
         page, what = found
         raise StorageDamaged(
@@ -96,10 +101,18 @@ def _transactions(view: memoryview) -> list[int]:
     return [_ENDS.unpack_from(view, page * PAGE_BYTES + _ENDS_AT)[1] for page in (0, 1)]
 
 
-def _find(view: memoryview, transaction: int | None) -> tuple[int, str] | None:
+def _fetch(content: mmap.mmap, pages: list[int]) -> None:
+    """Have the disk read these pages at once: one after the other, each would be waited for."""
+    last = len(content) // PAGE_BYTES
+    for page in pages:
+        if page < last:
+            content.madvise(mmap.MADV_WILLNEED, page * PAGE_BYTES, PAGE_BYTES)
+
+
+def _find(view: memoryview, transaction: int | None, fetch: Fetch) -> tuple[int, str] | None:
     """The first damaged page, and what is wrong with it."""
     try:
-        _check(view, transaction)
+        _check(view, transaction, fetch)
     except _Bad as bad:
         return bad.page, bad.what
     except struct.error as error:
@@ -107,7 +120,7 @@ def _find(view: memoryview, transaction: int | None) -> tuple[int, str] | None:
     return None
 
 
-def _check(view: memoryview, transaction: int | None) -> None:
+def _check(view: memoryview, transaction: int | None, fetch: Fetch) -> None:
     headers = [_header(view, page) for page in (0, 1)]
     if transaction is None:
         newest = max(headers, key=lambda header: header.transaction)
@@ -119,7 +132,7 @@ def _check(view: memoryview, transaction: int | None) -> None:
                 raise _Bad(page, f"its transaction {header.transaction} is not the one before {newest.transaction}")
     else:
         newest = next(header for header in headers if header.transaction == transaction)
-    walk = _Walk(view, newest.last_page)
+    walk = _Walk(view, newest.last_page, fetch)
     walk.main(newest.main)
     walk.free(newest.free)
     walk.need_all()
@@ -137,11 +150,23 @@ def _header(view: memoryview, page: int) -> _Header:
     return _Header(free, main, *_ENDS.unpack_from(view, at + _ENDS_AT))
 
 
+def _big_values(content: bytes, offsets: list[int]) -> list[int]:
+    """The first pages of the values that do not fit into the leaf."""
+    pages: list[int] = []
+    for offset in offsets:
+        _, _, flags, key_size = _NODE.unpack_from(content, offset)
+        at = offset + _NODE.size + key_size
+        if flags == _BIG and at + _NUMBER.size <= PAGE_BYTES:
+            pages.append(_NUMBER.unpack_from(content, at)[0])
+    return pages
+
+
 class _Walk:
     """One look at every page; `claim` and `need_all` see to it that each is used once, or free."""
 
-    def __init__(self, view: memoryview, last_page: int) -> None:
+    def __init__(self, view: memoryview, last_page: int, fetch: Fetch) -> None:
         self._view = view
+        self._fetch = fetch
         self._last_page = last_page
         self._used = bytearray(min(last_page + 1, len(view) // PAGE_BYTES))
         self._used[0:2] = b"\1\1"
@@ -224,11 +249,14 @@ class _Walk:
         ends = [*keys[1:], high]
         if len(keys) < 2 or any(end is not None and key >= end for key, end in zip(keys, ends, strict=True)):
             raise _Bad(page, "its keys are out of order")
-        for (lo, hi, flags, _), key, end in zip(nodes, keys, ends, strict=True):
-            self._page(lo | hi << 16 | flags << 32, depth - 1, key, end)
+        children = [lo | hi << 16 | flags << 32 for lo, hi, flags, _ in nodes]
+        self._fetch(children)
+        for child, key, end in zip(children, keys, ends, strict=True):
+            self._page(child, depth - 1, key, end)
 
     def _leaf(self, page: int, content: bytes, offsets: list[int], low: bytes, high: bytes | None) -> None:
         unpack, lists, before = _NODE.unpack_from, self._lists, self._before
+        self._fetch(_big_values(content, offsets))
         first = True
         for offset in offsets:
             lo, hi, flags, key_size = unpack(content, offset)

@@ -1,0 +1,1 @@
+"""Whether the broker stands very large numbers: messages, dead letters, delayed messages, queues, subscribers."""
