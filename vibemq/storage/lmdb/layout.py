@@ -13,7 +13,7 @@ from pathlib import Path
 from vibemq.storage.lmdb.environment.env import DATA_FILE
 
 PROVIDER = "lmdb"
-VERSION = 3
+VERSION = 4
 """Store version that this code reads and writes: the number of the last migration."""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 
 DATABASE = "vibemq.sqlite"
-VERSION = 3
+VERSION = 4
 FILES = (DATABASE, f"{DATABASE}-*", f"{DATABASE}.*")
 """Store version that this code reads and writes: the number of the last migration."""
 
