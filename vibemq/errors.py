@@ -33,6 +33,8 @@ class ErrorCode(StrEnum):
     GROUP_EXPIRED = "GROUP_EXPIRED"
     WRONG_INCARNATION = "WRONG_INCARNATION"
     OFFSET_GONE = "OFFSET_GONE"
+    GROUP_HAS_PROGRESS = "GROUP_HAS_PROGRESS"
+    PLAN_UNKNOWN = "PLAN_UNKNOWN"
     STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -175,6 +177,18 @@ class OffsetGone(EngineError):
     """The range begins below what the group keeps."""
 
     code = ErrorCode.OFFSET_GONE
+
+
+class GroupHasProgress(EngineError):
+    """The group has acknowledged messages, and its new reader does not know its position."""
+
+    code = ErrorCode.GROUP_HAS_PROGRESS
+
+
+class PlanUnknown(EngineError):
+    """Where the batch that begins here ended is not known any more."""
+
+    code = ErrorCode.PLAN_UNKNOWN
 
 
 class StageNotFound(EngineError):

@@ -99,6 +99,7 @@ EXPECTED: dict[str, Operation] = {
     "group.fetch": cursor("subscribe", from_=1, to=1),
     "group.join": cursor("subscribe", group="USER"),
     "group.commit": cursor("subscribe", group="USER", epoch=1, sequence=1),
+    "group.plan": cursor("subscribe", group="USER", epoch=1, tag="t", end="e"),
     "group.reject": cursor("subscribe", group="USER", rejects=[]),
     "group.quarantine": cursor("subscribe", group="USER", runs=[]),
     "group.set": cursor("subscribe", group="USER"),
@@ -218,6 +219,7 @@ COMMANDS: dict[type, tuple[str, Callable[[Peer, str], Any] | None]] = {
     c.SeekGroup: ("subscribe", named("group.seek")),
     c.JoinCursor: ("subscribe", named("group.join")),
     c.CommitCursor: ("subscribe", named("group.commit")),
+    c.PlanBatch: ("subscribe", named("group.plan")),
     c.RejectAt: ("subscribe", named("group.reject")),
     c.Quarantine: ("subscribe", named("group.quarantine")),
     c.Stage: (

@@ -20,6 +20,8 @@ from vibemq.model.records import (
     GroupRenamed,
     HandedOut,
     MessagesAdded,
+    PlanMade,
+    PlansForgotten,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -183,7 +185,7 @@ class Naive:
                         group.leave({letter.sequence}, group.dead)
             case CursorChanged() if record.group_id in queue.groups:
                 queue.groups[record.group_id].committed = record.facts.committed
-            case Returned():
+            case Returned() | PlanMade() | PlansForgotten():
                 pass
 
     def _named(self, queue: NaiveQueue, group_id: int) -> list[NaiveGroup]:

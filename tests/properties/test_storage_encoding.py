@@ -25,6 +25,9 @@ from vibemq.model.records import (
     HandedOut,
     MessageExtra,
     MessagesAdded,
+    Plan,
+    PlanMade,
+    PlansForgotten,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -68,7 +71,8 @@ def added(draw: st.DrawFn) -> MessagesAdded:
 facts = st.builds(DeadFacts, u64, u64, st.sampled_from(Reason), text, u64, u64, u64, u64)
 attempts = st.builds(Attempts, u64, u64, u64, u64, u64, text)
 cursor_facts = st.builds(
-    CursorFacts, u64, u64, u64, u64, u64, st.booleans(), u64, text, runs.map(tuple), runs.map(tuple)
+    CursorFacts,
+    *(u64, u64, u64, u64, u64, st.booleans(), u64, text, runs.map(tuple), runs.map(tuple), u64, st.booleans()),
 )
 record = st.one_of(
     st.builds(QueueCreated, u32, text, options, u64, text),
@@ -88,6 +92,8 @@ record = st.one_of(
     st.builds(CursorChanged, u32, u32, cursor_facts),
     st.builds(TransactionDecided, text, u64, u64, st.lists(u32, max_size=4), text, text),
     st.builds(GroupOwned, u32, u32, text),
+    st.builds(PlanMade, u32, u32, u64, st.builds(Plan, text, text)),
+    st.builds(PlansForgotten, u32, u32, u64),
     st.builds(TransactionsForgotten, st.lists(text, max_size=3)),
 )
 

@@ -39,6 +39,7 @@ EVERY_KIND = frozenset(
         keys.VALUE_PAGE,
         keys.CHUNK,
         keys.DEDUP,
+        keys.PLAN,
         keys.TRANSACTION,
         keys.DEAD,
         keys.DEAD_BY_MESSAGE,

@@ -117,10 +117,10 @@ class World:
         except Refused:
             return 0
 
-    def forget_batch(self, checkpoint: str, number: int) -> None:
+    def forget_batch(self, checkpoint: str, number: int, log: str = "commits") -> None:
         """As if the driver had died between the sink's commit and its own note of it (with a cursor that stays)."""
-        commits = self.folder / checkpoint / "commits"
-        for file in (commits / f"{number}", commits / f".{number}.crc"):
+        folder = self.folder / checkpoint / log
+        for file in (folder / f"{number}", folder / f".{number}.crc"):
             file.unlink()
 
 
@@ -245,8 +245,70 @@ def test_a_running_query_its_lag_and_a_lost_checkpoint(world: World) -> None:
         world.spark.streams.removeListener(listener)
     world.publish(source, *range(50, 80))
     shutil.rmtree(world.folder / "c")
-    world.drain(world.stream(queue=source).select("body"), target, "c")
+    assert "this query has no checkpoint" in failure_of(
+        world.into(world.stream(queue=source).select("body"), target, "c").start()
+    )
+    shutil.rmtree(world.folder / "c")
+    world.drain(world.stream(queue=source, newCheckpoint="continue").select("body"), target, "c")
     assert sorted(world.numbers(target)) == list(range(80)), "nothing lost, nothing twice"
+
+
+@pytest.mark.parametrize("sink", ["parquet", "exactlyOnce", "foreachBatch"])
+def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> None:
+    """The newest two of offsets and commits are deleted, and more is published: no sink may take a larger batch for
+    one that it has."""
+    source, target = world.queue(*range(35)), world.queue()
+    done: dict[int, list[int]] = {}
+
+    def note(frame: Any, batch_id: int) -> None:
+        done.setdefault(batch_id, [int(row.body) for row in frame.collect()])
+
+    def run(limit: int) -> None:
+        frame = world.stream(queue=source, hold="15m", maxMessagesPerTrigger=limit).select("body")
+        if sink == "exactlyOnce":
+            world.drain(frame, target, "c", exactlyOnce="true")
+            return
+        writer = frame.writeStream.option("checkpointLocation", str(world.folder / "c")).trigger(availableNow=True)
+        files = writer.format("parquet").option("path", str(world.folder / "out"))
+        query = files.start() if sink == "parquet" else writer.foreachBatch(note).start()
+        assert query.awaitTermination(CEILING_S)
+        assert query.exception() is None
+
+    run(7)
+    for number in (3, 4):
+        world.forget_batch("c", number)
+        world.forget_batch("c", number, "offsets")
+    world.publish(source, *range(35, 65))
+    run(100)
+    if sink == "parquet":
+        found = [int(row.body) for row in world.spark.read.parquet(str(world.folder / "out")).collect()]
+    else:
+        found = world.numbers(target) if sink == "exactlyOnce" else [n for numbers in done.values() for n in numbers]
+    assert sorted(found) == list(range(65)), "nothing missing, nothing twice"
+    assert world.committed(source) == 66
+
+
+def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> None:
+    """Spark's file sink skips the batch numbers that it has, and a source that went on would acknowledge their rows."""
+    source = world.queue(1, 2)
+    out, checkpoint = world.folder / "out", world.folder / "c"
+
+    def start(**more: object) -> Any:
+        frame = world.stream(queue=source, hold="15m", **more).select("body")
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
+        return writer.option("path", str(out)).trigger(availableNow=True).start()
+
+    assert start().awaitTermination(CEILING_S)
+    shutil.rmtree(checkpoint)
+    world.publish(source, 3, 4)
+    said = failure_of(start())
+    assert "a file sink skips the batch numbers that its _spark_metadata has" in said
+    assert "newCheckpoint=replay" in said
+    assert world.committed(source) == 3, "nothing is acknowledged"
+    for folder in (checkpoint, out):
+        shutil.rmtree(folder, ignore_errors=True)
+    assert start(newCheckpoint="replay").awaitTermination(CEILING_S)
+    assert sorted(int(row.body) for row in world.spark.read.parquet(str(out)).collect()) == [1, 2, 3, 4]
 
 
 def test_a_replayed_batch_is_published_once(world: World) -> None:
@@ -263,7 +325,7 @@ def test_the_older_query_of_a_group_fails(world: World) -> None:
     frame = world.stream(queue=source).select("body")
     older = world.into(frame, target, "older").start()
     until(lambda: world.committed(source) == 2, older)
-    newer = world.into(frame, target, "newer").start()
+    newer = world.into(world.stream(queue=source, newCheckpoint="continue").select("body"), target, "newer").start()
     said = failure_of(older)
     assert "is another query's now" in said
     assert "give this one a group of its own" in said

@@ -52,6 +52,7 @@ COMMANDS: Mapping[type, Row] = {
     # The server's own, on behalf of an operation whose row was checked before, or of nobody.
     c.JoinCursor: (NEVER,),
     c.CommitCursor: (NEVER,),
+    c.PlanBatch: (NEVER,),
     c.RejectAt: (NEVER,),
     c.Quarantine: (NEVER,),
     c.DecideTransaction: (NEVER,),
@@ -86,6 +87,7 @@ OPERATIONS: Mapping[str, Row] = {
     "group.fetch": (SUBSCRIBE,),
     "group.join": (SUBSCRIBE, MANAGE),
     "group.commit": (SUBSCRIBE, MANAGE),
+    "group.plan": (SUBSCRIBE, MANAGE),
     "group.reject": (SUBSCRIBE, MANAGE),
     "group.quarantine": (SUBSCRIBE, MANAGE),
     "group.set": (SUBSCRIBE, MANAGE),

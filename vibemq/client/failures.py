@@ -17,6 +17,8 @@ _CLASSES: dict[str, type[VibeMQError]] = {
     ErrorCode.GROUP_EXPIRED: errors.GroupExpired,
     ErrorCode.WRONG_INCARNATION: errors.WrongIncarnation,
     ErrorCode.OFFSET_GONE: errors.OffsetGone,
+    ErrorCode.GROUP_HAS_PROGRESS: errors.GroupHasProgress,
+    ErrorCode.PLAN_UNKNOWN: errors.PlanUnknown,
     ErrorCode.STAGE_NOT_FOUND: errors.StageNotFound,
     ErrorCode.MESSAGE_NOT_FOUND: errors.MessageNotFound,
     ErrorCode.MESSAGE_TOO_LARGE: errors.MessageTooLarge,

@@ -391,6 +391,7 @@ _HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.SeekGroup: groups.seek_group,
     ask.JoinCursor: cursors.join,
     ask.CommitCursor: cursors.commit,
+    ask.PlanBatch: cursors.plan,
     ask.RejectAt: cursors.reject,
     ask.Quarantine: cursors.quarantine,
     ask.Stage: transactions.stage,

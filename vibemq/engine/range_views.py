@@ -11,7 +11,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
 from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, Reach, Span
-from vibemq.model.records import DeadLettered, Record
+from vibemq.model.records import DeadLettered, Plan, Record
 from vibemq.model.runs import Run, RunSet
 
 
@@ -78,6 +78,18 @@ class Readers:
         reach = cursors.reach(queue, members, start, max_messages, max_bytes)
         lost = [] if cursor is None else cursor.lost.overlap(start, reach.end - 1)
         return reach, lost
+
+    def planned(self, name: str, group: str, tag: str, incarnation: str | None) -> Plan | None:
+        """None: not yet. It may not be on the disk yet: `PlanBatch` answers when it is.
+
+        Raises:
+            PlanUnknown: no plan begins there any more, and none may.
+        """
+        queue, found, cursor = cursors.find_cursor(self._state, name, group, incarnation)
+        known = cursor.plans.find(tag)
+        if known is None and not cursor.plans.may_begin(tag):
+            raise cursors.unknown_plan(queue, found)
+        return known
 
     def cuts(
         self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
@@ -156,7 +168,7 @@ def _has_letters(record: Record) -> TypeGuard[DeadLettered]:
 
 
 def _check_start(queue: Queue, group: Group, cursor: Cursor, start: int) -> None:
-    head = cursors.head_of_cursor(cursor)
+    head = cursor.head
     if start < head:
         raise OffsetGone(
             f"sequence {start} of queue {queue.name!r} is below {head}, up to which group {group.name!r} has "

@@ -122,7 +122,10 @@ def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQue
     if unsettled:
         _put_later(state, step, queue, group, unsettled, stored)
     if stored.cursor is not None:
-        take_up(state, step, queue, group, Cursor.of(stored.cursor))
+        cursor = Cursor.of(stored.cursor)
+        for number, plan in stored.plans.items() if stored.has("plans") else ():
+            cursor.plans.add(number, plan)
+        take_up(state, step, queue, group, cursor)
 
 
 def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:

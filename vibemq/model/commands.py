@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 from vibemq.errors import VibeMQError
@@ -228,6 +228,16 @@ class SeekGroup:
     """As in `DeleteGroup`."""
 
 
+class Begin(StrEnum):
+    """What becomes of a reader without a position of its own, where the group has acknowledged messages before."""
+
+    REFUSE = "refuse"
+    CONTINUE = "continue"
+    """At the cursor."""
+    REPLAY = "replay"
+    """From the earliest that is held."""
+
+
 @dataclass(slots=True)
 class JoinCursor:
     """Take over a cursor, made if missing: its epoch goes up. Reply: `CursorInfo`, durable."""
@@ -250,6 +260,8 @@ class JoinCursor:
     user: str = ""
     manage: bool = True
     """As in `DeleteGroup`; `owner` is only a text for operators."""
+    begin: Begin | None = None
+    """What a reader without a position of its own does with a group that was moved; None: it has one."""
 
 
 @dataclass(slots=True)
@@ -262,6 +274,28 @@ class CommitCursor:
     group: str
     epoch: int
     sequence: int
+    incarnation: str | None = None
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`."""
+    plan: str | None = None
+    """Tag of the reader's whole position: what was planned before it is acknowledged as well."""
+
+
+@dataclass(slots=True)
+class PlanBatch:
+    """The batch that begins at one position ends at another, unless it was planned before. Reply: `Plan`, durable."""
+
+    session: int
+    token: Any
+    queue: str
+    group: str
+    epoch: int
+    tag: str
+    """Of the position where it begins: `vibemq.model.records.tag_of`."""
+    end: str
+    anew: bool = False
+    """Forget earlier plans if none of them leads here."""
     incarnation: str | None = None
     user: str = ""
     manage: bool = True
@@ -450,6 +484,7 @@ Command = (
     | SeekGroup
     | JoinCursor
     | CommitCursor
+    | PlanBatch
     | RejectAt
     | Quarantine
     | Stage

@@ -75,6 +75,10 @@ class CursorInfo:
     max_lag_ms: int
     max_lag_bytes: int
     expired: bool
+    moved: bool
+    """By acknowledgements, since it was made or sought."""
+    plans: int
+    """Batches of its reader whose ends are remembered."""
     joins: int
     owner: str
     lost: list[Run]

@@ -7,6 +7,7 @@ Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(fir
 
 from dataclasses import dataclass
 from enum import IntEnum
+from hashlib import sha256
 from typing import NamedTuple
 
 from vibemq.model.options import QueueOptions
@@ -88,6 +89,24 @@ class CursorFacts(NamedTuple):
     lost: tuple[Run, ...] = ()
     """At or above `committed`, gone before the group read them."""
     quarantined: tuple[Run, ...] = ()
+    head: int = 0
+    """Everything below it is released from the hold; 0 = not known, in what older versions wrote."""
+    moved: bool = True
+    """By acknowledgements, since it was made or sought: a reader without a position of its own may miss something."""
+
+
+class Plan(NamedTuple):
+    """How a reader cut its batches: one that begins at a position ends at another, whenever it is asked again."""
+
+    tag: str
+    """Of the position where it begins; see `tag_of`."""
+    end: str
+    """The position where it ends, as the reader writes it; "" = what followed was lost by a repair."""
+
+
+def tag_of(position: str) -> str:
+    """Short for a reader's whole position, which may name many queues."""
+    return sha256(position.encode()).hexdigest()[:16]
 
 
 @dataclass(slots=True)
@@ -159,6 +178,25 @@ class CursorChanged:
     queue_id: int
     group_id: int
     facts: CursorFacts
+
+
+@dataclass(slots=True)
+class PlanMade:
+    """A batch of the cursor's reader has its end. The numbers of a group's plans ascend."""
+
+    queue_id: int
+    group_id: int
+    number: int
+    plan: Plan
+
+
+@dataclass(slots=True)
+class PlansForgotten:
+    """Those below this number."""
+
+    queue_id: int
+    group_id: int
+    below: int
 
 
 @dataclass(slots=True)
@@ -261,6 +299,8 @@ Record = (
     | GroupDeleted
     | GroupMoved
     | CursorChanged
+    | PlanMade
+    | PlansForgotten
     | GroupOwned
     | MessagesAdded
     | HandedOut

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.instants import Instants
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import Attempts, CursorFacts, DeadFacts
+from vibemq.model.records import Attempts, CursorFacts, DeadFacts, Plan
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 
@@ -66,7 +66,14 @@ class StoredGroup(_OnFirstUse):
     """Of a group that reads by ranges instead of being handed messages."""
     owner: str = ""
     """The user to whom it belongs; "" = nobody."""
-    made: ClassVar[dict[str, Callable[[], Any]]] = {"taken": RunSet, "pending": RunSet, "attempts": dict}
+    plans: dict[int, Plan] = _LATER
+    """By number, ascending."""
+    made: ClassVar[dict[str, Callable[[], Any]]] = {
+        "taken": RunSet,
+        "pending": RunSet,
+        "attempts": dict,
+        "plans": dict,
+    }
 
 
 @dataclass(slots=True)

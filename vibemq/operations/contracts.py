@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from vibemq.model.commands import Command
 from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, QueueInfo, Reach, Span
+from vibemq.model.records import Plan
 from vibemq.model.runs import Run
 from vibemq.storage.interface import IStorageProvider
 
@@ -33,6 +34,8 @@ class Readers(Protocol):
     def reach(
         self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
     ) -> tuple[Reach, list[Run]]: ...
+
+    def planned(self, name: str, group: str, tag: str, incarnation: str | None) -> Plan | None: ...
 
     def cuts(
         self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None

@@ -1,13 +1,23 @@
 """Groups and cursors: who reads a queue by ranges, how far each has come, and what its readers report."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import Field
 
 from vibemq.errors import GroupNotFound, InvalidOptions
-from vibemq.model.commands import CommitCursor, DeleteGroup, JoinCursor, Quarantine, RejectAt, SeekGroup, StartAt
+from vibemq.model.commands import (
+    Begin,
+    CommitCursor,
+    DeleteGroup,
+    JoinCursor,
+    PlanBatch,
+    Quarantine,
+    RejectAt,
+    SeekGroup,
+    StartAt,
+)
 from vibemq.model.effects import CursorInfo, GroupInfo
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice
@@ -19,6 +29,8 @@ LOOK_BYTES = 1 << 20
 QUARANTINE_MAX = 65_536
 WAIT_MS_MAX = 30_000
 PARTS_MAX = 4096
+PLAN_END_MAX = 1 << 18
+"""A position of thousands of queues."""
 PAGE_GROUPS = 500
 PAGE_BYTES_MAX = 512 * 1024
 RUNS_SHOWN = 100
@@ -52,6 +64,11 @@ class Limits(OfGroup):
 
 class JoinArguments(Limits):
     start: str | None = Field(None, description=f"Where a new group begins: {START}.")
+    begin: Literal["refuse", "continue", "replay"] | None = Field(
+        None,
+        description="For a reader without a position of its own: what it does where the group has acknowledged "
+        "messages, refuse, continue or replay.",
+    )
 
 
 class SeekArguments(OfGroup):
@@ -61,6 +78,18 @@ class SeekArguments(OfGroup):
 class CommitArguments(OfGroup):
     epoch: Whole = Field(description="The epoch that group.join answered.")
     sequence: Whole = Field(description="Everything below it is acknowledged.")
+    plan: Text | None = Field(
+        None, description="Tag of the reader's position: what was planned before it is acknowledged, too."
+    )
+
+
+class PlanArguments(OfGroup):
+    epoch: Whole = Field(description="The epoch that group.join answered.")
+    tag: Text = Field(description="Tag of the position where the batch begins.")
+    end: Annotated[str, Field(min_length=1, max_length=PLAN_END_MAX)] = Field(
+        description="The position where it ends, unless it was planned before."
+    )
+    anew: bool = Field(False, description="Forget earlier plans if none of them leads to this position.")
 
 
 class RejectArguments(OfGroup):
@@ -88,6 +117,9 @@ class AdvanceArguments(OfReader):
     max_messages: Whole = Field(0, description="Go no further than so many messages; 0: no limit.")
     max_bytes: Whole = Field(0, description="Go no further than so many bytes; 0: no limit.")
     wait_ms: Annotated[int, Field(ge=0, le=WAIT_MS_MAX)] = Field(0, description="How long to wait for a first message.")
+    plan: Text | None = Field(
+        None, description="Tag of the reader's position; answer where a batch that begins there was planned to end."
+    )
 
 
 class SplitArguments(OfReader):
@@ -107,7 +139,9 @@ class Groups:
 
     async def join(self, caller: Caller, wanted: JoinArguments) -> dict[str, Any]:
         start, sequence = await self._start(wanted.queue, wanted.start or "earliest")
-        return await self._join(caller, wanted, start=start, start_sequence=sequence)
+        return await self._join(
+            caller, wanted, start=start, start_sequence=sequence, begin=wanted.begin and Begin(wanted.begin)
+        )
 
     async def set(self, caller: Caller, wanted: Limits) -> dict[str, Any]:
         """An operator changes limits; the owner goes on."""
@@ -147,11 +181,36 @@ class Groups:
         info = await self._local.ask(
             lambda session, token: caller.owned(
                 CommitCursor(
-                    session, token, wanted.queue, wanted.group, wanted.epoch, wanted.sequence, wanted.incarnation
+                    session,
+                    token,
+                    wanted.queue,
+                    wanted.group,
+                    wanted.epoch,
+                    wanted.sequence,
+                    wanted.incarnation,
+                    plan=wanted.plan,
                 )
             )
         )
         return {"committed": info.committed}
+
+    async def plan(self, caller: Caller, wanted: PlanArguments) -> dict[str, Any]:
+        made = await self._local.ask(
+            lambda session, token: caller.owned(
+                PlanBatch(
+                    session,
+                    token,
+                    wanted.queue,
+                    wanted.group,
+                    wanted.epoch,
+                    wanted.tag,
+                    wanted.end,
+                    wanted.anew,
+                    wanted.incarnation,
+                )
+            )
+        )
+        return {"end": made.end}
 
     async def reject(self, caller: Caller, wanted: RejectArguments) -> dict[str, Any]:
         done = await self._local.ask(
@@ -241,10 +300,18 @@ class Groups:
         queue, start = wanted.queue, wanted.from_
         limits = wanted.max_messages, wanted.max_bytes
         reach, lost = self._readers.reach(queue, wanted.group, start, *limits, wanted.incarnation)
-        if reach.end <= start and wanted.wait_ms:
+        planned = self._planned(wanted)
+        if reach.end <= start and wanted.wait_ms and planned is None:
             await self._long_polls.wait(queue, start, wanted.wait_ms / 1000)
             reach, lost = self._readers.reach(queue, wanted.group, start, *limits, wanted.incarnation)
-        return {"end": reach.end, "messages": reach.messages, "bytes": reach.size, "tail": reach.tail, "lost": lost}
+        found = {"end": reach.end, "messages": reach.messages, "bytes": reach.size, "tail": reach.tail, "lost": lost}
+        return found if planned is None else {**found, "planned": planned}
+
+    def _planned(self, wanted: AdvanceArguments) -> str | None:
+        if wanted.group is None or wanted.plan is None:
+            return None
+        known = self._readers.planned(wanted.queue, wanted.group, wanted.plan, wanted.incarnation)
+        return None if known is None else known.end
 
     async def split(self, caller: Caller, wanted: SplitArguments) -> dict[str, Any]:
         queue, start, end = wanted.queue, wanted.from_, wanted.to
@@ -289,6 +356,7 @@ OPERATIONS: list[Operation[Any]] = [
     ),
     Operation("group.set", "Change limits of a cursor; its owner goes on.", Limits, Groups, task=Groups.set),
     Operation("group.commit", "Acknowledge everything below a sequence.", CommitArguments, Groups, task=Groups.commit),
+    Operation("group.plan", "Where a batch ends, the same whenever asked.", PlanArguments, Groups, task=Groups.plan),
     Operation("group.reject", "Dead-letter messages, once each.", RejectArguments, Groups, task=Groups.reject),
     Operation(
         "group.quarantine",

@@ -53,8 +53,8 @@ def quarantine_command(queue: str, group: str, first: int, last: int) -> str:
     return f"vibemq-admin group quarantine {queue} {group} {first}-{last}"
 
 
-def seek_command(queue: str, group: str) -> str:
-    return f"vibemq-admin group seek {queue} {group} earliest"
+def seek_command(queue: str, group: str, start: str = "earliest") -> str:
+    return f"vibemq-admin group seek {queue} {group} {start}"
 
 
 def explained(error: Refused, queue: str, group: str = "") -> SourceError:
@@ -82,15 +82,35 @@ def _advice(error: Refused, queue: str, group: str) -> str:
         case "WRONG_INCARNATION":
             return (
                 f"queue {queue!r} was deleted and created again: the offsets are not valid in the new queue."
-                " Start with a new checkpoint, or set failOnDataLoss=false to go on with the new queue."
+                " Start with a new checkpoint and an output that is new, or set failOnDataLoss=false to go on with"
+                " the new queue."
             )
         case "OFFSET_GONE":
             return (
                 f"the requested range has been acknowledged already by group {group!r} of queue {queue!r}:"
                 " the checkpoint is older than the cursor by more than the group's hold."
-                " Start with a new checkpoint (the query goes on at the cursor), or set failOnDataLoss=false."
+                " Use the newest checkpoint, or begin with a new one and newCheckpoint=replay or =continue"
+                " (read first what your sink then does: docs/howto/spark/run.md#without-a-checkpoint);"
+                " failOnDataLoss=false goes on behind what is gone."
                 if group
                 else f"queue {queue!r} no longer keeps the beginning of the range. {GO_ON}"
+            )
+        case "GROUP_HAS_PROGRESS":
+            return (
+                f"this query has no checkpoint, but group {group!r} of queue {queue!r} has been read with one. Batches"
+                " would be counted from 0 and state would be empty: a file sink skips the batch numbers that its"
+                " _spark_metadata has, and their rows would be missing; windows and other aggregates would begin"
+                " anew and overwrite their totals; exactlyOnce would not know what it has written. Use the old"
+                " checkpoint. Or take an output that is new (or cleared) and set newCheckpoint=replay, from the"
+                " earliest message that is held, or newCheckpoint=continue, at the cursor; or move the group with"
+                f" `{seek_command(queue, group)}`; or use another group"
+            )
+        case "PLAN_UNKNOWN":
+            return (
+                f"the checkpoint was rolled back further than group {group!r} remembers, or it is a copy, or another"
+                " query's: the batch that follows could have other rows than the sink has under its number. Use the"
+                " newest checkpoint, and a longer hold next time. Or begin with a new checkpoint and"
+                " newCheckpoint=replay or =continue; failOnDataLoss=false goes on from here"
             )
         case "GROUP_NOT_FOUND":
             return f"queue {queue!r} has no group {group!r}; it comes into being when a streaming query starts with it"

@@ -99,6 +99,7 @@ class SourceOptions:
     max_trigger_delay_ms: int = _option("maxTriggerDelay", (STREAM,), duration_ms, 900_000)
     poll_timeout_ms: int = _option("pollTimeout", (STREAM,), duration_ms, 250)
     ack_on: str = _option("ackOn", (STREAM,), one_of("auto", "commit", "never"), "auto")
+    new_checkpoint: str = _option("newCheckpoint", (STREAM,), one_of("refuse", "continue", "replay"), "refuse")
     hold_ms: int | None = _option("hold", (STREAM,), duration_ms)
     max_lag_ms: int | None = _option("maxLag", (STREAM,), duration_ms)
     max_lag_bytes: int | None = _option("maxLagBytes", (STREAM,), size_bytes)

@@ -26,6 +26,8 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     ALL_GROUPS,
     Attempts,
+    CursorChanged,
+    CursorFacts,
     DeadFacts,
     DeadLettered,
     DeadRemoved,
@@ -36,6 +38,9 @@ from vibemq.model.records import (
     HandedOut,
     MessageExtra,
     MessagesAdded,
+    Plan,
+    PlanMade,
+    PlansForgotten,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -291,6 +296,37 @@ def check_groups_come_back(subject: Subject) -> None:
             [GroupMoved(1, 1, 11, 4), GroupDeleted(1, 2), HandedOut(1, 0, [(1, 30)]), Settled(1, 0, [(1, 30)])],
         ],
     )
+
+
+def plans(state: StoredState, group_id: int) -> dict[int, str]:
+    return {number: plan.end for number, plan in state.queues[1].groups[group_id].plans.items()}
+
+
+@durable
+def check_cursors_and_their_plans_come_back(subject: Subject) -> None:
+    facts = CursorFacts(3, 21, 60_000, 0, 0, False, 0, "spark", ((25, 26),), ((30, 30),), 11, False)
+    made = [PlanMade(1, 1, number, Plan(f"tag-{number}", f"end {number}")) for number in range(1, 301)]
+    _, state = restart(
+        subject,
+        [
+            [*queue(), added(1, 30), GroupCreated(1, 1, "etl", True, 1), GroupCreated(1, 2, "audit", True, 1)],
+            [CursorChanged(1, 1, facts), *made],
+            [PlanMade(1, 2, 7, Plan("t", "end of audit")), PlanMade(1, 9, 1, Plan("t", "no such group"))],
+            [PlansForgotten(1, 1, 299), PlansForgotten(1, 2, 5), PlansForgotten(9, 1, 5)],
+        ],
+    )
+    assert state.queues[1].groups[1].cursor == facts
+    assert plans(state, 1) == {299: "end 299", 300: "end 300"}
+    assert plans(state, 2) == {7: "end of audit"}
+    with subject.opened() as (storage, _):
+        storage.append([GroupMoved(1, 1, 11, 4), GroupDeleted(1, 2)])
+        storage.append([GroupCreated(1, 2, "audit", True, 1), PlanMade(1, 1, 301, Plan("t", "after the move"))])
+        storage.backup(subject.data_dir.parent / "copy")
+    for data_dir in (None, subject.data_dir.parent / "copy"):
+        with subject.opened(data_dir) as (storage, state):
+            assert plans(state, 1) == {301: "after the move"}
+            assert plans(state, 2) == {}
+            assert list(storage.check()) == []
 
 
 @durable

@@ -21,6 +21,9 @@ from vibemq.model.records import (
     HandedOut,
     MessageExtra,
     MessagesAdded,
+    Plan,
+    PlanMade,
+    PlansForgotten,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -234,7 +237,12 @@ class Workload:
 
     def _cursor_or_transaction(self, queue: StoredQueue, group: StoredGroup) -> Record:
         app = f"app-{self._random.randrange(3)}"
-        verb = self._random.randrange(5)
+        verb = self._random.randrange(7)
+        if verb == 5:
+            number = max(group.plans, default=0) + 1
+            return PlanMade(queue.queue_id, group.group_id, number, Plan(f"tag {number}", f"end {number}"))
+        if verb == 6:
+            return PlansForgotten(queue.queue_id, group.group_id, max(group.plans, default=0))
         if verb == 0:
             version = self._random.randrange(9)
             return TransactionDecided(app, version, self.now, [queue.queue_id], "tag", "ann")
@@ -243,7 +251,9 @@ class Workload:
         if verb == 1:
             return TransactionsForgotten([app])
         runs = ((group.head, group.head + 2),) if verb == 2 else ()
-        facts = CursorFacts(group.epoch + 1, group.head, 5, 0, 1 << 40, verb == 2, 1, "owner", runs, runs)
+        facts = CursorFacts(
+            group.epoch + 1, group.head, 5, 0, 1 << 40, verb == 2, 1, "owner", runs, runs, group.head, verb == 3
+        )
         return CursorChanged(queue.queue_id, group.group_id, facts)
 
     def _some(self, items: list[int]) -> list[int]:

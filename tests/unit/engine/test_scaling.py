@@ -403,6 +403,7 @@ ASKED: dict[type, list[Any]] = {
     ask.SeekGroup: [ask.SeekGroup(OPERATOR, "t", "q", "new", ask.StartAt.NOW)],
     ask.JoinCursor: [ask.JoinCursor(OPERATOR, "t", "q", "c"), ask.JoinCursor(OPERATOR, "t", "q", "new")],
     ask.CommitCursor: [ask.CommitCursor(OPERATOR, "t", "q", "c", 1, 5)],
+    ask.PlanBatch: [ask.PlanBatch(OPERATOR, "t", "q", "c", 1, "tag", "end")],
     ask.RejectAt: [ask.RejectAt(OPERATOR, "t", "q", "c", [(15, "bad")])],
     ask.Quarantine: [ask.Quarantine(OPERATOR, "t", "q", "c", [(15, 16)])],
     ask.Stage: [ask.Stage(OPERATOR, "t", "q", "app", 1, "s", 1, rows_of(1))],

@@ -180,6 +180,7 @@ COMMANDS: dict[str, Make] = {
     "seek": lambda _: ask.SeekGroup(SESSION, None, "log", "other", StartAt.NOW),
     "join": lambda _: ask.JoinCursor(SESSION, None, "log", "reader"),
     "commit": lambda epoch: ask.CommitCursor(SESSION, None, "log", "reader", epoch, 5),
+    "plan": lambda epoch: ask.PlanBatch(SESSION, None, "log", "reader", epoch, "tag", "end"),
     "reject at": lambda _: ask.RejectAt(SESSION, None, "log", "reader", [(2, "bad")]),
     "quarantine": lambda _: ask.Quarantine(SESSION, None, "log", "reader", [(2, 3)]),
     "stage": lambda _: ask.Stage(SESSION, None, "q", "app", 1, "s", 1, rows_of(1)),

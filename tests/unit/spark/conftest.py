@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,27 @@ def mq(broker: BrokerProcess) -> Iterator[Any]:
 
     with vibemq.sync.connect(broker.url) as client:
         yield client
+
+
+@pytest.fixture
+def broker_of_ones_own(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """To be killed."""
+    with running(BrokerProcess(tmp_path / "data")) as process:
+        yield process
+
+
+@pytest.fixture
+def publish_to() -> Callable[..., None]:
+    """publish_to(broker, queue, first, end), into a queue that only cursors read."""
+
+    def send(broker: BrokerProcess, queue: str, first: int, end: int) -> None:
+        import vibemq.sync
+
+        with vibemq.sync.connect(broker.url) as client:
+            client.create_queue(queue, retention="log")
+            client.publish_many(queue, [f"{number}".encode() for number in range(first, end)])
+
+    return send
 
 
 _numbers = count(1)

@@ -1,7 +1,9 @@
 """What Spark calls, in Spark's order, against a real broker: who is acknowledged when, and what is read again."""
 
+import copy
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, options_of
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import OptionError, Refused, Unreachable
+from vibemq.spark.errors import DataLoss, OptionError, Refused, Unreachable
 from vibemq.spark.options import parse
 
 pytestmark = pytest.mark.slow
@@ -67,15 +69,189 @@ def test_a_crashed_batch_is_read_again_as_it_was(broker: BrokerProcess, queue: s
     assert again.batch(end)[1] == [4, 5, 6, 7]
 
 
-def test_without_its_checkpoint_a_query_goes_on_at_the_cursor(
+def test_without_its_checkpoint_a_query_says_what_it_wants(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 10)
+    first = Query(broker, queue=queue, hold="10m", maxMessagesPerTrigger=4)
+    end, _ = first.batch(first.live.initialOffset())
+    first.latest(end)
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"no checkpoint, but group 'etl' .* newCheckpoint=replay.*newCheckpoint="):
+            Query(broker, queue=queue).live.initialOffset()
+    assert first.batch(end)[1] == [4, 5, 6, 7], "whoever has the checkpoint goes on"
+    for number in (1, 2):
+        at_the_cursor = Query(broker, queue=queue, newCheckpoint="continue", maxMessagesPerTrigger=3 * number)
+        found = at_the_cursor.batch(at_the_cursor.live.initialOffset())
+        assert found[1] == [4, 5, 6], "a crash in the first batch changes nothing"
+    at_the_cursor.latest(found[0])
+    replay = Query(broker, queue=queue, newCheckpoint="replay")
+    start = replay.live.initialOffset()
+    assert replay.batch(start)[1] == list(range(10))
+    assert Query(broker, queue=queue).live.initialOffset() == start, "the first batch is not acknowledged yet"
+
+
+def test_a_query_that_never_acknowledges_cuts_the_same_batches_without_its_checkpoint(
     broker: BrokerProcess, queue: str, publish: Publish
 ) -> None:
     publish(queue, 0, 10)
-    first = Query(broker, queue=queue)
-    first.latest(first.batch(first.live.initialOffset())[0])
-    publish(queue, 10, 15)
-    second = Query(broker, queue=queue)
-    assert second.batch(second.live.initialOffset())[1] == [10, 11, 12, 13, 14]
+    first = Query(broker, queue=queue, ackOn="never", maxMessagesPerTrigger=4)
+    offset = first.live.initialOffset()
+    seen = []
+    for _ in range(3):
+        offset, numbers = first.batch(offset)
+        seen.append(numbers)
+    publish(queue, 10, 20)
+    again = Query(broker, queue=queue, ackOn="never", maxMessagesPerTrigger=7)
+    offset = again.live.initialOffset()
+    for numbers in seen:
+        offset, found = again.batch(offset)
+        assert found == numbers
+
+
+# -- checkpoints that are rolled back by hand -------------------------------------------------------------------------
+
+
+def batches(query: Query, start: dict[str, Any], count: int) -> list[tuple[dict[str, Any], dict[str, Any], list[int]]]:
+    """(start, end, numbers) of each; everything before the last end is acknowledged."""
+    found = []
+    for _ in range(count):
+        end, numbers = query.batch(start)
+        found.append((start, end, numbers))
+        start = end
+    query.latest(start)
+    return found
+
+
+@pytest.mark.parametrize("ack_on", ["auto", "commit", "never"])
+def test_a_checkpoint_that_was_rolled_back_has_the_same_batches(
+    broker: BrokerProcess, queue: str, publish: Publish, ack_on: str
+) -> None:
+    publish(queue, 0, 35)
+    how: dict[str, object] = {"queue": queue, "hold": "15m", "ackOn": ack_on}
+    query = Query(broker, **how, maxMessagesPerTrigger=7)
+    done = batches(query, query.live.initialOffset(), 5)
+    for _, end, _ in done:
+        query.live.commit(end)
+    publish(queue, 35, 65)
+    for back in (3, 0, 4):
+        again = Query(broker, **how, maxMessagesPerTrigger=1000)
+        for start, end, numbers in done[back:]:
+            assert again.latest(start) == end, "whatever the limits and the backlog are now"
+            assert again.numbers(start, end) == numbers
+        assert again.batch(done[-1][1])[1] == list(range(35, 65))
+
+
+def test_a_rolled_back_batch_is_the_same_for_available_now(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 10)
+    query = Query(broker, queue=queue, hold="15m", maxMessagesPerTrigger=6)
+    ((start, end, numbers),) = batches(query, query.live.initialOffset(), 1)
+    again = Query(broker, queue=queue)
+    again.live.prepareForTriggerAvailableNow()
+    assert again.latest(start) == end
+    assert again.batch(end)[1] == [6, 7, 8, 9]
+    assert numbers == [0, 1, 2, 3, 4, 5]
+
+
+def test_plans_survive_the_broker(broker_of_ones_own: BrokerProcess, publish_to: Any) -> None:
+    broker = broker_of_ones_own
+    publish_to(broker, "orders", 0, 10)
+    query = Query(broker, queue="orders", hold="15m", maxMessagesPerTrigger=3)
+    done = batches(query, query.live.initialOffset(), 2)
+    planned = query.latest(done[-1][1])
+    broker.kill()
+    broker.start()
+    publish_to(broker, "orders", 10, 30)
+    again = Query(broker, queue="orders")
+    for start, end, numbers in done:
+        assert again.batch(start) == (end, numbers)
+    assert again.latest(done[-1][1]) == planned, "it was durable before anybody saw it"
+
+
+def test_a_rollback_beyond_the_hold_is_refused(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 9)
+    query = Query(broker, queue=queue, maxMessagesPerTrigger=3)
+    done = batches(query, query.live.initialOffset(), 3)
+    with pytest.raises((DataLoss, Refused), match=r"acknowledged already|rolled back further than group 'etl'"):
+        Query(broker, queue=queue).latest(done[0][0])
+
+
+def test_a_start_that_nobody_planned_is_refused(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    """A copy of the checkpoint ran ahead elsewhere, or somebody wrote an offset by hand."""
+    publish(queue, 0, 9)
+    query = Query(broker, queue=queue, hold="15m", maxMessagesPerTrigger=3)
+    done = batches(query, query.live.initialOffset(), 2)
+    strange = copy.deepcopy(done[-1][1])
+    strange["q"][queue]["s"] -= 1
+    ahead = copy.deepcopy(done[-1][1])
+    ahead["q"][queue]["s"] += 2
+    for offset in (strange, ahead):
+        for ack_on in ("auto", "commit"):
+            other = Query(broker, queue=queue, ackOn=ack_on)
+            other.live.commit(offset)
+            with pytest.raises(Refused, match=r"rolled back further than group 'etl' remembers, or it is a copy"):
+                other.latest(offset)
+    assert facts(broker, queue)["committed"] == 7, "nothing is acknowledged for it"
+    careless = Query(broker, queue=queue, failOnDataLoss="false")
+    assert careless.batch(strange)[1] == [5, 6, 7, 8]
+
+
+def test_a_group_that_was_sought_does_not_follow_the_checkpoint(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    """An operator wants the messages again; the checkpoint would acknowledge them unread."""
+    publish(queue, 0, 9)
+    query = Query(broker, queue=queue, maxMessagesPerTrigger=3)
+    done = batches(query, query.live.initialOffset(), 2)
+    seek = {"group": "etl", "start": "earliest"}
+    BrokerClient(parse(options_of(broker))).call("group.seek", queue, seek)
+    with pytest.raises(Refused, match="is another query's now, or an operator has moved it"):
+        query.latest(done[-1][1])
+    with pytest.raises(DataLoss, match=r"stands at 1, the checkpoint at 7.*group seek .* sequence:7"):
+        Query(broker, queue=queue).latest(done[-1][1])
+    assert facts(broker, queue)["committed"] == 1
+    anew = Query(broker, queue=queue)
+    assert anew.batch(anew.live.initialOffset())[1] == list(range(9)), "without the checkpoint it reads them"
+    BrokerClient(parse(options_of(broker))).call("group.seek", queue, {"group": "etl", "start": "sequence:7"})
+    assert Query(broker, queue=queue).batch(done[-1][1])[1] == [6, 7, 8]
+
+
+def test_a_rollback_of_several_queues(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
+    """One is idle, and keeps the plans."""
+    for name in ("b", "c"):
+        mq.create_queue(f"{queue}.{name}", retention="log")
+    how = {"queues": f"{queue},{queue}.b,{queue}.c", "hold": "15m"}
+    query = Query(broker, **how, maxMessagesPerTrigger=4)
+    publish(f"{queue}.b", 0, 9)
+    done = batches(query, query.live.initialOffset(), 3)
+    assert facts(broker, queue)["plans"] >= 3
+    for name in ("", ".b", ".c"):
+        publish(f"{queue}{name}", 10, 20)
+    again = Query(broker, **how)
+    for start, end, numbers in done:
+        assert again.batch(start) == (end, numbers)
+    assert len(again.batch(done[-1][1])[1]) == 30
+
+
+def test_a_rollback_to_before_a_queue_entered(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vibemq.spark.read.stream.DISCOVERY_S", 0.0)
+    how = {"queuePattern": f"{queue}*", "hold": "15m"}
+    query = Query(broker, **how)
+    publish(queue, 0, 2)
+    done = batches(query, query.live.initialOffset(), 1)
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(f"{queue}.b", 5, 7)
+    done += batches(query, done[-1][1], 2)
+    assert [numbers for _, _, numbers in done] == [[0, 1], [], [5, 6]]
+    mq.create_queue(f"{queue}.a", retention="log")
+    publish(f"{queue}.a", 8, 9)
+    publish(queue, 2, 4)
+    again = Query(broker, **how)
+    for start, end, numbers in done:
+        assert again.batch(start) == (end, numbers)
+    (entered,) = batches(again, done[-1][1], 1)
+    assert (entered[2], sorted(entered[1]["q"])) == ([], [queue, f"{queue}.a", f"{queue}.b"])
+    assert sorted(again.batch(entered[1])[1]) == [2, 3, 8]
 
 
 def test_a_deleted_group_begins_where_the_checkpoint_stands(
@@ -110,15 +286,20 @@ def test_a_new_group_may_begin_at_an_instant(broker: BrokerProcess, queue: str, 
 
 def test_limits_of_messages_and_bytes(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     publish(queue, 0, 100, size=1000)
-    by_rows = Query(broker, queue=queue, maxMessagesPerTrigger=30)
-    start = by_rows.live.initialOffset()
-    assert by_rows.live.getDefaultReadLimit() == ReadMaxRows(30)
-    assert at(by_rows.latest(start), queue) == 31
-    both = Query(broker, queue=queue, maxMessagesPerTrigger=30, maxBytesPerTrigger="10k")
-    assert 2 <= at(both.latest(start), queue) <= 12, "the byte limit holds too"
-    assert at(both.latest(start, ReadMaxRows(3)), queue) == 4, "Spark's own limit wins"
-    assert at(both.latest(start, ReadAllAvailable()), queue) == 101, "and so does none"
-    assert at(Query(broker, queue=queue, maxBytesPerTrigger=1).latest(start), queue) == 2, "always one message"
+    assert Query(broker, queue=queue, maxMessagesPerTrigger=30).live.getDefaultReadLimit() == ReadMaxRows(30)
+
+    def first_end(limit: Any = None, **more: object) -> int:
+        """Of a group of its own: how a group's batches are cut stays as it is."""
+        query = Query(broker, queue=queue, group=f"etl-{next(groups)}", **more)
+        return at(query.latest(query.live.initialOffset(), limit), queue)
+
+    groups = count()
+    assert first_end(maxMessagesPerTrigger=30) == 31
+    both: dict[str, object] = {"maxMessagesPerTrigger": 30, "maxBytesPerTrigger": "10k"}
+    assert 2 <= first_end(**both) <= 12, "the byte limit holds too"
+    assert first_end(ReadMaxRows(3), **both) == 4, "Spark's own limit wins"
+    assert first_end(ReadAllAvailable(), **both) == 101, "and so does none"
+    assert first_end(maxBytesPerTrigger=1) == 2, "always one message"
 
 
 def test_fewer_larger_batches(broker: BrokerProcess, queue: str, publish: Publish) -> None:

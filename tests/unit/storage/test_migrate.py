@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
+from vibemq.model.records import Plan, PlanMade, PlansForgotten
 from vibemq.model.rows import RowView
 from vibemq.plugins import find
 from vibemq.storage.local.lock import DirectoryLock
@@ -93,6 +94,43 @@ def test_a_kept_store_of_version_2_gets_room_for_owners(provider: str, tmp_path:
             storage.maintain()
         finally:
             storage.close()
+
+
+def test_a_kept_store_of_version_3_gets_room_for_plans(provider: str, tmp_path: Path) -> None:
+    data_dir = Path(shutil.copytree(FIXTURES / f"store-v3-{provider}", tmp_path / "data"))
+    plugin = find("storage", provider)
+    with pytest.raises(StoreVersionError, match=r"store version 3, .*`vibemq-admin migrate"):
+        plugin.create(data_dir, plugin.settings()).open()
+    assert [step.number for step in migrate(data_dir)] == [4]
+    assert_upgraded(data_dir, provider)
+    for _ in range(2):
+        storage = plugin.create(data_dir, plugin.settings())
+        groups = storage.open().queues[1].groups
+        try:
+            # Nobody knows whether they were moved: they count as such, and have no plans.
+            assert [(groups[number].name, groups[number].owner) for number in (1, 2)] == [("etl", "ann"), ("audit", "")]
+            cursors = [groups[number].cursor for number in (1, 2)]
+            assert [(c.committed, c.head, c.moved) for c in cursors if c] == [(3, 0, True), (1, 0, True)]
+            assert cursors[0] is not None
+            assert cursors[0].quarantined == ((2, 2),)
+            assert groups[1].plans in ({}, {7: Plan("tag", "end")})
+            assert list(storage.check()) == []
+            storage.append([PlanMade(1, 1, 7, Plan("tag", "end"))])
+            storage.append([PlansForgotten(1, 1, 7)])
+            storage.sync()
+            storage.maintain()
+        finally:
+            storage.close()
+    assert check_store(data_dir, provider, import_module(f"vibemq.storage.{provider}.migration").VERSION)
+
+
+def test_a_store_with_plans_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:
+    plugin = find("storage", provider)
+    storage = plugin.create(tmp_path, plugin.settings(ballast_bytes=0))
+    storage.open()
+    storage.close()
+    with pytest.raises(StoreVersionError, match="newer VibeMQ"):
+        check_store(tmp_path, provider, 3)
 
 
 def test_a_store_with_owners_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Cursors: groups that are read by ranges and acknowledged up to a sequence (docs/spec/cursor.md).
 
 join, commit, reject, quarantine     what an owner or an operator asks
+plan                                 how a reader cuts its batches
 describe, reach, cuts                what a reader may know; the rows themselves come from storage
 see_to_cursor                        holds that are over, and groups that lag too far behind
 """
@@ -9,7 +10,15 @@ from itertools import groupby
 from operator import itemgetter
 
 from vibemq.engine.handlers.dead_lettering import discard, turn_down
-from vibemq.engine.handlers.fan_out import check_group_name, check_owner, claim, durable_need, group_for, head_of
+from vibemq.engine.handlers.fan_out import (
+    check_group_name,
+    check_owner,
+    claim,
+    durable_need,
+    group_for,
+    head_of,
+    move_group,
+)
 from vibemq.engine.handlers.queues import find
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import END, Group
@@ -17,16 +26,25 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import group_oldest
-from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, WrongIncarnation
-from vibemq.model.commands import CommitCursor, JoinCursor, Quarantine, RejectAt
+from vibemq.errors import (
+    GroupExpired,
+    GroupFenced,
+    GroupHasProgress,
+    GroupNotFound,
+    InvalidOptions,
+    PlanUnknown,
+    WrongIncarnation,
+)
+from vibemq.model.commands import Begin, CommitCursor, JoinCursor, PlanBatch, Quarantine, RejectAt, StartAt
 from vibemq.model.effects import CursorInfo, Reach, Rejected
 from vibemq.model.options import NUMBER_MAX, Durability
-from vibemq.model.records import Reason
+from vibemq.model.records import Plan, PlanMade, PlansForgotten, Reason
 from vibemq.model.runs import Run, RunSet, run_count, runs_of
 
 OWNER_MAX = 256
 RUNS_MAX = 10_000
 """Most runs of one Quarantine."""
+TAG_MAX = 64
 LAG_CHECK_MS = 1_000
 LEAP = 1 << 24
 """How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
@@ -49,6 +67,8 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     cursor = cursor_of(queue, group)
     if command.take_over:
         check_expired(queue, group, cursor)
+        if command.begin is not None and cursor.moved:
+            _begin_anew(state, step, queue, group, cursor, command.begin)
         claim(step, queue, group, command.user)
         group.epoch += 1
         cursor.joins += 1
@@ -57,6 +77,22 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     step.note_cursor(queue, group, durable_need(queue))
     state.arm_part(queue, group, step.now)
     step.answer(command, describe(queue, group, cursor), durable_need(queue))
+
+
+def _begin_anew(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, begin: Begin) -> None:
+    """For a reader that has no position of its own, on a cursor that was moved. Once: from here on it is not moved."""
+    if begin is Begin.REFUSE:
+        raise GroupHasProgress(
+            f"group {group.name!r} of queue {queue.name!r} has acknowledged messages up to {cursor.committed} for a "
+            "reader that knew its position; one that does not must say whether it continues there or reads again "
+            f"from {cursor.head}, the earliest that is held"
+        )
+    if begin is Begin.REPLAY:
+        move_group(state, step, queue, group, StartAt.SEQUENCE, cursor.head, durable_need(queue))
+        cursor.start_over(head_of(queue, group))
+        return
+    cursor.moved = False
+    forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
 
 
 def _configure(cursor: Cursor, command: JoinCursor) -> None:
@@ -73,24 +109,36 @@ def commit(state: EngineState, step: Step, command: CommitCursor) -> None:
     check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
     _check_epoch(queue, group, cursor, command.epoch)
-    below = min(command.sequence, tail_of(queue))
+    below = max(cursor.committed, min(command.sequence, tail_of(queue)))
+    plans = 0 if command.plan is None else cursor.plans.before(command.plan)
+    first = not cursor.moved and below > cursor.committed
+    if below > cursor.committed or plans > cursor.plans_done:
+        _acknowledge(state, step, queue, group, cursor, below, plans)
+    step.answer(command, describe(queue, group, cursor), durable_need(queue) if first else light(queue))
+
+
+def _acknowledge(
+    state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, below: int, plans: int
+) -> None:
+    """`plans`: below this number what they cover is acknowledged as well."""
+    need = light(queue) if cursor.moved else durable_need(queue)
+    runs: list[Run] = []
     if below > cursor.committed:
-        _acknowledge(state, step, queue, group, cursor, below)
-    step.answer(command, describe(queue, group, cursor), light(queue))
-
-
-def _acknowledge(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, below: int) -> None:
-    runs = group.take_waiting(1, below - 1)
-    cursor.committed = below
-    cursor.joins = 0
+        runs = group.take_waiting(1, below - 1)
+        cursor.committed = below
+        cursor.moved = True
+        cursor.joins = 0
+    cursor.plans_done = max(cursor.plans_done, plans)
     if cursor.hold_ms:
         group.in_flight += run_count(runs)
-        cursor.hold(runs, below, step.now)
+        cursor.hold(runs, step.now)
         state.arm_part(queue, group, cursor.next_release())
     else:
         _settle(step, queue, group, runs)
-    cursor.forget_below(head_of_cursor(cursor))
-    step.note_cursor(queue, group, light(queue))
+        cursor.release(cursor.head)
+        forget_plans(step, queue, group, cursor, cursor.plans_done, light(queue))
+    cursor.forget_runs()
+    step.note_cursor(queue, group, need)
     step.free(queue)
 
 
@@ -144,6 +192,56 @@ def moved(step: Step, queue: Queue, group: Group) -> None:
     if cursor is not None:
         cursor.start_over(head_of(queue, group))
         step.note_cursor(queue, group, durable_need(queue))
+
+
+# -- how batches are cut ------------------------------------------------------------------------------------------
+
+
+def plan(state: EngineState, step: Step, command: PlanBatch) -> None:
+    """Where the batch that begins at a position ends: where it was said to end before, or else where it is said to now.
+
+    One queue of a reader keeps the plans of all of them, so that a plan is one fact: it is there or it is not.
+    """
+    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
+    check_expired(queue, group, cursor)
+    _check_epoch(queue, group, cursor, command.epoch)
+    known = cursor.plans.find(command.tag)
+    if known is None:
+        known = _new_plan(step, queue, group, cursor, command)
+    # An earlier one may be on its way to the disk yet: this answer waits for it too.
+    step.answer(command, known, durable_need(queue))
+
+
+def _new_plan(step: Step, queue: Queue, group: Group, cursor: Cursor, command: PlanBatch) -> Plan:
+    if not 1 <= len(command.tag) <= TAG_MAX or not command.end:
+        raise InvalidOptions(f"a plan has a tag of 1 to {TAG_MAX} characters, and an end")
+    if not cursor.plans.may_begin(command.tag):
+        if not command.anew:
+            raise unknown_plan(queue, group)
+        forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
+    made = Plan(command.tag, command.end)
+    number = cursor.plans.next_number
+    cursor.plans.add(number, made)
+    step.note(PlanMade(queue.queue_id, group.group_id, number, made), durable_need(queue))
+    forget_plans(step, queue, group, cursor, cursor.plans.beyond_bounds(), light(queue))
+    return made
+
+
+def forget_plans(
+    step: Step, queue: Queue, group: Group, cursor: Cursor, below: int, need: Durability, *, newest: bool = False
+) -> None:
+    gone = cursor.plans.forget(below, newest=newest)
+    if gone:
+        step.note(PlansForgotten(queue.queue_id, group.group_id, gone), need)
+
+
+def unknown_plan(queue: Queue, group: Group) -> PlanUnknown:
+    return PlanUnknown(
+        f"group {group.name!r} of queue {queue.name!r} has planned batches, but none that begins at this position, and "
+        "it is not where the newest one ends: where a batch ended that began here is not known any more, or it was "
+        "another reader's"
+    )
 
 
 # -- who is meant -------------------------------------------------------------------------------------------------
@@ -201,10 +299,6 @@ def _check_epoch(queue: Queue, group: Group, cursor: Cursor, epoch: int) -> None
 # -- what a reader may know ---------------------------------------------------------------------------------------
 
 
-def head_of_cursor(cursor: Cursor) -> int:
-    return cursor.held.first if cursor.held else cursor.committed
-
-
 def tail_of(queue: Queue) -> int:
     """The first sequence that cannot be read yet and may yet be given to another message."""
     if not queue.unseen:
@@ -242,7 +336,7 @@ def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
         incarnation=queue.incarnation,
         epoch=group.epoch,
         committed=cursor.committed,
-        head=head_of_cursor(cursor),
+        head=cursor.head,
         tail=tail_of(queue),
         backlog_messages=group.waiting,
         backlog_bytes=queue.group_size(group),
@@ -251,6 +345,8 @@ def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
         max_lag_ms=cursor.max_lag_ms,
         max_lag_bytes=cursor.max_lag_bytes,
         expired=cursor.expired,
+        moved=cursor.moved,
+        plans=len(cursor.plans),
         joins=cursor.joins,
         owner=cursor.owner,
         lost=cursor.lost.runs(),
@@ -308,10 +404,13 @@ def cuts(queue: Queue, members: RunSet, start: int, end: int, parts: int) -> lis
 
 def see_to_cursor(step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
     released = cursor.release_due(step.now)
-    if released:
-        group.in_flight -= run_count(released)
-        _settle(step, queue, group, released)
-        cursor.forget_below(head_of_cursor(cursor))
+    if released is not None:
+        runs, plans = released
+        group.in_flight -= run_count(runs)
+        _settle(step, queue, group, runs)
+        forget_plans(step, queue, group, cursor, plans, light(queue))
+        cursor.forget_runs()
+        step.note_cursor(queue, group, light(queue))
     enforce_lag_limit(step, queue, group, cursor)
 
 
@@ -347,11 +446,14 @@ def take_up(state: EngineState, step: Step, queue: Queue, group: Group, cursor: 
     """A stored cursor: what it had acknowledged and not released is held for a whole hold anew."""
     group.cursor = cursor
     acknowledged = group.take_waiting(1, cursor.committed - 1)
-    if cursor.hold_ms:
+    if not cursor.head:
+        cursor.head = min((first for first, _ in acknowledged), default=cursor.committed)
+    if cursor.hold_ms and (acknowledged or cursor.head < cursor.committed):
         group.in_flight += run_count(acknowledged)
-        cursor.hold(acknowledged, cursor.committed, step.now)
+        cursor.hold(acknowledged, step.now)
     else:
         _settle(step, queue, group, acknowledged)
+        cursor.release(cursor.head)
     state.arm_part(queue, group, step.now)
 
 

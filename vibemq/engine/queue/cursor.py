@@ -6,6 +6,7 @@ hold lasts, is held here and counts as in flight. Source: docs/spec/cursor.md.
 
 from collections import deque
 
+from vibemq.engine.queue.plans import Plans
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.model.records import CursorFacts
 from vibemq.model.runs import Run, RunSet
@@ -16,18 +17,29 @@ class Cursor:
         "_releases",
         "committed",
         "expired",
+        "head",
         "held",
         "hold_ms",
         "joins",
         "lost",
         "max_lag_bytes",
         "max_lag_ms",
+        "moved",
         "owner",
+        "plans",
+        "plans_done",
         "quarantined",
     )
 
     def __init__(self, committed: int) -> None:
         self.committed = committed
+        self.head = committed
+        """Everything below it is released from the hold."""
+        self.moved = False
+        """By acknowledgements, since it was made or sought."""
+        self.plans = Plans()
+        self.plans_done = 0
+        """Below this number what they cover is acknowledged, as far as it was said since the start."""
         self.hold_ms = 0
         self.max_lag_ms = 0
         self.max_lag_bytes = 0
@@ -38,8 +50,8 @@ class Cursor:
         self.quarantined = RunSet()
         self.held = RunSet()
         """Acknowledged, and kept for a second look."""
-        self._releases: deque[tuple[int, int]] = deque()
-        """(instant, sequence below which everything is released then), both ascending."""
+        self._releases: deque[tuple[int, int, int]] = deque()
+        """(instant, sequence and number of a plan below which everything is released then), all ascending."""
 
     @classmethod
     def of(cls, facts: CursorFacts) -> "Cursor":
@@ -47,6 +59,7 @@ class Cursor:
         cursor.hold_ms, cursor.max_lag_ms, cursor.max_lag_bytes = facts.hold_ms, facts.max_lag_ms, facts.max_lag_bytes
         cursor.expired, cursor.joins, cursor.owner = facts.expired, facts.joins, facts.owner
         cursor.lost, cursor.quarantined = RunSet(facts.lost), RunSet(facts.quarantined)
+        cursor.head, cursor.moved = facts.head, facts.moved
         return cursor
 
     def facts(self, epoch: int) -> CursorFacts:
@@ -62,11 +75,16 @@ class Cursor:
             self.owner,
             tuple(self.lost.runs()),
             tuple(self.quarantined.runs()),
+            self.head,
+            self.moved,
         )
 
     def start_over(self, committed: int) -> None:
-        """The cursor was moved: nothing of its past counts any more. What it held is the caller's to account for."""
-        self.committed = committed
+        """The cursor was sought: nothing of its past counts any more. What it held is the caller's to account for."""
+        self.committed = self.head = committed
+        self.moved = False
+        self.plans = Plans()
+        self.plans_done = 0
         self.expired = False
         self.joins = 0
         for runs in (self.lost, self.quarantined, self.held):
@@ -81,18 +99,26 @@ class Cursor:
                 self.lost.add(max(first, self.committed), last)
         return len(self.lost) > before
 
-    def hold(self, runs: list[Run], below: int, now: int) -> None:
-        """Keep acknowledged messages until the hold is over."""
+    def hold(self, runs: list[Run], now: int) -> None:
+        """Keep what was acknowledged, and the plans that covered it, until the hold is over."""
         for run in runs:
             self.held.add(*run)
-        self._releases.append((now + self.hold_ms, below))
+        self._releases.append((now + self.hold_ms, self.committed, self.plans_done))
 
-    def release_due(self, now: int) -> list[Run]:
-        """Take out what has been held for long enough."""
-        below = 0
+    def release_due(self, now: int) -> tuple[list[Run], int] | None:
+        """Take out what has been held for long enough, and below which number plans may be forgotten; None = nothing
+        is due."""
+        below, plans = 0, 0
         while self._releases and self._releases[0][0] <= now:
-            below = self._releases.popleft()[1]
-        return self.take_held(1, below - 1) if below else []
+            _, below, plans = self._releases.popleft()
+        if not below:
+            return None
+        self.release(below)
+        return self.take_held(1, below - 1), plans
+
+    def release(self, below: int) -> None:
+        """Nothing below is kept any more, unless something older is held."""
+        self.head = max(self.head, below if self._releases else self.committed)
 
     def next_release(self) -> int:
         return self._releases[0][0] if self._releases else NEVER
@@ -103,7 +129,7 @@ class Cursor:
             self.held.remove(*run)
         return taken
 
-    def forget_below(self, head: int) -> None:
+    def forget_runs(self) -> None:
         """Quarantined runs matter as long as they can be asked for, lost ones until they are acknowledged."""
         self.lost.remove(1, self.committed - 1)
-        self.quarantined.remove(1, head - 1)
+        self.quarantined.remove(1, self.head - 1)

@@ -77,13 +77,13 @@ class BrokerClient:
         found: dict[str, Any] = wire.json_payload(self.answer(ticket, patient=patient))
         return found
 
-    def json(self, ticket: Ticket) -> dict[str, Any]:
+    def json(self, ticket: Ticket, *, patient: bool = True) -> dict[str, Any]:
         """The result of a verb that was asked before."""
-        found: dict[str, Any] = wire.json_payload(self.answer(ticket))
+        found: dict[str, Any] = wire.json_payload(self.answer(ticket, patient=patient))
         return found
 
-    def ask_verb(self, verb: str, queue: str, arguments: Mapping[str, Any]) -> Ticket:
-        return self.ask(lambda request_id: wire.cursor_request(request_id, queue, verb, arguments))
+    def ask_verb(self, verb: str, queue: str, arguments: Mapping[str, Any], *, patient: bool = True) -> Ticket:
+        return self.ask(lambda request_id: wire.cursor_request(request_id, queue, verb, arguments), patient=patient)
 
     def list_queues(self) -> list[str]:
         ticket = self.ask(lambda request_id: wire.plain(wire.LIST_QUEUES, request_id))

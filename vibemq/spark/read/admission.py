@@ -9,6 +9,7 @@ from vibemq.spark.errors import GO_ON, DataLoss, Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import check_losses, notice
 from vibemq.spark.read.offsets import Positions, QueuePosition
+from vibemq.spark.read.plans import QueryPlans, positions_of, tag_of
 
 
 class AdmissionLimits(NamedTuple):
@@ -40,18 +41,22 @@ class _Reach(NamedTuple):
     bytes: int
     tail: int
     lost: list[tuple[int, int]]
+    planned: str = ""
+    """Where the whole batch was planned to end, as the keeper of the plans says."""
 
 
 class Admission:
     """Asks the broker; remembers only since when too few messages have been waiting."""
 
-    def __init__(self, client: BrokerClient, settings: SourceOptions) -> None:
+    def __init__(self, client: BrokerClient, plans: QueryPlans, settings: SourceOptions) -> None:
         self._client = client
+        self._plans = plans
         self._settings = settings
         self._waiting_since: float | None = None
 
     def next(self, start: Positions, limits: AdmissionLimits, targets: Mapping[str, QueuePosition] | None) -> Positions:
-        """Where the next batch ends; `start` when there is nothing, after a pause.
+        """Where the next batch ends; `start` when there is nothing, after a pause. Where it was planned to end before,
+        if it was, whatever the limits and the targets are.
 
         Args:
             targets: AvailableNow: nothing at or above these, and no waiting.
@@ -64,7 +69,13 @@ class Admission:
             if targets is None:
                 time.sleep(self._settings.poll_timeout_ms / 1000)
             return start
-        reaches = self._reaches(open_now, limits, wait_ms=0 if targets is not None else self._settings.poll_timeout_ms)
+        keeper = self._plans.keeper(start)
+        asked = {**open_now, keeper: start[keeper]} if keeper else open_now
+        wait_ms = 0 if targets is not None else self._settings.poll_timeout_ms
+        reaches = self._reaches(asked, limits, tag_of(start), keeper, wait_ms=wait_ms)
+        if keeper and reaches[keeper].planned:
+            return positions_of(reaches[keeper].planned)
+        reaches = {queue: reaches[queue] for queue in open_now}
         if targets is None and self._too_few(reaches, limits):
             time.sleep(self._settings.poll_timeout_ms / 1000)
             return start
@@ -75,9 +86,13 @@ class Admission:
             end[queue] = QueuePosition(start[queue].incarnation, max(until, start[queue].sequence))
         return end
 
-    def _reaches(self, start: Positions, limits: AdmissionLimits, *, wait_ms: int) -> dict[str, _Reach]:
+    def _reaches(
+        self, start: Positions, limits: AdmissionLimits, tag: str, keeper: str, *, wait_ms: int
+    ) -> dict[str, _Reach]:
         # One queue is asked once. Of several the waiting is done only when none has anything, so that none is delayed.
-        reaches = self._ask(start, dict.fromkeys(start, limits), wait_ms if len(start) == 1 else 0)
+        reaches = self._ask(start, dict.fromkeys(start, limits), wait_ms if len(start) == 1 else 0, {keeper: tag})
+        if any(reach.planned for reach in reaches.values()):
+            return reaches
         if len(start) > 1 and not any(reach.messages for reach in reaches.values()):
             reaches = self._ask(start, dict.fromkeys(start, limits), wait_ms)
         over = max(
@@ -94,31 +109,44 @@ class Admission:
         }
         return reaches | self._ask({queue: start[queue] for queue in shares}, shares, 0)
 
-    def _ask(self, start: Positions, limits: Mapping[str, AdmissionLimits], wait_ms: int) -> dict[str, _Reach]:
-        requests = [
-            (
-                queue,
-                {
-                    "group": self._settings.group,
-                    "from": at.sequence,
-                    "incarnation": at.incarnation,
-                    "max_messages": limits[queue].messages,
-                    "max_bytes": limits[queue].bytes,
-                    "wait_ms": wait_ms,
-                },
-            )
-            for queue, at in start.items()
-        ]
-        tickets = [(queue, self._client.ask_verb("group.advance", queue, arguments)) for queue, arguments in requests]
+    def _ask(
+        self,
+        start: Positions,
+        limits: Mapping[str, AdmissionLimits],
+        wait_ms: int,
+        plans: Mapping[str, str] | None = None,
+    ) -> dict[str, _Reach]:
+        """`plans`: the queue that is asked for the plan of the batch, and its tag."""
+        tags = plans or {}
+        tickets = []
+        for queue, at in start.items():
+            arguments = self._arguments(at, limits[queue], wait_ms)
+            if queue in tags:
+                arguments["plan"] = tags[queue]
+            tickets.append((queue, self._client.ask_verb("group.advance", queue, arguments)))
         found = {}
         for queue, ticket in tickets:
             try:
                 found[queue] = _reach(self._client.json(ticket))
             except Refused as error:
+                if error.code == "PLAN_UNKNOWN":
+                    self._plans.may_be_forgotten(error, queue)
+                    found |= self._ask({queue: start[queue]}, limits, 0)
+                    continue
                 if not self._may_be_skipped(error):
                     raise explained(error, queue, self._settings.group) from None
                 found[queue] = self._nothing(queue, start[queue], error)
         return found
+
+    def _arguments(self, at: QueuePosition, limits: AdmissionLimits, wait_ms: int) -> dict[str, object]:
+        return {
+            "group": self._settings.group,
+            "from": at.sequence,
+            "incarnation": at.incarnation,
+            "max_messages": limits.messages,
+            "max_bytes": limits.bytes,
+            "wait_ms": wait_ms,
+        }
 
     def _may_be_skipped(self, error: Refused) -> bool:
         losses = ("QUEUE_NOT_FOUND", "WRONG_INCARNATION", "OFFSET_GONE")
@@ -161,4 +189,5 @@ def _is_below(at: QueuePosition, target: QueuePosition | None) -> bool:
 
 def _reach(answer: Mapping[str, Any]) -> _Reach:
     lost = [(int(first), int(last)) for first, last in answer.get("lost") or ()]
-    return _Reach(int(answer["end"]), int(answer["messages"]), int(answer["bytes"]), int(answer["tail"]), lost)
+    end, messages, size, tail = (int(answer[name]) for name in ("end", "messages", "bytes", "tail"))
+    return _Reach(end, messages, size, tail, lost, str(answer.get("planned", "")))

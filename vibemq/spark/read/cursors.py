@@ -20,6 +20,10 @@ class QueryCursor:
     epoch: int
     committed: int
     joins: int
+    moved: bool
+    """By acknowledgements, since the group was made or sought."""
+    plans: int
+    """How many the group kept when it was joined."""
 
     @property
     def position(self) -> QueuePosition:
@@ -39,7 +43,8 @@ class QueryCursors:
 
         Raises:
             DataLoss: the queue is another one than the checkpoint's.
-            Refused: there is no such queue, the group has expired, and so on.
+            Refused: there is no such queue, the group has expired, it was moved and there is no position of a
+                checkpoint, and so on.
         """
         cursor = self._joined.get(queue)
         if cursor is None:
@@ -53,33 +58,46 @@ class QueryCursors:
             self._joined[queue] = cursor
         return cursor
 
+    def get(self, queue: str) -> QueryCursor | None:
+        """If it is joined."""
+        return self._joined.get(queue)
+
     def leave(self, queue: str) -> None:
         """The queue is gone, or not the one we joined."""
         self._joined.pop(queue, None)
 
-    def acknowledge(self, positions: Positions, *, patient: bool = True) -> None:
-        """Everything below these is done. Asked every time, also when nothing moved: the answer tells whether the
-        group is still ours."""
-        for queue, position in positions.items():
-            cursor = self._joined.get(queue)
-            if cursor is None or cursor.incarnation != position.incarnation:
-                continue
-            arguments = {
-                "group": self._settings.group,
-                "epoch": cursor.epoch,
-                "sequence": position.sequence,
-                "incarnation": cursor.incarnation,
-            }
+    def acknowledge(self, positions: Positions, tag: str, *, patient: bool = True) -> None:
+        """Everything below these is done, and with it every batch that was planned before. Asked every time, also when
+        nothing moved: the answer tells whether the group is still ours. Pipelined.
+
+        Args:
+            tag: of all the positions together.
+        """
+        asked = [
+            (cursor, self._client.ask_verb("group.commit", queue, self._commit(cursor, position, tag), patient=patient))
+            for queue, position in positions.items()
+            if (cursor := self._joined.get(queue)) is not None and cursor.incarnation == position.incarnation
+        ]
+        for cursor, ticket in asked:
             try:
-                answer = self._client.call("group.commit", queue, arguments, patient=patient)
+                committed = int(self._client.json(ticket, patient=patient)["committed"])
             except Refused as error:
                 if error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
-                    raise explained(error, queue, self._settings.group) from None
-                self.leave(queue)  # Whoever reads on finds the same, and decides what it means.
+                    raise explained(error, cursor.queue, self._settings.group) from None
+                self.leave(cursor.queue)  # Whoever reads on finds the same, and decides what it means.
                 continue
-            if answer["committed"] > cursor.committed:
-                cursor.committed = int(answer["committed"])
+            if committed > cursor.committed:
+                cursor.committed = committed
                 cursor.joins = 0
+
+    def _commit(self, cursor: QueryCursor, position: QueuePosition, tag: str) -> dict[str, object]:
+        return {
+            "group": self._settings.group,
+            "epoch": cursor.epoch,
+            "sequence": position.sequence,
+            "incarnation": cursor.incarnation,
+            "plan": tag,
+        }
 
     def check_owned(self) -> None:
         """Raise when another query has joined, for queries that do not acknowledge."""
@@ -116,14 +134,16 @@ class QueryCursors:
         }
         if at:
             arguments["incarnation"] = at.incarnation
+        else:
+            arguments["begin"] = settings.new_checkpoint
         for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
             value = getattr(settings, name)
             if value is not None:
                 arguments[name] = value
         answer = self._client.call("group.join", queue, arguments)
-        return QueryCursor(
-            queue, str(answer["incarnation"]), int(answer["epoch"]), int(answer["committed"]), int(answer["joins"])
-        )
+        epoch, committed, joins = (int(answer[name]) for name in ("epoch", "committed", "joins"))
+        moved, plans = bool(answer["moved"]), int(answer["plans"])
+        return QueryCursor(queue, str(answer["incarnation"]), epoch, committed, joins, moved, plans)
 
     def _start(self, queue: str) -> str:
         if self._settings.starting_timestamp is not None:

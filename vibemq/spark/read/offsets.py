@@ -50,7 +50,7 @@ def load(offset: Mapping[str, Any]) -> Positions:
         if offset["v"] != VERSION:
             raise OptionError(
                 f"the checkpoint's offsets have version {offset['v']!r}, this source writes {VERSION}; update vibemq,"
-                " or start with a new checkpoint: the query goes on at the cursor of its group"
+                " or start with a new checkpoint (see newCheckpoint)"
             )
         return {queue: QueuePosition(str(entry["i"]), int(entry["s"])) for queue, entry in offset["q"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -63,7 +63,7 @@ def check_queues(positions: Iterable[str], asked: Iterable[str]) -> None:
     if strange:
         raise OptionError(
             f"this is a checkpoint of other queues: it knows {', '.join(strange)}, which the query does not read."
-            " Start with a new checkpoint: every queue goes on at the cursor of its group."
+            " Start with a new checkpoint (see newCheckpoint)."
         )
 
 

@@ -1,6 +1,7 @@
 """Streaming reads. Spark keeps the plan, the broker the cursor.
 
-    latestOffset(start, limit) → end     start is in the checkpoint: acknowledge it; then how far may the next batch go?
+    latestOffset(start, limit) → end     start is in the checkpoint: acknowledge it; then how far does the next batch
+                                         go? As far as it did when it began there before, or as far as it may now
     commit(end)                          one batch later; acknowledges too
     partitions(start, end), read         any number of times, also after a crash
 
@@ -20,10 +21,11 @@ from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, Refused, SourceError, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.admission import Admission, AdmissionLimits
-from vibemq.spark.read.cursors import QueryCursors
+from vibemq.spark.read.cursors import QueryCursor, QueryCursors
 from vibemq.spark.read.fetching import notice, read_task
 from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, check_queues, dump, load, spans
 from vibemq.spark.read.planning import partitions, queues_of
+from vibemq.spark.read.plans import QueryPlans, tag_of
 from vibemq.spark.read.reporting import report
 
 try:
@@ -59,7 +61,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._live
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The cursors. Asked again after a crash in the first batch, and the same then: they move with acks only."""
+        """The cursors. Asked again after a crash in the first batch, and the same then: they move with acks only.
+
+        Raises:
+            Refused: they have been moved, so that there was a checkpoint, and `newCheckpoint` does not say what to do.
+        """
         return dump(self._query.entered({}))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
@@ -109,7 +115,10 @@ class _Live:
         self._settings = settings
         self._client = BrokerClient(settings)
         self._cursors = QueryCursors(self._client, settings)
-        self._admission = Admission(self._client, settings)
+        self._plans = QueryPlans(self._client, self._cursors, settings)
+        self._admission = Admission(self._client, self._plans, settings)
+        self._checked = False
+        """Whether the checkpoint's position is one that the group knows."""
         self._targets: dict[str, QueuePosition] | None = None
         self._queues: tuple[str, ...] = ()
         self._looked_at: float | None = None
@@ -127,34 +136,60 @@ class _Live:
     def entered(self, known: Positions) -> Positions:
         """`known` with every queue that is not in it yet, or was made anew, at its cursor."""
         found = dict(known)
-        for queue in sorted({*self.queues(known), *known}):
-            if self._targets is not None and queue not in self._targets and queue not in known:
-                continue
-            try:
-                cursor = self._cursors.of(queue, known.get(queue))
-            except Refused as error:
-                self._missing(queue, known, error)
-                continue
-            if queue not in known or known[queue].incarnation != cursor.incarnation:
+        for queue in self._waits_to_enter(known):
+            cursor = self._joined(queue, known)
+            if cursor is not None and cursor.position != known.get(queue):
                 self._check_same(queue, known)
                 found[queue] = cursor.position
         return found
 
+    def _waits_to_enter(self, known: Positions) -> list[str]:
+        """Queues that are not in the offset, or were made anew since."""
+        waiting = []
+        for queue in self.queues(known):
+            if queue not in known:
+                if self._targets is None or queue in self._targets:
+                    waiting.append(queue)
+            elif (cursor := self._cursors.get(queue)) is not None and cursor.incarnation != known[queue].incarnation:
+                waiting.append(queue)
+        return sorted(waiting)
+
+    def _joined(self, queue: str, known: Positions) -> QueryCursor | None:
+        """None when the queue is gone, and that is no reason to fail."""
+        try:
+            return self._cursors.of(queue, known.get(queue))
+        except Refused as error:
+            self._missing(queue, known, error)
+            return None
+
     def advance(self, start: Positions, limits: AdmissionLimits) -> Positions:
-        entered = self.entered(start)
+        """Where the batch ends that begins there; what is before it is acknowledged."""
+        self.queues(start)
+        for queue in sorted(start):
+            self._joined(queue, start)
+        if not self._checked:
+            # Before anything is acknowledged: a copy of the checkpoint may have run ahead.
+            self._plans.check(start)
+            self._checked = True
         if self._settings.ack_on == "auto":
-            self._cursors.acknowledge(start)
+            self._cursors.acknowledge(start, tag_of(start))
         else:
             self._cursors.check_owned()
-        if entered != start:
-            return entered
+        return self._plans.settle(start, self._end(start, limits))
+
+    def _end(self, start: Positions, limits: AdmissionLimits) -> Positions:
+        if self._waits_to_enter(start):
+            # Which queues entered in this batch is part of how it was cut.
+            entered = self._plans.find(start) or self.entered(start)
+            if entered != start:
+                return entered
         return self._admission.next(start, limits, self._targets)
 
     def commit(self, end: Positions) -> None:
-        if self._settings.ack_on != "never":
+        if self._settings.ack_on != "never" and self._checked:
             for queue, position in end.items():
                 self._cursors.of(queue, position)
-            self._cursors.acknowledge(end, patient=False)
+            self._cursors.acknowledge(end, tag_of(end), patient=False)
 
     def stop_at_tails(self) -> None:
         self._targets = self.tails()

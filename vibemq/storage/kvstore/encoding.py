@@ -52,6 +52,9 @@ from vibemq.model.records import (
     HandedOut,
     MessageExtra,
     MessagesAdded,
+    Plan,
+    PlanMade,
+    PlansForgotten,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -358,6 +361,15 @@ def _decode_cursor_changed(body: memoryview) -> CursorChanged:
     return CursorChanged(queue_id, group_id, load_cursor(facts))
 
 
+def _encode_plan_made(r: PlanMade) -> bytes:
+    return dump_json([r.queue_id, r.group_id, r.number, *r.plan])
+
+
+def _decode_plan_made(body: memoryview) -> PlanMade:
+    queue_id, group_id, number, tag, end = load_fields(body, int, int, int, str, str)
+    return PlanMade(queue_id, group_id, number, Plan(tag, end))
+
+
 def _encode_transaction_decided(r: TransactionDecided) -> bytes:
     return dump_json([r.app, r.version, r.decided_at, r.stages, r.tag, r.owner])
 
@@ -382,15 +394,17 @@ def _decode_transactions_forgotten(body: memoryview) -> TransactionsForgotten:
 
 
 def dump_cursor(facts: CursorFacts) -> list[Any]:
-    """A JSON array; its last two items are runs as pairs."""
-    return [*facts[:-2], [list(run) for run in facts.lost], [list(run) for run in facts.quarantined]]
+    """A JSON array of the facts in order; runs are pairs."""
+    lost, quarantined = ([list(run) for run in runs] for runs in (facts.lost, facts.quarantined))
+    return [*facts[:8], lost, quarantined, facts.head, facts.moved]
 
 
 def load_cursor(values: Any) -> CursorFacts:
-    """From a JSON array. Raises ValueError."""
-    *plain, lost, quarantined = checked(values, int, int, int, int, int, bool, int, str, list, list)
-    facts = CursorFacts(*plain)
-    return facts._replace(lost=_load_runs(lost), quarantined=_load_runs(quarantined))
+    """From a JSON array, also of the version that ended with the runs. Raises ValueError."""
+    later = () if isinstance(values, list) and len(values) == 10 else (int, bool)
+    fields = checked(values, int, int, int, int, int, bool, int, str, list, list, *later)
+    fields[8], fields[9] = _load_runs(fields[8]), _load_runs(fields[9])
+    return CursorFacts(*fields)
 
 
 def _load_runs(values: list[Any]) -> tuple[Run, ...]:
@@ -429,6 +443,8 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     TransactionDecided: (16, _encode_transaction_decided),
     TransactionsForgotten: (17, _plain("apps")),
     GroupOwned: (18, _plain("queue_id", "group_id", "owner")),
+    PlanMade: (19, _encode_plan_made),
+    PlansForgotten: (20, _plain("queue_id", "group_id", "below")),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -450,4 +466,6 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     16: _decode_transaction_decided,
     17: _decode_transactions_forgotten,
     18: _plain_decoder(GroupOwned, int, int, str),
+    19: _decode_plan_made,
+    20: _plain_decoder(PlansForgotten, int, int, int),
 }

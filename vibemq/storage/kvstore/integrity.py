@@ -31,6 +31,7 @@ NAMES = {
     keys.VALUE_PAGE: "pages of values",
     keys.CHUNK: "chunks",
     keys.DEDUP: "dedup ids",
+    keys.PLAN: "plans of readers",
     keys.TRANSACTION: "transactions",
     keys.DEAD: "dead letters",
     keys.DEAD_BY_MESSAGE: "dead letters by message",

@@ -8,6 +8,7 @@ r       queue_id u32 | group_id u32 | kind u8 | page u64                a page o
 v       queue_id u32 | group_id u32 | kind u8 | page u64                a page of values
 c       queue_id u32 | first_sequence u64                               chunk
 u       queue_id u32 | sequence u64                                     dedup id
+p       queue_id u32 | group_id u32 | number u64                        plan of a cursor's reader
 t       application, UTF-8                                              its last committed transaction
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
@@ -24,6 +25,7 @@ RUN_PAGE = b"r"
 VALUE_PAGE = b"v"
 CHUNK = b"c"
 DEDUP = b"u"
+PLAN = b"p"
 TRANSACTION = b"t"
 DEAD = b"d"
 DEAD_BY_MESSAGE = b"x"
@@ -37,6 +39,7 @@ VERSION = META + b"version"
 _QUEUE = struct.Struct("!cI")
 _GROUP = struct.Struct("!cII")
 _PAGE = struct.Struct("!cIIBQ")
+_PLAN = struct.Struct("!cIIQ")
 _SEQUENCE = struct.Struct("!cIQ")
 _DEAD = struct.Struct("!cQ")
 _DEAD_BY_MESSAGE = struct.Struct("!cIQQ")
@@ -57,6 +60,16 @@ def page_key(table: bytes, queue_id: int, group_id: int, kind: int, page: int) -
 def sequence_key(table: bytes, queue_id: int, sequence: int) -> bytes:
     """A key of `c`, `u`, `i` or `b`."""
     return _SEQUENCE.pack(table, queue_id, sequence)
+
+
+def plan_key(queue_id: int, group_id: int, number: int) -> bytes:
+    return _PLAN.pack(PLAN, queue_id, group_id, number)
+
+
+def split_plan_key(key: bytes) -> tuple[int, int, int]:
+    """(queue_id, group_id, number)."""
+    _, queue_id, group_id, number = _PLAN.unpack(key)
+    return queue_id, group_id, number
 
 
 def transaction_key(app: str) -> bytes:

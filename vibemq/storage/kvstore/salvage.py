@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.records import DeadFacts, DeadRemoved, Dropped, Reason
+from vibemq.model.records import DeadFacts, DeadRemoved, Dropped, Plan, Reason
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.interface import Problem
@@ -55,6 +55,8 @@ class _Salvage:
         """Dead letters by (queue_id, sequence)."""
         self._older_ids: Iterator[int] = iter(())
         self._restart: set[tuple[int, int]] = set()
+        self._broken_plans: set[tuple[int, int]] = set()
+        """Groups of which a plan is lost."""
         self._seen = TableSums()
         self._written: TableSums | None = None
         self._tally_is_there = False
@@ -101,6 +103,8 @@ class _Salvage:
                 self._restart.add(keys.split_page_key(key)[:2])
             elif table == keys.GROUP:
                 self._restart.add(keys.split_group_key(key))
+            elif table == keys.PLAN:
+                self._broken_plans.add(keys.split_plan_key(key)[:2])
         except GARBAGE:
             return
 
@@ -122,6 +126,11 @@ class _Salvage:
             # Any group's, and with them messages that it was handed and has not settled.
             self._restart.update((q.queue_id, group_id) for q in self._state.queues.values() for group_id in q.groups)
         self._restart_groups()
+        if keys.PLAN in missing:
+            self._broken_plans.update(
+                (q.queue_id, group_id) for q in self._state.queues.values() for group_id in q.groups
+            )
+        self._break_plans()
         self._take_dead()
         for queue_id, held in self._held.items():
             queue = self._state.queues[queue_id]
@@ -186,6 +195,16 @@ class _Salvage:
             )
             text = f"group {group.name!r} of queue {queue.name} starts over with its oldest stored message"
             self.problems.append(Problem(text, self._target.where, queue=queue.name))
+
+    def _break_plans(self) -> None:
+        """Of a reader whose plans are not all there nobody knows how it goes on: no batch follows this plan."""
+        for queue_id, group_id in sorted(self._broken_plans):
+            queue = self._state.queues.get(queue_id)
+            group = None if queue is None else queue.groups.get(group_id)
+            if queue is not None and group is not None and group.cursor is not None:
+                group.plans[max(group.plans, default=0) + 1] = Plan("", "")
+                text = f"group {group.name!r} of queue {queue.name} lost how its batches were cut; seek it"
+                self.problems.append(Problem(text, self._target.where, queue=queue.name))
 
     def _take_dead(self) -> None:
         promised = {queue.queue_id: queue.dead for queue in self._state.queues.values()}

@@ -63,6 +63,7 @@ def write_dirty(kv: KV, state: StoredState, dirty: Dirty, *, volatile_dead: int 
     _write_pages(kv, state, dirty)
     _write_chunks(kv, state, dirty)
     _write_dedup(kv, state, dirty)
+    _write_plans(kv, state, dirty)
     for app in dirty.transactions:
         transaction = state.transactions.get(app)
         body = None if transaction is None else values.pack_transaction(transaction)
@@ -79,7 +80,7 @@ def write_state(kv: KV, state: StoredState) -> None:
 
 def wipe_queue(kv: KV, queue_id: int) -> None:
     """Remove the queue's state, not its dead letters and blocks."""
-    for table in (keys.QUEUE, keys.GROUP, keys.RUN_PAGE, keys.VALUE_PAGE, keys.CHUNK, keys.DEDUP):
+    for table in (keys.QUEUE, keys.GROUP, keys.RUN_PAGE, keys.VALUE_PAGE, keys.PLAN, keys.CHUNK, keys.DEDUP):
         prefix = keys.queue_prefix(table, queue_id)
         kv.delete_range(prefix, keys.after(prefix))
 
@@ -132,7 +133,7 @@ def _write_group_value(kv: KV, group: StoredGroup | None, queue_id: int, group_i
 
 def _rewrite_group(kv: KV, state: StoredState, queue_id: int, group_id: int) -> None:
     kv.delete(keys.group_key(queue_id, group_id))
-    for table in (keys.RUN_PAGE, keys.VALUE_PAGE):
+    for table in (keys.RUN_PAGE, keys.VALUE_PAGE, keys.PLAN):
         prefix = keys.group_prefix(table, queue_id, group_id)
         kv.delete_range(prefix, keys.after(prefix))
     group = _group(state, queue_id, group_id)
@@ -145,6 +146,8 @@ def _write_group(kv: KV, queue_id: int, group: StoredGroup) -> None:
     _write_run_set(kv, queue_id, group.group_id, RunKind.TAKEN, group.taken)
     _write_run_set(kv, queue_id, group.group_id, RunKind.PENDING, group.pending)
     _write_values(kv, queue_id, group.group_id, ValueKind.ATTEMPTS, group.attempts)
+    for number, plan in group.plans.items() if group.has("plans") else ():
+        _put(kv, keys.plan_key(queue_id, group.group_id, number), values.pack_plan(plan))
 
 
 def _write_run_set(kv: KV, queue_id: int, group_id: int, kind: int, runs: RunSet) -> None:
@@ -237,6 +240,16 @@ def _write_dedup(kv: KV, state: StoredState, dirty: Dirty) -> None:
                 _put(kv, key, values.pack_dedup(dedup_id, published_at))
 
 
+def _write_plans(kv: KV, state: StoredState, dirty: Dirty) -> None:
+    for queue_id, group_id, number in dirty.plans:
+        if queue_id in dirty.whole_queues or (queue_id, group_id) in dirty.whole_groups:
+            continue
+        group = _group(state, queue_id, group_id)
+        plan = None if group is None else group.plans.get(number)
+        key = keys.plan_key(queue_id, group_id, number)
+        _put_or_delete(kv, key, None if plan is None else values.pack_plan(plan))
+
+
 # -- loading ------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +322,11 @@ def _load_dedup(state: StoredState, key: bytes, body: bytes) -> None:
     state.queues[queue_id].dedup[dedup_id] = (sequence, published_at)
 
 
+def _load_plan(state: StoredState, key: bytes, body: bytes) -> None:
+    queue_id, group_id, number = keys.split_plan_key(key)
+    state.queues[queue_id].groups[group_id].plans[number] = values.unpack_plan(body)
+
+
 def _load_transaction(state: StoredState, key: bytes, body: bytes) -> None:
     app = key[len(keys.TRANSACTION) :].decode()
     state.transactions[app] = values.unpack_transaction(body)
@@ -322,6 +340,7 @@ LOADERS: list[tuple[bytes, Loader]] = [
     (keys.VALUE_PAGE, _load_value_page),
     (keys.CHUNK, _load_chunk),
     (keys.DEDUP, _load_dedup),
+    (keys.PLAN, _load_plan),
     (keys.TRANSACTION, _load_transaction),
 ]
 """In the order in which they must be read: groups belong to queues, pages to groups."""

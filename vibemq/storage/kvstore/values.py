@@ -4,6 +4,7 @@
     queue       JSON [name, options, created_at, incarnation, next_sequence, next_group_id, deleted]
     group       JSON [name, durable, head, epoch]; of a cursor also its facts, [the fields of CursorFacts]; of a group
                 that belongs to a user also the user's name, last
+    plan        JSON [tag, end]
     transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, [run of committed versions]]; the last
                 two are missing in what older versions wrote
     runs page   (first u64, last u64) ...
@@ -26,6 +27,7 @@ from typing import Any
 import orjson
 
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
+from vibemq.model.records import Plan
 from vibemq.model.runs import Run
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState, StoredTransaction
 from vibemq.storage.kvstore.encoding import (
@@ -100,6 +102,14 @@ def unpack_group(group_id: int, body: bytes) -> StoredGroup:
     group = StoredGroup(group_id, *checked(fields, str, bool, int, int))
     group.cursor, group.owner = cursor, owner
     return group
+
+
+def pack_plan(plan: Plan) -> bytes:
+    return dump_json(list(plan))
+
+
+def unpack_plan(body: bytes) -> Plan:
+    return Plan(*load_fields(body, str, str))
 
 
 def pack_transaction(transaction: StoredTransaction) -> bytes:

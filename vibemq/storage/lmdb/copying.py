@@ -35,4 +35,5 @@ def _copy_group(group: StoredGroup) -> StoredGroup:
         taken=RunSet(group.taken.runs()),
         pending=RunSet(group.pending.runs()),
         attempts=dict(group.attempts),
+        plans=dict(group.plans),
     )

@@ -53,6 +53,7 @@ class Dirty:
         "dedup",
         "groups",
         "left",
+        "plans",
         "queues",
         "run_pages",
         "transactions",
@@ -72,6 +73,8 @@ class Dirty:
         self.value_pages: set[PageKey] = set()
         self.dedup: dict[tuple[int, int], bool] = {}
         """(queue_id, sequence) -> True: it came, False: it went."""
+        self.plans: set[tuple[int, int, int]] = set()
+        """(queue_id, group_id, number)."""
         self.transactions: set[str] = set()
         """By application."""
         self.whole_queues: set[int] = set()

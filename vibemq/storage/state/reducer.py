@@ -16,6 +16,8 @@ average, nothing has to be reserved on disk, and the numbers stay below 2**53. A
 from or to TRANSIENT; the engine refuses that.
 """
 
+from itertools import takewhile
+
 from vibemq.model.options import Durability, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -31,6 +33,8 @@ from vibemq.model.records import (
     GroupRenamed,
     HandedOut,
     MessagesAdded,
+    PlanMade,
+    PlansForgotten,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -134,6 +138,8 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
             _queue_record(state, record, dirty)
         case TransactionDecided() | TransactionsForgotten():
             _transaction_record(state, record, dirty)
+        case PlanMade() | PlansForgotten():
+            _plan_record(state, record, dirty)
         case _:
             _group_record(state, record, dirty)
 
@@ -220,6 +226,8 @@ def _group_record(
     if isinstance(record, GroupMoved):
         last = max(record.head - 1, group.pending.last) if group.pending else record.head - 1
         _move(group, record.head, record.epoch)
+        if group.has("plans"):
+            group.plans.clear()
     else:
         del queue.groups[record.group_id]
     if first <= last:
@@ -231,6 +239,20 @@ def _move(group: StoredGroup, head: int, epoch: int) -> None:
     group.taken = type(group.taken)()
     group.pending = type(group.pending)()
     group.attempts.clear()
+
+
+def _plan_record(state: StoredState, record: PlanMade | PlansForgotten, dirty: Dirty | None) -> None:
+    _, groups = _groups(state, record.queue_id, record.group_id)
+    for group in groups:
+        if isinstance(record, PlanMade):
+            group.plans[record.number] = record.plan
+            changed = [record.number]
+        else:
+            changed = list(takewhile(lambda number: number < record.below, group.plans))
+            for number in changed:
+                del group.plans[number]
+        if dirty is not None:
+            dirty.plans.update((record.queue_id, record.group_id, number) for number in changed)
 
 
 def _transaction_record(

@@ -4,8 +4,18 @@ from random import Random
 
 import pytest
 
+from vibemq.engine.queue.plans import Plans
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import GroupCreated, QueueCreated, Record
+from vibemq.model.records import (
+    CursorChanged,
+    CursorFacts,
+    GroupCreated,
+    Plan,
+    PlanMade,
+    QueueCreated,
+    Record,
+    tag_of,
+)
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.audit import audit
@@ -223,6 +233,45 @@ def test_a_queue_without_groups_gets_one_back() -> None:
     assert any("groups are found" in problem.what for problem in problems)
     assert list(audit(fresh)) == []
     assert sum(part.rows.count for part in BlockCache().parts(fresh, 1, 1, 99, "q1")) == 3
+
+
+def planned_store(last: int) -> MemoryKV:
+    """A cursor with plans 1 to `last`."""
+    kv, writer = tallied()
+    state, dead, dirty = StoredState(), DeadTable(), Dirty()
+    facts = CursorFacts(1, 1, 0, 0, 0, False, 1, "", (), (), 1, True)
+    made = [PlanMade(1, 1, number, Plan(f"tag {number}", f"end {number}")) for number in range(1, last + 1)]
+    records: list[Record] = [QueueCreated(1, "q1", STRONG, 1, "aa"), GroupCreated(1, 0, "", True, 1)]
+    for record in [*records, GroupCreated(1, 1, "etl", True, 1), CursorChanged(1, 1, facts), *made]:
+        apply(state, record, dead, dirty)
+    write_dirty(writer, state, dirty)
+    writer.save()
+    return kv
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+@pytest.mark.parametrize("damaged", [True, False])
+def test_where_a_plan_is_lost_no_batch_follows(gone: int, damaged: bool) -> None:
+    """The reader would cut its batches in another way, and its sink would take larger ones for a replay."""
+    kv = planned_store(3)
+    key = keys.plan_key(1, 1, gone)
+    if damaged:
+        kv.put(key, seal(key, b"?"))
+    else:
+        kv.delete(key)
+    with pytest.raises(StorageDamaged):
+        load_sound_state(kv)
+    fresh = TalliedKV(MemoryKV())
+    problems = salvage(list(kv.scan(b"", b"\xff")), fresh)
+    fresh.save()
+    assert any("lost how its batches were cut; seek it" in problem.what for problem in problems)
+    group = load_sound_state(fresh).queues[1].groups[1]
+    kept = Plans()
+    for number, plan in group.plans.items():
+        kept.add(number, plan)
+    assert [kept.find(f"tag {number}") is None for number in (1, 2, 3)] == [number == gone for number in (1, 2, 3)]
+    assert not any(kept.may_begin(tag_of(f"end {number}")) for number in (1, 2, 3))
+    assert list(audit(fresh)) == []
 
 
 # -- sqlite -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,108 @@
+"""How batches are cut, remembered in the broker: a batch that begins where one began before ends where that one ended.
+
+A sink knows a batch by its number. When somebody rolls a checkpoint back, Spark asks for the end of a batch that it has
+run before; were the end another one, the sink would take a larger batch for a replay, and rows would be missing. So the
+end is durable in the broker before Spark sees it. One queue keeps the plans of all, the first by name: a plan is there
+or it is not, and a crash between queues cannot leave half of one.
+"""
+
+import hashlib
+import json
+
+from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.errors import DataLoss, Refused, explained, seek_command
+from vibemq.spark.options import SourceOptions
+from vibemq.spark.read.cursors import QueryCursors
+from vibemq.spark.read.fetching import notice
+from vibemq.spark.read.offsets import Positions, dump, load
+
+
+def text_of(positions: Positions) -> str:
+    """The canonical text of an offset; what the broker keeps, and what a tag is made of."""
+    return json.dumps(dump(positions), separators=(",", ":"), ensure_ascii=False)
+
+
+def tag_of(positions: Positions) -> str:
+    return hashlib.sha256(text_of(positions).encode()).hexdigest()[:16]
+
+
+def positions_of(text: str) -> Positions:
+    return load(json.loads(text))
+
+
+class QueryPlans:
+    """Of one query, in the group of one of its queues. `failOnDataLoss=false` begins anew where a plan is forgotten."""
+
+    def __init__(self, client: BrokerClient, cursors: QueryCursors, settings: SourceOptions) -> None:
+        self._client = client
+        self._cursors = cursors
+        self._settings = settings
+
+    def keeper(self, start: Positions) -> str:
+        """The queue that keeps the plan of the batch that begins there; "" when there is no queue yet."""
+        return next((queue for queue in sorted(start) if self._cursors.get(queue) is not None), "")
+
+    def check(self, start: Positions) -> None:
+        """Once, when a checkpoint's position is first seen: it must be one that the group can know.
+
+        Raises:
+            DataLoss: the group was made anew or sought, and stands elsewhere.
+            Refused: how the batch was cut that begins there is forgotten, or the position is another query's.
+        """
+        cursor = self._cursors.get(self.keeper(start))
+        if cursor is None or cursor.incarnation != start[cursor.queue].incarnation or self.find(start) is not None:
+            return
+        at = start[cursor.queue].sequence
+        if cursor.moved or cursor.plans or cursor.committed == at:
+            return
+        what = (
+            f"group {self._settings.group!r} of queue {cursor.queue!r} stands at {cursor.committed}, the checkpoint at"
+            f" {at}: an operator has moved the group or made it anew. Take a new checkpoint to read from there, or put"
+            f" the group where the checkpoint is: {seek_command(cursor.queue, self._settings.group, f'sequence:{at}')}"
+        )
+        if self._settings.fail_on_data_loss:
+            raise DataLoss(what)
+        notice(what)
+
+    def find(self, start: Positions) -> Positions | None:
+        """Where the batch that begins there was planned to end, if it was.
+
+        Raises:
+            Refused: it was and is forgotten, or the start is another query's.
+        """
+        cursor = self._cursors.get(keeper := self.keeper(start))
+        if cursor is None or cursor.incarnation != start[keeper].incarnation:
+            return None
+        arguments = {"group": self._settings.group, "from": start[keeper].sequence, "plan": tag_of(start)}
+        try:
+            planned = self._client.call("group.advance", keeper, arguments).get("planned")
+        except Refused as error:
+            self.may_be_forgotten(error, keeper)
+            return None
+        return None if planned is None else positions_of(planned)
+
+    def settle(self, start: Positions, end: Positions) -> Positions:
+        """The end that holds for the batch, durable in the broker: an earlier one, or else this one."""
+        keeper = self.keeper(start)
+        if not keeper or end == start:
+            return end
+        cursor = self._cursors.get(keeper)
+        assert cursor is not None
+        arguments = {
+            "group": self._settings.group,
+            "epoch": cursor.epoch,
+            "incarnation": cursor.incarnation,
+            "tag": tag_of(start),
+            "end": text_of(end),
+            "anew": not self._settings.fail_on_data_loss,
+        }
+        try:
+            return positions_of(self._client.call("group.plan", keeper, arguments)["end"])
+        except Refused as error:
+            raise explained(error, keeper, self._settings.group) from None
+
+    def may_be_forgotten(self, error: Refused, queue: str) -> None:
+        """Raise, unless the plan is not needed: the messages are gone, or somebody wants to go on anyway."""
+        if self._settings.fail_on_data_loss or error.code not in ("PLAN_UNKNOWN", "OFFSET_GONE"):
+            raise explained(error, queue, self._settings.group) from None
+        notice(f"queue {queue!r}: how this batch was cut before is not known any more ({error.code})")
