@@ -33,4 +33,8 @@ def register(spark: Any, ship: bool = False) -> None:
         for name, module in list(sys.modules.items()):
             if name in (__name__, "vibemq.model.quantities") or name.startswith(f"{__name__}."):
                 cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    # Spark looks a source up in the session of the calling thread, and a new thread has none.
+    jvm, session = getattr(spark, "_jvm", None), getattr(spark, "_jsparkSession", None)
+    if jvm is not None and session is not None:
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(session)
     spark.dataSource.register(DefaultSource)

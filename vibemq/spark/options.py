@@ -105,6 +105,7 @@ class SourceOptions:
 
     action: str = _option("action", (WRITE,), one_of("publish", "reject", "redrive"), "publish")
     exactly_once: bool = _option("exactlyOnce", (WRITE,), boolean, False)
+    atomic: bool = _option("atomic", (WRITE,), boolean, False)
     txn_app_id: str = _option("txnAppId", (WRITE,), text, "")
     txn_version: int | None = _option("txnVersion", (WRITE,), whole(0))
     dedup: bool = _option("dedup", (WRITE,), boolean, False)
@@ -221,10 +222,12 @@ def _check_write(settings: SourceOptions, given: frozenset[str]) -> None:
             "give txnAppId and txnVersion together or not at all: an id that outlives its checkpoint would meet"
             " versions from 0 again, which the broker takes for replays"
         )
+    if settings.atomic and settings.exactly_once:
+        raise OptionError("give exactlyOnce or atomic, not both: a write that is exactly once is atomic too")
     if "txn_app_id" in given and not settings.exactly_once:
         raise OptionError("txnAppId and txnVersion belong to exactlyOnce=true")
     if settings.action != "publish":
-        for name in ("exactly_once", "dedup"):
+        for name in ("exactly_once", "atomic", "dedup"):
             if getattr(settings, name):
                 raise OptionError(f"{_name(name)} does not go with action={settings.action}, which is exact by itself")
     if len(settings.txn_app_id.encode()) > 256:

@@ -53,6 +53,8 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         _check_mode(overwrite)
         settings = parse(self._options, WRITE)
+        if settings.atomic:
+            raise OptionError("atomic belongs to batch writes; a stream says exactlyOnce=true, which is atomic too")
         check_write(schema, settings)
         relieve()
         return StreamWriter(settings, schema)

@@ -255,7 +255,7 @@ def test_without_a_broker_a_write_fails(broker: BrokerProcess) -> None:
 
 def test_staged_rows_are_seen_together(broker: BrokerProcess, mq: Any, queue: str) -> None:
     mq.create_queue(f"{queue}.b", retention="log")
-    job = Write(broker, [{"body": b"", "queue": ""}], exactlyOnce="true", batchMessages=10)
+    job = Write(broker, [{"body": b"", "queue": ""}], atomic="true", batchMessages=10)
     rows = [{"body": b"%d" % n, "queue": f"{queue}.b" if n % 2 else queue} for n in range(100)]
     one, two, failed = job.task(rows[:50]), job.task(rows[50:]), job.task(rows[:50])
     assert failed.transaction != one.transaction
@@ -284,12 +284,18 @@ def test_a_version_that_was_left_out_is_no_replay(broker: BrokerProcess, queue: 
 
 def test_plain_batch_writes_are_never_taken_for_replays(broker: BrokerProcess, queue: str) -> None:
     for number in range(3):
-        write(broker, numbered(number), queue=queue, exactlyOnce="true")
+        write(broker, numbered(number), queue=queue, atomic="true")
     assert bodies(broker, queue) == [0, 1, 2]
 
 
+def test_a_write_without_a_name_is_refused_before_a_row_is_written(broker: BrokerProcess, mq: Any, queue: str) -> None:
+    with pytest.raises(SourceError, match=r"needs the name of the batch.*txnAppId and txnVersion.*atomic=true"):
+        write(broker, numbered(1), queue=f"{queue}.none", exactlyOnce="true")
+    assert mq.queue_info(f"{queue}.none") is None
+
+
 def test_an_aborted_write_leaves_nothing(broker: BrokerProcess, queue: str) -> None:
-    job = Write(broker, numbered(1), queue=queue, exactlyOnce="true")
+    job = Write(broker, numbered(1), queue=queue, atomic="true")
     message = job.task(numbered(1))
     job.abort(message, None)
     with pytest.raises(Refused, match=r"the stages of this batch have expired.*STAGE_NOT_FOUND"):
@@ -298,7 +304,7 @@ def test_an_aborted_write_leaves_nothing(broker: BrokerProcess, queue: str) -> N
 
 
 def test_tasks_without_rows_have_no_stage(broker: BrokerProcess, queue: str) -> None:
-    job = Write(broker, numbered(1), queue=queue, exactlyOnce="true")
+    job = Write(broker, numbered(1), queue=queue, atomic="true")
     empty = copied(job._pickled).write(iter(()))
     job.commit(empty)
     job.commit(empty, job.task(numbered(7)))
@@ -309,7 +315,7 @@ def test_a_transaction_survives_a_killed_broker(tmp_path: Path) -> None:
     with running(BrokerProcess(tmp_path / "data")) as broker:
         with vibemq.sync.connect(broker.url) as mq:
             mq.create_queue("orders", retention="log")
-        job = Write(broker, numbered(1), queue="orders", exactlyOnce="true")
+        job = Write(broker, numbered(1), queue="orders", atomic="true")
         message = job.task(numbered(*range(500)))
         broker.kill()
         broker.start()
