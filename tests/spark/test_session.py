@@ -23,6 +23,7 @@ from pyspark.sql.functions import col
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
+from tests.spark import mutants
 from vibemq.demos.spark import tidy
 from vibemq.spark import LagListener, lag, register
 from vibemq.spark.connection.client import BrokerClient
@@ -327,8 +328,8 @@ class Batches:
         return ""
 
 
-def test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run(world: World) -> None:
-    batches = Batches(world, world.queue(*range(40)), world.queue())
+def two_writes_in_three_runs(batches: Batches) -> list[int]:
+    """What is in the target when a run has died after the first write, one at the end, and one has not."""
 
     def thrice(frame: Any, batch_id: int) -> None:
         batches.once(frame, 0)
@@ -337,15 +338,32 @@ def test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run(world: Wor
         batches.once(frame, 2000)
         batches.point("at the end")
 
-    expected: list[int] = []
     for breaks in ("after the first", "at the end", None):
-        assert f"broken {breaks}" in batches.run(thrice, breaks) or breaks is None
+        said = batches.run(thrice, breaks)
+        assert f"broken {breaks}" in said if breaks else said == ""
+    return sorted(batches.world.numbers(batches.target))
+
+
+def test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run(world: World) -> None:
+    batches = Batches(world, world.queue(*range(40)), world.queue())
     expected = [*range(40), *range(2000, 2040)]
-    assert sorted(world.numbers(batches.target)) == expected
+    assert two_writes_in_three_runs(batches) == expected
     world.publish(batches.source, 40, 41)
-    assert "broken after the first" in batches.run(thrice, "after the first")
-    assert batches.run(thrice) == ""
-    assert sorted(world.numbers(batches.target)) == sorted([*expected, 40, 41, 2040, 2041])
+    assert two_writes_in_three_runs(batches) == sorted([*expected, 40, 41, 2040, 2041])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "found"),
+    [
+        (mutants.NewNames, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
+        (mutants.OneName, [0, 1]),
+        (mutants.CountsOn, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
+    ],
+)
+def test_a_sink_that_confuses_writes_is_noticed(world: World, mutant: type[mutants.Mutant], found: list[int]) -> None:
+    batches = Batches(world, world.queue(0, 1), world.queue())
+    with mutants.registered(world.spark, mutant):
+        assert two_writes_in_three_runs(batches) == found != [0, 1, 2000, 2001]
 
 
 def test_a_write_after_one_that_failed_needs_a_name_in_every_run(world: World) -> None:
