@@ -25,7 +25,7 @@ from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.spark import mutants
 from vibemq.demos.spark import tidy
-from vibemq.spark import LagListener, lag, register
+from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, lag, register
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused
 from vibemq.spark.options import parse
@@ -479,7 +479,9 @@ def test_queues_that_are_not_what_they_were(world: World) -> None:
 
 def test_a_stream_needs_a_group(world: World) -> None:
     frame = world.spark.readStream.format("vibemq").options(**world.options(queue=world.queue())).load()
-    assert "needs the option group" in failure_of(world.into(frame.select("body"), world.queue(), "c").start())
+    said = failure_of(world.into(frame.select("body"), world.queue(), "c").start())
+    assert "needs the option group" in said
+    assert "UnboundLocalError" not in said
 
 
 def test_the_code_can_be_shipped(world: World) -> None:
@@ -494,6 +496,27 @@ def test_the_code_can_be_shipped(world: World) -> None:
         for name in cloudpickle.list_registry_pickle_by_value():  # type: ignore[no-untyped-call]
             cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
         register(world.spark)
+
+
+def test_a_source_is_registered_again_without_a_warning(world: World) -> None:
+    jvm: Any = world.spark._jvm
+    log4j = jvm.org.apache.logging.log4j
+    seen = jvm.java.io.StringWriter()
+    appender = log4j.core.appender.WriterAppender.newBuilder().setName("seen").setTarget(seen).build()
+    appender.start()
+    root = log4j.LogManager.getRootLogger()
+    root.addAppender(appender)
+    world.spark.sparkContext.setLogLevel("WARN")
+    log4j.core.config.Configurator.setLevel(REGISTRY_LOGGER, log4j.Level.WARN)
+    try:
+        world.spark.dataSource.register(DefaultSource)
+        warned = str(seen.toString())
+        assert "The data source vibemq replaced" in warned, "Spark warns no more; then neither need we"
+        register(world.spark)
+        assert str(seen.toString()) == warned
+    finally:
+        world.spark.sparkContext.setLogLevel("OFF")
+        root.removeAppender(appender)
 
 
 def test_the_checkpoint_is_what_the_reference_says(world: World) -> None:

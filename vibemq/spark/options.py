@@ -150,11 +150,17 @@ def parse(options: Mapping[str, str], use: str = "") -> SourceOptions:
         try:
             values[item.name] = item.metadata["read"](str(value))
         except ValueError as error:
-            raise OptionError(f"option {name} is {value!r}; it must be {error}") from None
+            raise OptionError(f"option {name} is {_shown(str(value))!r}; it must be {error}") from None
     settings = SourceOptions(**values)
     if use:
         _check(settings, use, frozenset(values))
     return settings
+
+
+def _shown(value: str) -> str:
+    """Without what stands in front of the last @: there are credentials in URLs."""
+    _, at, behind = value.rpartition("@")
+    return f"…@{behind}" if at else value
 
 
 def _check(settings: SourceOptions, use: str, given: frozenset[str]) -> None:

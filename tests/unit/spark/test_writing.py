@@ -30,7 +30,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.unit.spark.hand import Query, copied, options_of, read
-from vibemq.spark.errors import Refused, SourceError, Unreachable
+from vibemq.spark.errors import OptionError, Refused, SourceError, Unreachable
 from vibemq.spark.options import parse
 from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.source import DefaultSource
@@ -124,6 +124,22 @@ def test_what_is_written_is_read(broker: BrokerProcess, mq: Any, queue: str) -> 
         "priority": 3,
     }
     assert dict(found["headers"]) == {"key": b"k", "content-type": b"text/plain", "priority": b"3", "x": "ä".encode()}
+
+
+def test_names_of_columns_may_be_in_capitals(broker: BrokerProcess, queue: str) -> None:
+    source = DefaultSource(options_of(broker, queue=queue))
+    rows = [{"BODY": b"1", "Message_ID": "m-1", "KEY": "k"}]
+    schema = StructType([StructField(name, TYPES[name.lower()]) for name in rows[0]])
+    for writer in (source.writer(schema, False), source.streamWriter(schema, False)):
+        assert writer.write(iter([pa.RecordBatch.from_pylist(rows)])).rows == 1
+    (found, _) = read(broker, queue=queue, columns="BODY, message_id, Key")
+    assert found == {"body": b"1", "message_id": "m-1", "key": "k"}
+    reader = source.reader(StructType([StructField("SEQ", LongType()), StructField("Body", BinaryType())]))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert [batch.to_pylist() for batch in batches] == [[{"SEQ": 1, "Body": b"1"}, {"SEQ": 2, "Body": b"1"}]]
+    twice = StructType([StructField("body", BinaryType()), StructField("BODY", BinaryType())])
+    with pytest.raises(OptionError, match="the same name but for its case: body, BODY"):
+        source.writer(twice, False)
 
 
 def test_many_rows_in_small_frames(broker: BrokerProcess, queue: str) -> None:

@@ -73,7 +73,7 @@ class _Sink:
         """The application of a write that is atomic: made in the driver, the same for all tasks."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        written = self._write(_record_batches(iterator, self._schema))
+        written = self._write(map(_in_lower_case, _record_batches(iterator, self._schema)))
         relieve()
         return written
 
@@ -187,6 +187,10 @@ def _abort(client: BrokerClient, staged: Sequence[SinkTransaction]) -> None:
         client.call("transaction.abort", "", arguments, patient=False)
     except SourceError as error:
         print(f"vibemq: stages are left to expire: {error}", file=sys.stderr)  # noqa: T201
+
+
+def _in_lower_case(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    return batch.rename_columns([name.lower() for name in batch.schema.names])
 
 
 def _record_batches(iterator: Iterator[Any], schema: StructType) -> Iterator["pa.RecordBatch"]:
