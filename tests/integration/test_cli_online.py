@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -201,6 +202,7 @@ def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.Captu
     assert run_app(admin_main.app, "vibemq-admin", ["group", "ls", queue]) == 0
     assert run_app(admin_main.app, "vibemq-admin", ["group", "show", queue, "etl"]) == 0
     text = capfdbinary.readouterr().out.decode()
+    assert re.search(r"hold after ack\W+none", text)
     assert "cursor" in text
     assert "quarantined" in text
     code, [gone], _ = vibemq("admin", "group", "rm", queue, "etl", "--yes")

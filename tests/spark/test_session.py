@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -22,8 +23,9 @@ from pyspark.sql.functions import col
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
+from tests.spark import mutants
 from vibemq.demos.spark import tidy
-from vibemq.spark import LagListener, lag, register
+from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, lag, register
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused
 from vibemq.spark.options import parse
@@ -357,20 +359,166 @@ def test_rows_are_sorted_into_good_and_bad(world: World) -> None:
     assert [(row.seq, row.detail) for row in letters] == [(n, "ends in 3") for n in (4, 14, 24, 34)]
 
 
-def test_a_second_write_of_a_batch_is_not_taken_for_a_replay(world: World) -> None:
-    source, target = world.queue(*range(4)), world.queue()
+class Batches:
+    """A stream whose batches a function writes; it can be made to fail on its way, as a driver that dies there."""
 
-    def twice(frame: Any, batch_id: int) -> None:
-        rows = frame.select("body")
-        world.write(rows, queue=target, exactlyOnce="true")
-        world.write(rows, queue=target, exactlyOnce="true")
+    def __init__(self, world: World, source: str, target: str) -> None:
+        self.world = world
+        self.source = source
+        self.target = target
+        self.breaks: str | None = None
 
-    writer = world.stream(queue=source).writeStream.foreachBatch(twice)
-    query = writer.option("checkpointLocation", str(world.folder / "c")).trigger(availableNow=True).start()
-    said = failure_of(query)
-    assert "has been written to this queue already in this run" in said
-    assert "need a txnAppId" in said
-    assert sorted(world.numbers(target)) == list(range(4)), "the first write counts, the second is refused"
+    def once(self, frame: Any, first: int, **more: object) -> None:
+        """The numbers, and `first` added to each."""
+        bodies = frame.selectExpr(f"cast(cast(cast(body AS STRING) AS INT) + {first} AS STRING) AS body")
+        self.world.write(bodies, queue=self.target, **{"exactlyOnce": "true", **more})
+
+    def point(self, name: str) -> None:
+        if self.breaks == name:
+            raise RuntimeError(f"broken {name}")
+
+    def run(self, function: Callable[[Any, int], None], breaks: str | None = None) -> str:
+        """Until everything is read; what ended it."""
+        self.breaks = breaks
+        frame = self.world.stream(queue=self.source)
+        writer = frame.writeStream.foreachBatch(function).option("checkpointLocation", str(self.world.folder / "c"))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(CEILING_S)
+        except PySparkException as error:
+            return str(error)
+        return ""
+
+
+def two_writes_in_three_runs(batches: Batches) -> list[int]:
+    """What is in the target when a run has died after the first write, one at the end, and one has not."""
+
+    def thrice(frame: Any, batch_id: int) -> None:
+        batches.once(frame, 0)
+        batches.point("after the first")
+        batches.once(frame.limit(0), 1000)
+        batches.once(frame, 2000)
+        batches.point("at the end")
+
+    for breaks in ("after the first", "at the end", None):
+        said = batches.run(thrice, breaks)
+        assert f"broken {breaks}" in said if breaks else said == ""
+    return sorted(batches.world.numbers(batches.target))
+
+
+def test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run(world: World) -> None:
+    batches = Batches(world, world.queue(*range(40)), world.queue())
+    expected = [*range(40), *range(2000, 2040)]
+    assert two_writes_in_three_runs(batches) == expected
+    world.publish(batches.source, 40, 41)
+    assert two_writes_in_three_runs(batches) == sorted([*expected, 40, 41, 2040, 2041])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "found"),
+    [
+        (mutants.NewNames, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
+        (mutants.OneName, [0, 1]),
+        (mutants.CountsOn, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
+    ],
+)
+def test_a_sink_that_confuses_writes_is_noticed(world: World, mutant: type[mutants.Mutant], found: list[int]) -> None:
+    batches = Batches(world, world.queue(0, 1), world.queue())
+    with mutants.registered(world.spark, mutant):
+        assert two_writes_in_three_runs(batches) == found != [0, 1, 2000, 2001]
+
+
+def test_a_write_after_one_that_failed_needs_a_name_in_every_run(world: World) -> None:
+    batches = Batches(world, world.queue(*range(4)), world.queue())
+
+    def go_on(frame: Any, batch_id: int) -> None:
+        with pytest.raises(PySparkException, match="does not fit"):
+            world.write(frame.selectExpr("repeat('x', 1100000) AS body"), queue=batches.target, exactlyOnce="true")
+        batches.once(frame, 0)
+
+    for _ in range(2):
+        said = batches.run(go_on)
+        assert "it runs at the same time, or it has failed" in said
+        assert "Give each write of the batch a txnAppId of its own" in said
+    assert world.numbers(batches.target) == []
+
+
+def test_writes_of_one_batch_at_the_same_time_need_names(world: World) -> None:
+    from pyspark import InheritableThread
+    from pyspark.sql.functions import udf
+
+    batches = Batches(world, world.queue(*range(4)), world.queue())
+    gate = world.folder / "gate"
+    broker = BrokerClient(parse(world.options()))
+
+    @udf("string")
+    def late(body: bytes) -> str:
+        deadline = time.monotonic() + CEILING_S
+        while not gate.exists():
+            assert time.monotonic() < deadline
+        return body.decode()
+
+    def at_once(frame: Any, batch_id: int) -> None:
+        query = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+        def slow() -> None:
+            register(frame.sparkSession)
+            world.write(frame.coalesce(1).select(late("body").alias("body")), queue=batches.target, exactlyOnce="true")
+
+        thread = InheritableThread(target=slow)
+        thread.start()
+        deadline = time.monotonic() + CEILING_S
+        while not broker.call("transaction.last", "", {"app": f"{query}.writes/{batches.target}"})["version"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        try:
+            batches.once(frame, 100)
+        finally:
+            gate.touch()
+            thread.join()
+
+    said = batches.run(at_once)
+    assert "it runs at the same time, or it has failed" in said
+    assert sorted(world.numbers(batches.target)) == list(range(4)), "the first write counts, the second is refused"
+
+
+def test_a_thread_of_a_batch_has_no_name_and_may_be_given_one(world: World) -> None:
+    batches = Batches(world, world.queue(*range(4)), world.queue())
+    errors: list[str] = []
+
+    def in_a_thread(frame: Any, batch_id: int) -> None:
+        def write() -> None:
+            register(frame.sparkSession)
+            try:
+                batches.once(frame, 0)
+            except PySparkException as error:
+                errors.append(str(error))
+            batches.once(frame, 100, txnAppId=f"{batches.target}/hundreds", txnVersion=batch_id)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        batches.point("at the end")
+
+    assert "broken at the end" in batches.run(in_a_thread, "at the end")
+    assert batches.run(in_a_thread) == ""
+    assert len(errors) == 2
+    assert all("exactlyOnce needs the name of the batch" in error for error in errors)
+    assert sorted(world.numbers(batches.target)) == [100, 101, 102, 103]
+
+
+def test_a_batch_write_is_atomic_or_has_a_name(world: World) -> None:
+    target = world.queue()
+    rows = world.spark.createDataFrame([("1",), ("2",)], "body STRING")
+    with pytest.raises(PySparkException, match=r"exactlyOnce needs the name of the batch.*atomic=true"):
+        world.write(rows, queue=target, exactlyOnce="true")
+    world.write(rows, queue=target, atomic="true")
+    assert sorted(world.numbers(target)) == [1, 2]
+    with pytest.raises(PySparkException, match="does not fit"):
+        world.write(rows.selectExpr("repeat(body, 1100000 * (int(body) - 1)) AS body"), queue=target, atomic="true")
+    assert sorted(world.numbers(target)) == [1, 2]
+    frame = world.stream(queue=target).select("body")
+    assert "atomic belongs to batch writes" in failure_of(world.into(frame, target, "c", atomic="true").start())
 
 
 def test_queues_that_are_not_what_they_were(world: World) -> None:
@@ -393,7 +541,9 @@ def test_queues_that_are_not_what_they_were(world: World) -> None:
 
 def test_a_stream_needs_a_group(world: World) -> None:
     frame = world.spark.readStream.format("vibemq").options(**world.options(queue=world.queue())).load()
-    assert "needs the option group" in failure_of(world.into(frame.select("body"), world.queue(), "c").start())
+    said = failure_of(world.into(frame.select("body"), world.queue(), "c").start())
+    assert "needs the option group" in said
+    assert "UnboundLocalError" not in said
 
 
 def test_the_code_can_be_shipped(world: World) -> None:
@@ -408,6 +558,27 @@ def test_the_code_can_be_shipped(world: World) -> None:
         for name in cloudpickle.list_registry_pickle_by_value():  # type: ignore[no-untyped-call]
             cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
         register(world.spark)
+
+
+def test_a_source_is_registered_again_without_a_warning(world: World) -> None:
+    jvm: Any = world.spark._jvm
+    log4j = jvm.org.apache.logging.log4j
+    seen = jvm.java.io.StringWriter()
+    appender = log4j.core.appender.WriterAppender.newBuilder().setName("seen").setTarget(seen).build()
+    appender.start()
+    root = log4j.LogManager.getRootLogger()
+    root.addAppender(appender)
+    world.spark.sparkContext.setLogLevel("WARN")
+    log4j.core.config.Configurator.setLevel(REGISTRY_LOGGER, log4j.Level.WARN)
+    try:
+        world.spark.dataSource.register(DefaultSource)
+        warned = str(seen.toString())
+        assert "The data source vibemq replaced" in warned, "Spark warns no more; then neither need we"
+        register(world.spark)
+        assert str(seen.toString()) == warned
+    finally:
+        world.spark.sparkContext.setLogLevel("OFF")
+        root.removeAppender(appender)
 
 
 def test_the_checkpoint_is_what_the_reference_says(world: World) -> None:

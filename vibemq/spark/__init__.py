@@ -19,8 +19,12 @@ from vibemq.spark.source import DefaultSource
 __all__ = ["DefaultSource", "Lag", "LagListener", "lag", "register"]
 
 
+REGISTRY_LOGGER = "org.apache.spark.sql.execution.datasources.DataSourceManager"
+
+
 def register(spark: Any, ship: bool = False) -> None:
-    """Make `format("vibemq")` known to a session. Once before each query, better than leaving it to auto-discovery.
+    """Make `format("vibemq")` known to a session, and to the calling thread. Once before each query, better than
+    leaving it to auto-discovery.
 
     Args:
         spark: the SparkSession.
@@ -33,4 +37,13 @@ def register(spark: Any, ship: bool = False) -> None:
         for name, module in list(sys.modules.items()):
             if name in (__name__, "vibemq.model.quantities") or name.startswith(f"{__name__}."):
                 cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    jvm, session = getattr(spark, "_jvm", None), getattr(spark, "_jsparkSession", None)
+    if jvm is None or session is None:  # Spark Connect
+        spark.dataSource.register(DefaultSource)
+        return
+    # Spark looks a source up in the session of the calling thread, and a new thread has none.
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(session)
+    # It warns when a source is registered once more.
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(REGISTRY_LOGGER, log4j.Level.ERROR)
     spark.dataSource.register(DefaultSource)

@@ -106,6 +106,7 @@ class SourceOptions:
 
     action: str = _option("action", (WRITE,), one_of("publish", "reject", "redrive"), "publish")
     exactly_once: bool = _option("exactlyOnce", (WRITE,), boolean, False)
+    atomic: bool = _option("atomic", (WRITE,), boolean, False)
     txn_app_id: str = _option("txnAppId", (WRITE,), text, "")
     txn_version: int | None = _option("txnVersion", (WRITE,), whole(0))
     dedup: bool = _option("dedup", (WRITE,), boolean, False)
@@ -150,11 +151,17 @@ def parse(options: Mapping[str, str], use: str = "") -> SourceOptions:
         try:
             values[item.name] = item.metadata["read"](str(value))
         except ValueError as error:
-            raise OptionError(f"option {name} is {value!r}; it must be {error}") from None
+            raise OptionError(f"option {name} is {_shown(str(value))!r}; it must be {error}") from None
     settings = SourceOptions(**values)
     if use:
         _check(settings, use, frozenset(values))
     return settings
+
+
+def _shown(value: str) -> str:
+    """Without what stands in front of the last @: there are credentials in URLs."""
+    _, at, behind = value.rpartition("@")
+    return f"…@{behind}" if at else value
 
 
 def _check(settings: SourceOptions, use: str, given: frozenset[str]) -> None:
@@ -222,10 +229,12 @@ def _check_write(settings: SourceOptions, given: frozenset[str]) -> None:
             "give txnAppId and txnVersion together or not at all: an id that outlives its checkpoint would meet"
             " versions from 0 again, which the broker takes for replays"
         )
+    if settings.atomic and settings.exactly_once:
+        raise OptionError("give exactlyOnce or atomic, not both: a write that is exactly once is atomic too")
     if "txn_app_id" in given and not settings.exactly_once:
         raise OptionError("txnAppId and txnVersion belong to exactlyOnce=true")
     if settings.action != "publish":
-        for name in ("exactly_once", "dedup"):
+        for name in ("exactly_once", "atomic", "dedup"):
             if getattr(settings, name):
                 raise OptionError(f"{_name(name)} does not go with action={settings.action}, which is exact by itself")
     if len(settings.txn_app_id.encode()) > 256:

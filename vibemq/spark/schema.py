@@ -1,4 +1,7 @@
-"""Columns: what a read offers, what a write takes, and the checks that they fit."""
+"""Columns: what a read offers, what a write takes, and the checks that they fit.
+
+Their names are compared without regard to case, as Spark does.
+"""
 
 from pyspark.sql.types import (
     BinaryType,
@@ -77,7 +80,8 @@ def offered(settings: SourceOptions) -> dict[str, DataType]:
 def read_schema(settings: SourceOptions) -> StructType:
     """What `load()` yields when the user gives no schema. Raises OptionError for a column that does not exist."""
     known = offered(settings)
-    names = settings.columns or [name for name in known if name != "headers" or settings.include_headers]
+    asked = [name.lower() for name in settings.columns]
+    names = asked or [name for name in known if name != "headers" or settings.include_headers]
     for name in names:
         if name not in known:
             raise OptionError(f"option columns names {name!r}; the columns are {', '.join(known)}")
@@ -88,7 +92,7 @@ def check_read(schema: StructType, settings: SourceOptions) -> None:
     """Raises OptionError for a column the source does not have, or has with another type."""
     known = offered(settings)
     for column in schema.fields:
-        kind = known.get(column.name)
+        kind = known.get(column.name.lower())
         if kind is None:
             raise OptionError(f"the schema has a column {column.name!r}; the source has {', '.join(known)}")
         if not _alike(column.dataType, kind):
@@ -104,7 +108,9 @@ def check_write(schema: StructType, settings: SourceOptions) -> None:
     """Raises OptionError for missing columns, columns that nothing can be done with, and wrong types."""
     action = settings.action
     taken, needed = _TAKEN[action], _REQUIRED[action]
-    given = {column.name: column.dataType for column in schema.fields}
+    given = {column.name.lower(): column.dataType for column in schema.fields}
+    if len(given) < len(schema.fields):
+        raise OptionError(f"two columns have the same name but for its case: {', '.join(schema.names)}")
     if needed not in given:
         raise OptionError(f"a write with action={action} needs a column {needed!r}; there are {', '.join(given)}")
     for name, kind in given.items():

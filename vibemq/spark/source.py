@@ -2,7 +2,7 @@
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from vibemq.spark.collector import relieve
@@ -10,6 +10,7 @@ from vibemq.spark.errors import OptionError
 from vibemq.spark.options import BATCH, STREAM, WRITE, check_names, parse
 from vibemq.spark.read.batch import BatchReader
 from vibemq.spark.read.stream import StreamReader
+from vibemq.spark.read.unusable import UnusableReader
 from vibemq.spark.schema import check_read, check_write, read_schema
 from vibemq.spark.write.sink import BatchWriter, StreamWriter
 
@@ -37,10 +38,14 @@ class DefaultSource(DataSource):
         relieve()
         return BatchReader(settings, schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        settings = parse(self._options, STREAM)
-        check_read(schema, settings)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Never raises: Spark would tell of a variable of its own instead of the error."""
         relieve()
+        try:
+            settings = parse(self._options, STREAM)
+            check_read(schema, settings)
+        except OptionError as error:
+            return UnusableReader(error)
         return StreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -53,6 +58,8 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         _check_mode(overwrite)
         settings = parse(self._options, WRITE)
+        if settings.atomic:
+            raise OptionError("atomic belongs to batch writes; a stream says exactlyOnce=true, which is atomic too")
         check_write(schema, settings)
         relieve()
         return StreamWriter(settings, schema)

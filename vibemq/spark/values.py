@@ -92,6 +92,8 @@ def instant_ms(value: str) -> int:
 
 def endpoints(value: str) -> tuple[Endpoint, ...]:
     """`vibemqs://` counts for the rest of the list too, as in vibemqs://a:2925,b:2925."""
+    if "@" in value:
+        raise ValueError("an address without credentials (they would show in the plan); use passwordFile")
     found: list[Endpoint] = []
     tls = False
     for item in names(value):
@@ -99,8 +101,6 @@ def endpoints(value: str) -> tuple[Endpoint, ...]:
         if separator and scheme.lower() not in ("vibemq", "vibemqs"):
             raise ValueError(f"an address that begins with vibemq:// or vibemqs://, not {scheme}://")
         tls = scheme.lower() == "vibemqs" if separator else tls
-        if "@" in rest:
-            raise ValueError("an address without credentials (they would show in the plan); use passwordFile")
         found.append(Endpoint(*_host_and_port(rest.rstrip("/")), tls))
     return tuple(found)
 

@@ -102,6 +102,8 @@ def test_an_option_of_another_use_is_refused(use: str, name: str, value: str) ->
         ({**READ, "tls.key": "f"}, WRITE, "tls.certificate needs tls.key"),
         ({**READ, "txnAppId": "a", "exactlyOnce": "true"}, WRITE, "together or not at all"),
         ({**READ, "txnAppId": "a", "txnVersion": "1"}, WRITE, "belong to exactlyOnce"),
+        ({**READ, "atomic": "true", "exactlyOnce": "true"}, WRITE, "not both"),
+        ({**READ, "atomic": "true", "action": "redrive"}, WRITE, "atomic does not go with action=redrive"),
         ({**READ, "action": "reject"}, WRITE, "needs the option group"),
         ({**READ, "group": "g"}, WRITE, "needs the option group"),
         ({**READ, "to": "q"}, WRITE, "belongs to action=redrive"),
@@ -112,6 +114,18 @@ def test_an_option_of_another_use_is_refused(use: str, name: str, value: str) ->
 def test_options_that_do_not_go_together_are_refused(options: dict[str, str], use: str, sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         parse(options, use)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["ann:s3cret@broker:2925", "vibemq://ann:s3/cr,et@broker", "a:s3cret@x,b:s3cret@broker", "s3cret@broker"],
+)
+def test_credentials_in_an_endpoint_are_not_printed(endpoint: str) -> None:
+    with pytest.raises(
+        OptionError, match=r"option endpoint is '…@broker.*without credentials.*use passwordFile"
+    ) as caught:
+        parse({"endpoint": endpoint, "queue": "q"}, BATCH)
+    assert "s3" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,11 @@ def write(broker: BrokerProcess, number: int, name: str, **more: object) -> None
 
 def test_writers(broker: BrokerProcess) -> None:
     write(broker, 1, "writer")
-    write(broker, 2, "once", exactlyOnce="true")
+    write(broker, 2, "once", atomic="true")
     write(broker, 3, "nightly", exactlyOnce="true", txnAppId="nightly", txnVersion=1)
     for name in ("writer", "nightly"):
         with pytest.raises(Refused, match=r"NOT_AUTHORIZED.*transact|transact.*NOT_AUTHORIZED"):
-            write(broker, 4, name, exactlyOnce="true")
+            write(broker, 4, name, atomic="true")
     with pytest.raises(Refused, match="NOT_AUTHORIZED"):
         write(broker, 5, "reader")
     rights = {"queue": "orders", "username": "reader", "passwordEnv": "SPARK_PW"}

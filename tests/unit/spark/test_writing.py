@@ -30,7 +30,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.unit.spark.hand import Query, copied, options_of, read
-from vibemq.spark.errors import Refused, SourceError, Unreachable
+from vibemq.spark.errors import OptionError, Refused, SourceError, Unreachable
 from vibemq.spark.options import parse
 from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.source import DefaultSource
@@ -124,6 +124,22 @@ def test_what_is_written_is_read(broker: BrokerProcess, mq: Any, queue: str) -> 
         "priority": 3,
     }
     assert dict(found["headers"]) == {"key": b"k", "content-type": b"text/plain", "priority": b"3", "x": "ä".encode()}
+
+
+def test_names_of_columns_may_be_in_capitals(broker: BrokerProcess, queue: str) -> None:
+    source = DefaultSource(options_of(broker, queue=queue))
+    rows = [{"BODY": b"1", "Message_ID": "m-1", "KEY": "k"}]
+    schema = StructType([StructField(name, TYPES[name.lower()]) for name in rows[0]])
+    for writer in (source.writer(schema, False), source.streamWriter(schema, False)):
+        assert writer.write(iter([pa.RecordBatch.from_pylist(rows)])).rows == 1
+    (found, _) = read(broker, queue=queue, columns="BODY, message_id, Key")
+    assert found == {"body": b"1", "message_id": "m-1", "key": "k"}
+    reader = source.reader(StructType([StructField("SEQ", LongType()), StructField("Body", BinaryType())]))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert [batch.to_pylist() for batch in batches] == [[{"SEQ": 1, "Body": b"1"}, {"SEQ": 2, "Body": b"1"}]]
+    twice = StructType([StructField("body", BinaryType()), StructField("BODY", BinaryType())])
+    with pytest.raises(OptionError, match="the same name but for its case: body, BODY"):
+        source.writer(twice, False)
 
 
 def test_many_rows_in_small_frames(broker: BrokerProcess, queue: str) -> None:
@@ -255,7 +271,7 @@ def test_without_a_broker_a_write_fails(broker: BrokerProcess) -> None:
 
 def test_staged_rows_are_seen_together(broker: BrokerProcess, mq: Any, queue: str) -> None:
     mq.create_queue(f"{queue}.b", retention="log")
-    job = Write(broker, [{"body": b"", "queue": ""}], exactlyOnce="true", batchMessages=10)
+    job = Write(broker, [{"body": b"", "queue": ""}], atomic="true", batchMessages=10)
     rows = [{"body": b"%d" % n, "queue": f"{queue}.b" if n % 2 else queue} for n in range(100)]
     one, two, failed = job.task(rows[:50]), job.task(rows[50:]), job.task(rows[:50])
     assert failed.transaction != one.transaction
@@ -284,12 +300,18 @@ def test_a_version_that_was_left_out_is_no_replay(broker: BrokerProcess, queue: 
 
 def test_plain_batch_writes_are_never_taken_for_replays(broker: BrokerProcess, queue: str) -> None:
     for number in range(3):
-        write(broker, numbered(number), queue=queue, exactlyOnce="true")
+        write(broker, numbered(number), queue=queue, atomic="true")
     assert bodies(broker, queue) == [0, 1, 2]
 
 
+def test_a_write_without_a_name_is_refused_before_a_row_is_written(broker: BrokerProcess, mq: Any, queue: str) -> None:
+    with pytest.raises(SourceError, match=r"needs the name of the batch.*txnAppId and txnVersion.*atomic=true"):
+        write(broker, numbered(1), queue=f"{queue}.none", exactlyOnce="true")
+    assert mq.queue_info(f"{queue}.none") is None
+
+
 def test_an_aborted_write_leaves_nothing(broker: BrokerProcess, queue: str) -> None:
-    job = Write(broker, numbered(1), queue=queue, exactlyOnce="true")
+    job = Write(broker, numbered(1), queue=queue, atomic="true")
     message = job.task(numbered(1))
     job.abort(message, None)
     with pytest.raises(Refused, match=r"the stages of this batch have expired.*STAGE_NOT_FOUND"):
@@ -298,7 +320,7 @@ def test_an_aborted_write_leaves_nothing(broker: BrokerProcess, queue: str) -> N
 
 
 def test_tasks_without_rows_have_no_stage(broker: BrokerProcess, queue: str) -> None:
-    job = Write(broker, numbered(1), queue=queue, exactlyOnce="true")
+    job = Write(broker, numbered(1), queue=queue, atomic="true")
     empty = copied(job._pickled).write(iter(()))
     job.commit(empty)
     job.commit(empty, job.task(numbered(7)))
@@ -309,7 +331,7 @@ def test_a_transaction_survives_a_killed_broker(tmp_path: Path) -> None:
     with running(BrokerProcess(tmp_path / "data")) as broker:
         with vibemq.sync.connect(broker.url) as mq:
             mq.create_queue("orders", retention="log")
-        job = Write(broker, numbered(1), queue="orders", exactlyOnce="true")
+        job = Write(broker, numbered(1), queue="orders", atomic="true")
         message = job.task(numbered(*range(500)))
         broker.kill()
         broker.start()

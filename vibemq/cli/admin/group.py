@@ -76,7 +76,7 @@ def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("backlog", f"{counted(found['backlog_messages'], 'message')}, {bytes_text(found['backlog_bytes'])}"),
         ("oldest", instant_text(found["oldest_at"])),
         ("joins without progress", found["joins"]),
-        ("hold after ack", _limit(found["hold_ms"], "ms")),
+        ("hold after ack", f"{found['hold_ms']} ms" if found["hold_ms"] else "none"),
         ("most lag", f"{_limit(found['max_lag_ms'], 'ms')}, {_limit(found['max_lag_bytes'], 'bytes')}"),
         ("lost before it was read", _runs_text(found["lost"])),
         ("quarantined", _runs_text(found["quarantined"])),

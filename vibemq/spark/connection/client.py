@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vibemq.spark.connection import wire
-from vibemq.spark.connection.link import ANSWER_TIMEOUT_S, Link
+from vibemq.spark.connection.link import ANSWER_TIMEOUT_S, DIAL_TIMEOUT_S, Link
 from vibemq.spark.errors import ConnectionLost, Refused, Unreachable
 from vibemq.spark.options import SourceOptions
 
 PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 2.0
+DIAL_LEAST_S = 1.0
+"""For an attempt, however little of `retryTimeout` is left."""
 NOTICE_AFTER_S = 2.0
 
 
@@ -43,10 +45,14 @@ class Patience:
         self._pause_s = PAUSE_FIRST_S
         self._noticed = False
 
+    @property
+    def left_s(self) -> float:
+        return self._timeout_s - (time.monotonic() - self._began)
+
     def wait(self, why: str, give_up: Callable[[str], Exception]) -> None:
         """Pause; raises what `give_up` makes when the time is over."""
-        waited = time.monotonic() - self._began
-        left = self._timeout_s - waited
+        left = self.left_s
+        waited = self._timeout_s - left
         if left <= 0:
             raise give_up(f"after {self._timeout_s:g} s (retryTimeout)")
         if waited > NOTICE_AFTER_S and not self._noticed:
@@ -181,8 +187,11 @@ class BrokerClient:
             Refused: the broker does not let us in.
         """
         endpoints = self._settings.endpoint
+        if self._patience is None:
+            self._patience = Patience(self._settings.retry_timeout_ms)
+        timeout_s = max(DIAL_LEAST_S, min(DIAL_TIMEOUT_S, self._patience.left_s))
         try:
-            self._link = Link(endpoints[self._next_endpoint % len(endpoints)], self._settings)
+            self._link = Link(endpoints[self._next_endpoint % len(endpoints)], self._settings, timeout_s)
             for ticket in self._waiting.values():
                 self._link.send(ticket.frame)
         except (ConnectionLost, Refused) as error:
@@ -195,6 +204,7 @@ class BrokerClient:
     def _wait(self, lost: ConnectionLost, patient: bool, ticket: Ticket | None = None) -> None:
         where = ", ".join(f"{host}:{port}" for host, port, _ in self._settings.endpoint)
         if not patient:
+            self._patience = None
             if ticket is not None:
                 self.forget(ticket)
             raise Unreachable(f"cannot reach the broker at {where}: {lost}")

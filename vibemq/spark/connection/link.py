@@ -22,8 +22,8 @@ COPIED_BYTES_MAX = 1 << 16
 class Link:
     """Raises ConnectionLost wherever the connection ends or its peer falls silent."""
 
-    def __init__(self, endpoint: Endpoint, settings: SourceOptions) -> None:
-        """Dial and log in.
+    def __init__(self, endpoint: Endpoint, settings: SourceOptions, timeout_s: float = DIAL_TIMEOUT_S) -> None:
+        """Dial and log in; `timeout_s` is for each of both.
 
         Raises:
             ConnectionLost: nobody answers.
@@ -32,7 +32,7 @@ class Link:
         """
         secrets = _credentials(settings)
         try:
-            self._socket = _dial(endpoint, settings)
+            self._socket = _dial(endpoint, settings, timeout_s)
         except ssl.SSLCertVerificationError as error:
             # Waiting would not help.
             where = f"{endpoint.host}:{endpoint.port}"
@@ -50,7 +50,14 @@ class Link:
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"{endpoint.host}:{endpoint.port}: {_reason(error)}") from None
         try:
-            self._log_in(secrets)
+            self._log_in(secrets, timeout_s)
+        except ConnectionLost as lost:
+            self.close()
+            where, silent = f"{endpoint.host}:{endpoint.port}", isinstance(lost.__context__, TimeoutError)
+            if not silent and not isinstance(self._socket, ssl.SSLSocket) and _speaks_tls(endpoint, timeout_s):
+                raise SourceError(f"{where} speaks TLS; write vibemqs:// in the option endpoint") from None
+            hint = "is this the native listener of a VibeMQ, usually port 2925?"
+            raise ConnectionLost(f"no answer to the login ({lost}); {hint}") from None
         except BaseException:
             self.close()
             raise
@@ -103,11 +110,11 @@ class Link:
             raise ConnectionLost(_reason(error)) from None
         return data
 
-    def _log_in(self, secrets: dict[str, str]) -> None:
+    def _log_in(self, secrets: dict[str, str], timeout_s: float) -> None:
         about = {"client-name": f"spark {socket.gethostname()} {os.getpid()}"}
         about["supported-extensions"] = ",".join(EXTENSIONS)
         self.send(wire.plain(wire.CONNECT, "connect", headers=secrets | about))
-        answer = self.receive(DIAL_TIMEOUT_S)
+        answer = self.receive(timeout_s)
         if answer.kind == wire.ERROR:
             raise Refused(*wire.error(answer))
         granted = wire.headers(answer).get("negotiated-extensions", "").split(",")
@@ -131,8 +138,8 @@ def _for_sending(frame: wire.Frame) -> Iterator[wire.Blob]:
         yield b"".join(small)
 
 
-def _dial(endpoint: Endpoint, settings: SourceOptions) -> socket.socket:
-    connection = socket.create_connection((endpoint.host, endpoint.port), DIAL_TIMEOUT_S)
+def _dial(endpoint: Endpoint, settings: SourceOptions, timeout_s: float) -> socket.socket:
+    connection = socket.create_connection((endpoint.host, endpoint.port), timeout_s)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -143,6 +150,18 @@ def _dial(endpoint: Endpoint, settings: SourceOptions) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def _speaks_tls(endpoint: Endpoint, timeout_s: float) -> bool:
+    """A broker that wants TLS hangs up without a word on a client that does not begin with it."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), timeout_s) as connection:
+            context.wrap_socket(connection).close()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _tls_context(settings: SourceOptions) -> ssl.SSLContext:

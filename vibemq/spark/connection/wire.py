@@ -65,12 +65,17 @@ def str16(text: str) -> bytes:
 
 
 def frame_size(head: bytes, *, most: int) -> int:
-    """The size of the body that follows. Raises ConnectionLost for what this client cannot read."""
+    """The size of the body that follows.
+
+    Raises:
+        ConnectionLost: this client cannot read it.
+        SourceError: this is another protocol, and will be tomorrow.
+    """
     size, flag = struct.unpack(_HEAD, head)
     if head.startswith(b"HTTP"):
-        raise ConnectionLost("this port answers in HTTP; name that of the native listener, usually 2925")
+        raise SourceError("this port answers in HTTP; name that of the native listener, usually 2925")
     if head.startswith(b"\x15\x03"):
-        raise ConnectionLost("this port speaks TLS; write vibemqs:// in the option endpoint, or tls=true")
+        raise SourceError("this port speaks TLS; write vibemqs:// in the option endpoint")
     if flag or not 2 <= size <= most:
         raise ConnectionLost(f"a frame of {size:,} bytes with flag {flag}; is this the native listener of a VibeMQ?")
     return int(size)

@@ -5,6 +5,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
 
 def command_line(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -29,4 +31,8 @@ def trigger(once: bool) -> dict[str, Any]:
 
 def session(name: str) -> SparkSession:
     """The session that spark-submit has prepared, or a local one."""
-    return SparkSession.Builder().appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    spark = SparkSession.Builder().appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    if SHUFFLE_PARTITIONS not in dict(spark.sparkContext.getConf().getAll()):
+        # Spark's 200 are for terabytes: each is a task with a Python worker, in every batch.
+        spark.conf.set(SHUFFLE_PARTITIONS, spark.sparkContext.defaultParallelism)
+    return spark

@@ -191,7 +191,7 @@ def text(column: "pa.Array") -> "pa.Array":
 
 def wire_columns(names: Iterable[str]) -> list[str]:
     """What to ask the broker for; never nothing, so that rows are counted."""
-    return sorted({WIRE_COLUMNS[name] for name in names if name in WIRE_COLUMNS}) or ["sequence"]
+    return sorted({WIRE_COLUMNS[name] for name in map(str.lower, names) if name in WIRE_COLUMNS}) or ["sequence"]
 
 
 def arrow_schema(schema: StructType) -> "pa.Schema":
@@ -211,7 +211,7 @@ def record_batch(block: Block, queue: str, schema: "pa.Schema", *, dead: bool = 
     makers = _DEAD_MAKERS if dead else _MAKERS
     arrays = []
     for field in schema:
-        made = makers[field.name](block, queue, pa)
+        made = makers[field.name.lower()](block, queue, pa)
         # Types differ in the nullability of map values, if the user asks for it.
         arrays.append(made if made.type.equals(field.type) else made.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,9 +1,9 @@
 """Writers. `write` runs in tasks, `commit` and `abort` elsewhere on another copy, which knows only the messages.
 
 Exactly once: every attempt of every task writes a stage of its own (a UUID: attempt ids start anew with the driver),
-the driver's commit publishes the stages of the attempts that count. The transaction's name is (app, version) = (query
-id, batch id), which Spark sets in tasks, so it travels in the messages: a replayed batch is recognised whatever its
-tasks are.
+the driver's commit publishes the stages of the attempts that count. The transaction's name (`identity`) is known in
+tasks only, so it travels in the messages: a replayed batch is recognised whatever its tasks are. A write that is
+`atomic` has a new name every time.
 """
 
 import sys
@@ -26,6 +26,7 @@ from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.read.fetching import notice
 from vibemq.spark.write.actions import Actions, Redriving, Rejecting
 from vibemq.spark.write.bulk import pieces
+from vibemq.spark.write.identity import NO_IDENTITY, BatchWrite, Place, application_of, begin, end
 from vibemq.spark.write.publishing import RowPublisher, Staging, Window, row_bytes_max
 from vibemq.spark.write.rows import RowMaker
 
@@ -46,7 +47,9 @@ class SinkTransaction:
     version: int
     stage: str
     run: str = ""
-    """Of the query: a batch is written once in a run, and again only in the next one."""
+    """The attempt at the batch: in one, a write is committed once."""
+    place: Place | None = None
+    """Of a write whose number was found in the register of its query and queue."""
 
 
 @dataclass
@@ -60,14 +63,17 @@ class Written(WriterCommitMessage):
 class _Sink:
     """What both writers have in common."""
 
-    def __init__(self, settings: SourceOptions, schema: StructType, app: SinkTransaction | None) -> None:
+    counts_writes = False
+    """Whether a batch of a stream may be written several times: in `foreachBatch`."""
+
+    def __init__(self, settings: SourceOptions, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
-        self._app = app
-        """For writes that are no stream's: made in the driver, the same for all tasks."""
+        self._once = f"batch-{uuid4().hex}"
+        """The application of a write that is atomic: made in the driver, the same for all tasks."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        written = self._write(_record_batches(iterator, self._schema))
+        written = self._write(map(_in_lower_case, _record_batches(iterator, self._schema)))
         relieve()
         return written
 
@@ -77,12 +83,12 @@ class _Sink:
                 return _act(Rejecting(client, self._settings), batches)
             if self._settings.action == "redrive":
                 return _act(Redriving(client, self._settings), batches)
-            if not self._settings.exactly_once:
+            if not (self._settings.exactly_once or self._settings.atomic):
                 return Written(self._publish(RowPublisher(client, self._settings), batches))
             return self._stage(client, batches)
 
     def _stage(self, client: BrokerClient, batches: Iterable["pa.RecordBatch"]) -> Written:
-        name = self._transaction()
+        name = self._transaction(client)
         staging = Staging(client, self._settings, app=name.app, version=name.version, stage=name.stage)
         try:
             return Written(self._publish(staging, batches), name)
@@ -102,38 +108,44 @@ class _Sink:
                 window.add(row)
         return window.finish().accepted
 
-    def _transaction(self) -> SinkTransaction:
+    def _transaction(self, client: BrokerClient) -> SinkTransaction:
+        """Raises SourceError when Spark does not tell which write this is."""
         settings, stage = self._settings, uuid4().hex
+        if settings.atomic:
+            return SinkTransaction(self._once, 0, stage)
         if settings.txn_app_id:
             return SinkTransaction(settings.txn_app_id, settings.txn_version or 0, stage)
         context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-        run = (context.getLocalProperty("spark.jobGroup.id") if context else None) or ""
-        if query and batch:
-            # In foreachBatch this is a batch writer: one query may write to several queues there.
-            return SinkTransaction(f"{query}/{settings.queue}" if self._app else query, int(batch), stage, run)
-        if self._app is None:
-            raise SourceError("Spark does not tell which batch this is; give txnAppId and txnVersion")
-        return SinkTransaction(self._app.app, 0, stage)
+        write = BatchWrite.of(context.getLocalProperty) if context else None
+        if write is None or (self.counts_writes and not write.run):
+            raise SourceError(NO_IDENTITY)
+        if not self.counts_writes:
+            return SinkTransaction(write.query, write.batch, stage, write.run)
+        place = begin(client, write, settings.queue)
+        app = application_of(write.query, settings.queue, place.entry.number)
+        return SinkTransaction(app, write.batch, stage, write.run, place)
 
     def _commit(self, messages: Sequence[Any]) -> None:
         relieve()
-        done = [message.transaction for message in messages if message is not None and message.rows]
-        staged = [one for one in done if one is not None]
-        if not staged:
+        written = [message for message in messages if message is not None and message.transaction is not None]
+        staged = [message.transaction.stage for message in written if message.rows]
+        first = written[0].transaction if written else None
+        if first is None or not (staged or first.place):
             return
-        first = staged[0]
-        tag = f"{first.run}/{min(one.stage for one in staged)}"
-        stages = [one.stage for one in staged]
-        arguments = {"app": first.app, "version": first.version, "stages": stages, "tag": tag}
         with leased(self._settings) as client:
-            try:
-                answer = client.call("transaction.commit", "", arguments)
-            except Refused as error:
-                raise explained(error, self._settings.queue) from None
+            self._decide(client, first, staged)
+            if first.place is not None:
+                end(client, first.place)
+
+    def _decide(self, client: BrokerClient, name: SinkTransaction, stages: list[str]) -> None:
+        tag = f"{name.run}/{min(stages, default='')}"
+        arguments = {"app": name.app, "version": name.version, "stages": stages, "tag": tag}
+        try:
+            answer = client.call("transaction.commit", "", arguments)
+        except Refused as error:
+            raise explained(error, self._settings.queue) from None
         if answer["duplicate"] and answer["tag"] != tag:
-            _another_write(first, int(answer["version"]), str(answer["tag"]))
+            notice(f"version {name.version} of {name.app} was published before: this is a replay, not published again")
 
     def _abort(self, messages: Sequence[Any]) -> None:
         staged = [message.transaction for message in messages if message is not None and message.transaction]
@@ -143,8 +155,7 @@ class _Sink:
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    def __init__(self, settings: SourceOptions, schema: StructType) -> None:
-        super().__init__(settings, schema, SinkTransaction(f"batch-{uuid4().hex}", 0, ""))
+    counts_writes = True
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)
@@ -154,26 +165,11 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    def __init__(self, settings: SourceOptions, schema: StructType) -> None:
-        super().__init__(settings, schema, None)
-
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._abort(messages)
-
-
-def _another_write(mine: SinkTransaction, version: int, tag: str) -> None:
-    """This version was committed before, with other stages: by the same batch in an earlier run, or by another write of
-    this very batch, whose rows must not be dropped in silence."""
-    if mine.run and version == mine.version and tag.partition("/")[0] == mine.run:
-        raise SourceError(
-            f"batch {mine.version} has been written to this queue already in this run: several exactlyOnce writes"
-            " to the same queue in one foreachBatch need a txnAppId and a txnVersion of their own."
-            " Nothing of this write was published"
-        )
-    notice(f"version {mine.version} of {mine.app} was published before: this is a replay, nothing is published again")
 
 
 def _act(actions: Actions, batches: Iterable["pa.RecordBatch"]) -> Written:
@@ -191,6 +187,10 @@ def _abort(client: BrokerClient, staged: Sequence[SinkTransaction]) -> None:
         client.call("transaction.abort", "", arguments, patient=False)
     except SourceError as error:
         print(f"vibemq: stages are left to expire: {error}", file=sys.stderr)  # noqa: T201
+
+
+def _in_lower_case(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    return batch.rename_columns([name.lower() for name in batch.schema.names])
 
 
 def _record_batches(iterator: Iterator[Any], schema: StructType) -> Iterator["pa.RecordBatch"]:

@@ -1,6 +1,7 @@
 """Batch reads against a real broker: ranges, views, dead letters, and connections that break."""
 
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -247,6 +248,8 @@ def test_tls(tmp_path: Path) -> None:
         for options in ({"tls.verify": "false"}, {"tls.ca": certificate, "tls.serverName": "localhost"}):
             for _ in range(2):
                 assert numbers(read(broker, **secure, **options)) == [7]
+        with pytest.raises(SourceError, match=r"speaks TLS; write vibemqs://"):
+            read(broker, queue="orders", endpoint=f"127.0.0.1:{broker.port}")
         with pytest.raises(SourceError, match=r"self-signed certificate; see tls.ca"):
             read(broker, **secure)
         with pytest.raises(SourceError, match=r"IP address mismatch.*see tls.ca and tls.serverName"):
@@ -258,5 +261,19 @@ def test_tls(tmp_path: Path) -> None:
 
 
 def test_a_listener_that_is_no_broker(broker: BrokerProcess) -> None:
-    with pytest.raises(Unreachable, match=r"cannot reach the broker.*this port answers in HTTP"):
-        read(broker, queue="q", endpoint=f"127.0.0.1:{broker.http_port}", retryTimeout="0")
+    """Another protocol is told at once, silence when `retryTimeout` is over: both in spite of the time that remains."""
+    with pytest.raises(SourceError, match=r"this port answers in HTTP; name that of the native listener") as caught:
+        read(broker, queue="q", endpoint=f"127.0.0.1:{broker.http_port}")
+    assert not isinstance(caught.value, Unreachable)
+    with pytest.raises(SourceError, match=r"does not speak TLS; write vibemq://"):
+        read(broker, queue="q", endpoint=f"vibemqs://127.0.0.1:{broker.port}")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(
+            Unreachable, match=r"no answer to the login \(timed out\); is this the native .*gave up after 0.2 s"
+        ):
+            read(broker, queue="q", endpoint=f"127.0.0.1:{port}", retryTimeout="200ms")
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # Another attempt would have begun when the time was over.
+            silent.accept()
