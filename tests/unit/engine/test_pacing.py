@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,8 +109,12 @@ def delayed() -> Driver:
 
 def with_history() -> Driver:
     """All messages have come back once."""
-    driver = held()
-    driver.settle(1, *range(1, MANY + 1), verb=Settlement.RETRY, delay_ms=0)
+    count = 8 * MANY
+    driver = Driver()
+    driver.create()
+    driver.publish(count)
+    driver.subscribe(1, capacity_messages=count)
+    driver.settle(1, *range(1, count + 1), verb=Settlement.RETRY, delay_ms=0)
     driver.handle(ask.CloseSession(1, clean=True))
     return driver
 
@@ -153,6 +158,14 @@ def letters() -> Driver:
     return driver
 
 
+def stages() -> Driver:
+    driver = Driver()
+    driver.create()
+    for number in range(MANY // 2):
+        driver.handle(ask.Stage(9, None, "q", "app", 1, f"s{number}", 1, rows_of(1)))
+    return driver
+
+
 def log() -> Driver:
     driver = ready(retention=Retention.LOG)
     driver.handle(ask.SeekGroup(9, None, "q", "second", ask.StartAt.BEGINNING))
@@ -183,6 +196,7 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
     "replay": (letters, ask.ReplayDead(9, "t", "q", list(range(1, MANY + 1)), rows_of(MANY))),
     "purge letters": (letters, ask.PurgeDead(9, "t", list(range(1, MANY + 1)))),
+    "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
     "close with messages": (held, ask.CloseSession(1, clean=False)),
     "close cleanly with messages": (held, ask.CloseSession(1, clean=True)),
     "close with consumers": (consumers, ask.CloseSession(1, clean=False)),

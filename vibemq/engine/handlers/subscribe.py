@@ -77,6 +77,7 @@ def _configure(state: EngineState, consumer: Consumer, command: Subscribe) -> No
     consumer.capacity_bytes = command.capacity_bytes
     consumer.credit = command.credit
     consumer.priority = command.priority
+    consumer.acknowledges = consumer.queue.options.consumers_settle
     timeout = command.ack_timeout_ms
     consumer.ack_timeout_ms = consumer.queue.options.ack_timeout_ms if timeout is None else timeout
 
@@ -151,9 +152,7 @@ def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool
     del state.sessions[session.number]
 
 
-def _take_out(
-    state: EngineState, step: Step, consumer: Consumer, *, clean: bool
-) -> Generator[None, Step, Step]:
+def _take_out(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> Generator[None, Step, Step]:
     """The consumer ends, and what it holds goes back; returns the last slice's step."""
     consumer.group.retire(consumer)
     while consumer.held.count and not consumer.queue.deleted:
