@@ -62,6 +62,10 @@ def test_a_cut_in_parts_is_that_of_the_whole() -> None:
         known = parts.overlap(first, 20_000)
         stop, number = parts.cut_runs(first, 20_000, most)
         assert parts.overlap(first, stop) == known[:most]
+        assert [parts.meets(at, at) for at in range(first, first + 9)] == [
+            at in parts for at in range(first, first + 9)
+        ]
+        assert parts.meets(first + 1, first + 6_000) == bool(parts.overlap(first + 1, first + 6_000))
         assert number == len(known[:most])
         assert stop == 20_000 or len(known) > most
 
