@@ -17,7 +17,7 @@ from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import RowPacker
 from vibemq.client.settlements import BACKOFF, SettlementBuffer
-from vibemq.engine import Engine, EngineSettings
+from vibemq.engine import Batch, Engine, EngineSettings
 from vibemq.model.commands import Command, CreateQueue, Settlement
 from vibemq.model.effects import Deliver, Effect, Outcome
 from vibemq.model.options import QueueOptions
@@ -91,7 +91,7 @@ class BrokerSide:
 
     def _decide(self, commands: Sequence[Any]) -> None:
         decided: Sequence[Command] = commands
-        self._follow(self._engine.handle(decided, NOW))
+        self._follow(self._engine.advance(Batch(decided), NOW))
 
     def _follow(self, outcome: Outcome) -> None:
         if outcome.records:

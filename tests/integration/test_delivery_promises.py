@@ -1,14 +1,18 @@
 """Delivery as a user meets it: a late subscriber, a dying consumer, groups that are slow or restart."""
 
+import asyncio
+import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
 import vibemq
+from vibemq.model.effects import QueueInfo
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +37,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[vibemq.Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[TimedBroker]:
     async with TimedBroker(data_dir=tmp_path / "data") as running:
         yield running
 
@@ -51,6 +55,46 @@ async def test_a_subscriber_that_comes_late_gets_the_whole_backlog_in_order(brok
                 if len(seen) >= 5_000:
                     break
     assert seen == list(range(5_000))
+
+
+async def test_without_acks_a_slow_reader_loses_nothing_that_was_not_written(broker: TimedBroker) -> None:
+    count = 2_000
+    frames = (
+        encode_body(CommandType.CONNECT, "c", "", b"", {"supported-extensions": "batch/1,settle/1"}),
+        encode_body(CommandType.SUBSCRIBE, "s", "q", b"", {"prefetch": str(count), "group": "g"}),
+    )
+    _, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1 << 12)
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", mode="fan-out-without-ack")
+        writer.write(b"".join(struct.pack("!IB", len(body), 0) + body for body in frames))
+        await until(broker, lambda info: info.consumers == 1)
+        for _ in range(count // 100):
+            await mq.publish_many("q", [b"x" * 10_000] * 100)
+        # It reads nothing, and time passes.
+        await until(broker, lambda info: info.counters["delivered"] > 0)
+        broker.advance(3_600)
+        await until(broker, lambda info: info.counters["settled"] > 0)
+        writer.transport.abort()
+        await until(broker, lambda info: info.consumers == 0)
+        await until(broker, lambda info: info.in_flight == 0)
+        info = broker.queue_info("q")
+        assert info is not None
+        left = count - info.counters["settled"]
+        assert left > 100
+        got = 0
+        with anyio.fail_after(60):
+            async with mq.subscribe("q", group="g", prefetch=500) as messages:
+                async for batch in messages.batches():
+                    got += len(batch)
+                    if got >= left:
+                        break
+    assert got == left
+
+
+async def until(broker: vibemq.Broker, true: Callable[[QueueInfo], bool]) -> None:
+    with anyio.fail_after(60):
+        while (info := broker.queue_info("q")) is None or not true(info):
+            await anyio.sleep(0.001)
 
 
 async def test_what_a_killed_consumer_held_goes_to_another_at_once_and_in_order(broker: vibemq.Broker) -> None:

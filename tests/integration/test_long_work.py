@@ -12,6 +12,7 @@ import pytest
 
 import vibemq
 from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
+from vibemq.model.commands import PurgeQueue, RemoveMessages
 from vibemq.model.effects import QueueInfo
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
@@ -187,4 +188,29 @@ async def test_rejecting_very_many_leaves_the_loop_to_others(broker: Broker, pee
     async with watched() as watchdog:
         peer.send(extensions.settle("s", 3, [(1, 2 * RUNS)]))
         await until(broker, "q", lambda info: info.dead == 2 * RUNS)
+    assert watchdog.longest_s <= HOLD_S_MAX
+
+
+async def test_a_purge_of_very_many_runs_leaves_the_loop_to_others(broker: Broker, peer: Peer) -> None:
+    await peer.receive("q", 2 * RUNS)
+    async with vibemq.connect(broker.url) as mq:
+        peer.send(extensions.settle("s", 0, SCATTERED))
+        await until(broker, "q", lambda info: info.in_flight == RUNS)
+        peer.writer.transport.abort()
+        await until(broker, "q", lambda info: info.ready == RUNS)
+        async with watched() as watchdog:
+            assert await mq.purge_queue("q") == RUNS
+        assert watchdog.longest_s <= HOLD_S_MAX
+
+
+async def test_what_the_embedding_program_asks_leaves_the_loop_to_others(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish_many("q", [b"x"] * (2 * RUNS))
+    assert broker._parts is not None
+    local = broker._parts.inner
+    async with watched() as watchdog:
+        removed = await local.ask(lambda session, token: RemoveMessages(session, token, "q", SCATTERED))
+        purged = await local.ask(lambda session, token: PurgeQueue(session, token, "q"))
+    assert (removed.count, purged.count) == (RUNS, RUNS)
     assert watchdog.longest_s <= HOLD_S_MAX

@@ -6,6 +6,8 @@ A step that is left out changes the later ones as little as can be, so that a fa
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 from tests.proof.sim_naive import Broken
 from tests.proof.sim_readers import READER, Readers
@@ -27,6 +29,7 @@ from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Repl
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
+from vibemq.model.runs import runs_of
 
 PUBLISHERS = (1, 2, 3)
 CONSUMERS = tuple(range(10, 16))
@@ -83,6 +86,8 @@ class Clients:
         self._mix = plan.choice(MIXES)
         self._random = plan
         self._held: dict[tuple[int, int], Held] = {}
+        self._written: list[tuple[int, int, int]] = []
+        """(session, consumer, sequence) of what nobody acknowledges: the server settles it when it is written."""
         self._sent: list[tuple[str, bytes, Rows]] = []
         """(queue, dedup id, row) of publishes that may be sent again."""
         self._resent: dict[object, tuple[str, bytes]] = {}
@@ -120,6 +125,7 @@ class Clients:
                     raise Broken(f"message {sequence} of {effect.queue} was handed out with other bytes")
                 if effect.settled:
                     ledger.may_settle.add((effect.queue_id, effect.group_id, sequence))
+                    self._written.append((effect.session, effect.consumer, sequence))
                 else:
                     key = (effect.session, effect.consumer)
                     held = self._held.setdefault(key, Held(effect.queue_id, effect.group_id))
@@ -133,6 +139,7 @@ class Clients:
 
     def step(self, number: int) -> None:
         rng = self._random = random.Random(f"{self._seed}/{number}")
+        self._settle_written()
         actions = [self._publish] * 10 + [self._subscribe] * 3 + [self._settle] * 7 + [self._wait] * 4
         actions += [self._read_on] * 3
         actions += [self._resend, self._close, self._maintain, self._maintain, self._flood, self._beside_a_flush]
@@ -272,6 +279,12 @@ class Clients:
         delay = rng.choice((None, 0, 300))
         runs = [(s, s) for s in chosen]
         self._world.ask(Settle(*key[:1], self._token(), key[1], verb, runs, delay_ms=delay, reason="no"))
+
+    def _settle_written(self) -> None:
+        written, self._written = self._written, []
+        for (session, consumer), found in groupby(written, itemgetter(0, 1)):
+            runs = runs_of(sequence for _, _, sequence in found)
+            self._world.ask(Settle(session, None, consumer, Settlement.ACK, runs))
 
     def _read_on(self) -> None:
         self._readers.step(self._random, self._token())

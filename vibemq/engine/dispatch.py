@@ -14,9 +14,6 @@ from vibemq.model.runs import Run, run_count
 SLICE = 128
 """Most messages one consumer is given before it is the next one's turn, while several take part."""
 
-UNACKED_SETTLE_LAG_MS = 1_000
-"""A hand-out that is its own settlement is recorded as settled so much later: until then its rows can be read."""
-
 _KNOWN_PER_UNIT = 4
 """Messages with a history that are handed out for the cost of one run."""
 
@@ -87,17 +84,16 @@ def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, gi
 
 def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     """Move up to `count` messages into the consumer's hold, fewer when its bytes run out."""
-    limited = consumer.capacity_bytes > 0
+    limited = consumer.capacity_bytes > 0 and consumer.acknowledges
     if limited:
         runs = _take_bytes(queue, consumer, count)
     else:
         runs = consumer.group.ready.pop(count)
-    if queue.options.consumers_settle:
-        timeout = consumer.ack_timeout_ms
-        deadline = step.now + timeout if timeout else NEVER
-        for first, last in runs:
-            size = queue.sizes.between(first, last) if limited else 0
-            consumer.held.add(first, last, deadline, size)
+    timeout = consumer.ack_timeout_ms if queue.options.consumers_settle else 0
+    deadline = step.now + timeout if timeout else NEVER
+    for first, last in runs:
+        size = queue.sizes.between(first, last) if limited else 0
+        consumer.held.add(first, last, deadline, size)
     if consumer.credit is not None:
         consumer.credit -= run_count(runs)
     return runs
@@ -149,14 +145,9 @@ def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Giv
     count = run_count(handed_out)
     group.tally.delivered += count
     handed_out = _joined(sorted(handed_out)) if len(handed_out) > 1 else handed_out
+    group.in_flight += count
     if queue.options.consumers_settle:
-        group.in_flight += count
         step.note_handed_out(queue, group, handed_out)
-    else:
-        group.tally.settled += count
-        group.forget_history(handed_out)
-        group.spend(step.now + UNACKED_SETTLE_LAG_MS, handed_out)
-        state.arm_part(queue, group, group.spent[0][0])
     step.free(queue)
     return cost
 
@@ -184,9 +175,3 @@ def _count_acquired(group: Group, runs: list[Run]) -> dict[int, int] | None:
                 acquired[sequence] = history.acquired + 1
                 attempts[sequence] = history._replace(acquired=history.acquired + 1, due_at=0)
     return acquired or None
-
-
-def record_spent(step: Step, queue: Queue, group: Group) -> None:
-    """Record the settlements whose lag is over."""
-    while group.spent and group.spent[0][0] <= step.now:
-        step.note_settled(queue, group, group.spent.popleft()[1])

@@ -146,11 +146,9 @@ class Readers:
 
     def unfinished_stages(self) -> list[str]:
         """Names of committed stages that still hold something or have not been removed."""
-        return [
-            name
-            for transaction in self._state.transactions.values()
-            for name in transactions.unfinished_of(self._state, transaction)
-        ]
+        state = self._state
+        decided = (done for app in state.stages_of if (done := state.transactions.get(app)) is not None)
+        return [name for transaction in decided for name in transactions.unfinished_of(state, transaction)]
 
     def bundles(self, stage: str) -> tuple[int, list[Run]]:
         """(queue_id, sequences of the bundles that wait); (0, []) when the stage is gone."""

@@ -5,12 +5,12 @@ from operator import le
 
 from vibemq.engine.handlers.cursors import leap, take_up
 from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
-from vibemq.engine.handlers.transactions import is_stage
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.queue.sizes import Sizes
+from vibemq.engine.stage_names import is_stage
 from vibemq.engine.state import EngineState, Transaction
 from vibemq.engine.step import Step
 from vibemq.model.instants import Instants
@@ -41,7 +41,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
         leap(queue)
         if not _is_idle(queue):
             state.arm(queue, step.now)
-    for app, kept in stored.transactions.items():
+    for app, kept in sorted(stored.transactions.items(), key=lambda item: item[1].decided_at):
         state.transactions[app] = Transaction(
             kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.committed
         )

@@ -5,11 +5,10 @@ else that the outcome said has happened (settlements, hand-outs, new queues and 
 and stand before the records of the next outcome.
 """
 
-from collections import deque
 from dataclasses import replace
 
 from vibemq.engine.handlers.dead_letters import put_back, remove
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import END
 from vibemq.engine.queue.queue import Added
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
@@ -61,16 +60,9 @@ def _take_out_visible(step: Step, added: Added) -> None:
         queue.log.remove(first, last)
     for group in queue.groups.values():
         lost = group.take_waiting(first, last) + group.take_held(first, last)
-        _forget_spent(group, RunSet([(first, last)]))
         group.forget_history(lost)
         group.tally.dropped += run_count(lost)
         step.touch(queue, group)
-
-
-def _forget_spent(group: Group, gone: RunSet) -> None:
-    """Of vanished messages nothing is recorded as settled either."""
-    kept = [(at, _minus(runs, gone)) for at, runs in group.spent]
-    group.spent = deque((at, runs) for at, runs in kept if runs)
 
 
 def owed_of(state: EngineState, records: list[Record], holes: Holes) -> list[Record]:

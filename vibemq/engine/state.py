@@ -10,6 +10,7 @@ from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
+from vibemq.engine.stage_names import version_and_app
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
@@ -66,10 +67,12 @@ class EngineState:
         """Of the queues, sorted: lists are read from it in pages."""
         self.stages: dict[str, Queue] = {}
         """Hidden queues that hold what transactions have staged; by name, and nowhere shown as queues."""
+        self.stages_of: dict[str, dict[str, int]] = {}
+        """Application -> name -> version of its stages that are there."""
         self.queues_by_id: dict[int, Queue] = {}
         """Stages too."""
         self.transactions: dict[str, Transaction] = {}
-        """By application."""
+        """By application, the longest decided first."""
         self.graves: dict[int, int] = {}
         """queue_id -> dead letters of a deleted queue."""
         self.sessions: dict[int, SessionState] = {}
@@ -108,11 +111,19 @@ class EngineState:
         registry[queue.name] = self.queues_by_id[queue.queue_id] = queue
         if registry is self.queues:
             insort(self.names, queue.name)
+        else:
+            version, app = version_and_app(queue.name)
+            self.stages_of.setdefault(app, {})[queue.name] = version
 
     def unregister(self, queue: Queue, registry: dict[str, Queue]) -> None:
         del registry[queue.name], self.queues_by_id[queue.queue_id]
         if registry is self.queues:
             del self.names[bisect_left(self.names, queue.name)]
+            return
+        app = version_and_app(queue.name)[1]
+        del self.stages_of[app][queue.name]
+        if not self.stages_of[app]:
+            del self.stages_of[app]
 
     def session(self, number: int) -> SessionState:
         session = self.sessions.get(number)

@@ -304,7 +304,8 @@ class Deliver:
     acquired: dict[int, int] | None = None
     """Hand-outs so far, this one included, for those above 1."""
     settled: bool = False
-    """The hand-out is itself the settlement (fan-out without ack): the session need not remember it."""
+    """The consumer does not acknowledge (fan-out without ack): the session need not remember it, and the server settles
+    what has been written."""
 
 
 @dataclass(slots=True)

@@ -73,6 +73,14 @@ class Stretches:
             return [run for part in self._parts[low:high] for run in part.overlap(first, last)]
         return [(max(first, self._firsts[i]), min(last, self._lasts[i])) for i in range(low, high)]
 
+    def meets(self, first: int, last: int) -> bool:
+        """Whether any member is within [first, last]."""
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        if low >= high or self._parts is None:
+            return low < high
+        return high - low > 2 or any(part.meets(first, last) for part in self._parts[low:high])
+
     def front(self, count: int, start: int = 0) -> list[Run]:
         """Up to `count` of the smallest sequences from `start` on, as runs, without removing them."""
         found: list[Run] = []

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from pydantic import Field
 
-from vibemq.engine.handlers.transactions import stage_name, version_and_app
+from vibemq.engine.stage_names import stage_name, version_and_app
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged
 from vibemq.model.effects import Decided

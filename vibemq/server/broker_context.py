@@ -15,7 +15,7 @@ from vibemq.model.commands import EndConsumers
 from vibemq.model.effects import Reply
 from vibemq.model.quantities import counted
 from vibemq.operations import Call, Registry
-from vibemq.protocols.session import Authenticate
+from vibemq.protocols.session import Authenticate, Session
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
@@ -23,6 +23,7 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.admission import Admission
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
@@ -68,6 +69,16 @@ class BrokerContext:
     _hashing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
     _scan_slots: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     _backoff: FailureBackoff = field(default_factory=FailureBackoff)
+
+    def drive(
+        self, session: Session, *, number: int, connection_id: str, host: str, wake: Callable[[], None]
+    ) -> PeerDriver:
+        """A peer with its rights and its rate limit; its deadlines are watched."""
+        limit = self.limits.messages_per_client_per_second
+        guard = Admission(self.accounts.policy, self.metrics, per_second=limit, now=self.loop.time())
+        peer = PeerDriver(self, session, guard, number=number, connection_id=connection_id, host=host, wake=wake)
+        self.ticker.watch(peer)
+        return peer
 
     def mind_the_load(self) -> None:
         """Stop reading while too much waits for the disk; called once per loop turn."""

@@ -1,10 +1,20 @@
 """Who gets what, and when."""
 
 from tests.simulation.engine_driver import Driver, rows_of, sequences
-from vibemq.model.commands import Publish, SetCapacity, SetFlow, Settlement, StartAt, Subscribe, Unsubscribe
+from vibemq.model.commands import (
+    CloseSession,
+    Publish,
+    SetCapacity,
+    SetFlow,
+    Settle,
+    Settlement,
+    StartAt,
+    Subscribe,
+    Unsubscribe,
+)
 from vibemq.model.effects import Deliver, Reply, Subscribed
 from vibemq.model.options import DeliveryMode, Durability
-from vibemq.model.records import HandedOut, Settled
+from vibemq.model.records import HandedOut
 
 
 def test_a_new_subscriber_at_once_receives_the_backlog() -> None:
@@ -183,27 +193,35 @@ def test_delays_survive_a_restart() -> None:
     assert driver.take() == {1: [1]}
 
 
-def test_fan_out_without_ack_is_settled_by_its_hand_out() -> None:
+def test_fan_out_without_ack_is_settled_when_it_is_written() -> None:
     driver = Driver()
     driver.create(mode=DeliveryMode.FAN_OUT_WITHOUT_ACK, durability=Durability.ASYNC)
+    driver.writes = False
     driver.subscribe(1, capacity_messages=1)
     driver.publish(5)
     (deliver,) = driver.delivers()
     assert deliver.settled
     assert deliver.runs == [(1, 5)]
+    driver.advance(3_600_000)
     info = driver.info()
-    assert (info.in_flight, info.ready, info.counters["settled"]) == (0, 0, 5)
+    assert (info.in_flight, info.ready, info.counters["settled"]) == (5, 0, 0)
+    driver.settle(1, 1, 2, 3)
+    info = driver.info()
+    assert (info.in_flight, info.ready, info.counters["settled"]) == (2, 0, 3)
+    driver.check()
 
 
-def test_the_rows_of_such_a_hand_out_stay_readable_for_a_moment() -> None:
+def test_what_a_fan_out_without_ack_has_not_written_goes_back() -> None:
     driver = Driver()
     driver.create(mode=DeliveryMode.FAN_OUT_WITHOUT_ACK)
-    driver.subscribe(1)
+    driver.writes = False
+    driver.subscribe(1, group="g")
     driver.publish(5)
-    assert driver.records_of(Settled) == []
-    driver.advance(1_000)
-    (settled,) = driver.records_of(Settled)
-    assert settled.runs == [(1, 5)]
+    driver.settle(1, 1, 2)
+    driver.handle(Settle(1, None, 1, Settlement.RELEASE, [(3, 5)]), CloseSession(1, clean=False))
+    driver.take()
+    driver.subscribe(2, group="g")
+    assert driver.take() == {2: [3, 4, 5]}
     driver.check()
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.engine_driver import Driver, rows_of
-from vibemq.engine.handlers.transactions import FIRST_VERSION_MAX, VERSION_STEP_MAX, stage_name, version_and_app
+from vibemq.engine.handlers.transactions import FIRST_VERSION_MAX, VERSION_STEP_MAX
+from vibemq.engine.stage_names import stage_name, version_and_app
 from vibemq.errors import InvalidOptions, NotAuthorized, QueueNotFound, StageNotFound
 from vibemq.model.commands import (
     CommitCursor,

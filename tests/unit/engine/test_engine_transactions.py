@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
-from vibemq.engine.handlers.transactions import REMEMBERED_MS, STAGE_TTL_MS, stage_name
+from vibemq.engine.handlers.transactions import REMEMBERED_MS, STAGE_TTL_MS
+from vibemq.engine.stage_names import stage_name
 from vibemq.errors import InvalidOptions, QueueNotFound, StageNotFound, StorageFull
 from vibemq.model.commands import DecideTransaction, DeleteQueue, DropStages, MoveStaged, Publish, Stage
 from vibemq.model.effects import Counted, Decided

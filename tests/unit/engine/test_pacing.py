@@ -62,6 +62,10 @@ def test_a_cut_in_parts_is_that_of_the_whole() -> None:
         known = parts.overlap(first, 20_000)
         stop, number = parts.cut_runs(first, 20_000, most)
         assert parts.overlap(first, stop) == known[:most]
+        assert [parts.meets(at, at) for at in range(first, first + 9)] == [
+            at in parts for at in range(first, first + 9)
+        ]
+        assert parts.meets(first + 1, first + 6_000) == bool(parts.overlap(first + 1, first + 6_000))
         assert number == len(known[:most])
         assert stop == 20_000 or len(known) > most
 
@@ -109,8 +113,12 @@ def delayed() -> Driver:
 
 def with_history() -> Driver:
     """All messages have come back once."""
-    driver = held()
-    driver.settle(1, *range(1, MANY + 1), verb=Settlement.RETRY, delay_ms=0)
+    count = 8 * MANY
+    driver = Driver()
+    driver.create()
+    driver.publish(count)
+    driver.subscribe(1, capacity_messages=count)
+    driver.settle(1, *range(1, count + 1), verb=Settlement.RETRY, delay_ms=0)
     driver.handle(ask.CloseSession(1, clean=True))
     return driver
 
@@ -154,6 +162,14 @@ def letters() -> Driver:
     return driver
 
 
+def stages() -> Driver:
+    driver = Driver()
+    driver.create()
+    for number in range(MANY // 2):
+        driver.handle(ask.Stage(9, None, "q", "app", 1, f"s{number}", 1, rows_of(1)))
+    return driver
+
+
 def log() -> Driver:
     driver = ready(retention=Retention.LOG)
     driver.handle(ask.SeekGroup(9, None, "q", "second", ask.StartAt.BEGINNING))
@@ -184,6 +200,7 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
     "replay": (letters, ask.ReplayDead(9, "t", "q", list(range(1, MANY + 1)), rows_of(MANY))),
     "purge letters": (letters, ask.PurgeDead(9, "t", list(range(1, MANY + 1)))),
+    "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
     "close with messages": (held, ask.CloseSession(1, clean=False)),
     "close cleanly with messages": (held, ask.CloseSession(1, clean=True)),
     "close with consumers": (consumers, ask.CloseSession(1, clean=False)),

@@ -484,7 +484,6 @@ LINEAR: dict[tuple[str, str], str] = {
     ("CloseSession 1", "many_unacked"): _EACH_RUN,
     ("JoinCursor 1", "many_holes"): _EACH_RUN,
     ("JoinCursor 1", "many_delayed"): _EACH_RUN,
-    ("DecideTransaction 0", "many_stages"): "stages of older versions are looked for among all",
 }
 """(step, world) -> why the step may cost in proportion to the world. Nothing else may, and nothing may cost more."""
 

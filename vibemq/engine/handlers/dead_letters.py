@@ -72,9 +72,9 @@ def _need_of_replay(queue: Queue) -> Durability:
 
 def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> Slices:
     known, count = command.origins, 0
-    wanted = iter(dict.fromkeys(command.dead_ids))
+    wanted = iter(command.dead_ids)
     while some := list(islice(wanted, STEP_UNITS)):
-        dead_ids = [dead_id for dead_id in some if _is_there(state, dead_id, known)]
+        dead_ids = [dead_id for dead_id in dict.fromkeys(some) if _is_there(state, dead_id, known)]
         if dead_ids:
             step.note(DeadRemoved(dead_ids), Durability.STRONG)
             remove(state, dead_ids, known)

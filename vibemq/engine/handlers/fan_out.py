@@ -195,7 +195,6 @@ def _empty(group: Group) -> None:
     for run in waiting:
         group.take_waiting(*run)
     group.attempts.clear()
-    group.spent.clear()
 
 
 def remove_consumer(step: Step, consumer: Consumer) -> None:

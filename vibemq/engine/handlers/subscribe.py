@@ -77,6 +77,7 @@ def _configure(state: EngineState, consumer: Consumer, command: Subscribe) -> No
     consumer.capacity_bytes = command.capacity_bytes
     consumer.credit = command.credit
     consumer.priority = command.priority
+    consumer.acknowledges = consumer.queue.options.consumers_settle
     timeout = command.ack_timeout_ms
     consumer.ack_timeout_ms = consumer.queue.options.ack_timeout_ms if timeout is None else timeout
 

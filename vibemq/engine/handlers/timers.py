@@ -2,7 +2,6 @@
 
 from heapq import heappop
 
-from vibemq.engine.dispatch import record_spent
 from vibemq.engine.handlers.cursors import next_alarm_of, see_to_cursor
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.overflow import trim_oldest
@@ -71,8 +70,6 @@ def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
         for first, last in runs_of(due):
             group.ready.add(first, last)
         step.touch(queue, group)
-    if group.spent:
-        record_spent(step, queue, group)
 
 
 def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
@@ -82,8 +79,6 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
     elif queue.groups.get(part.name) is part:
         due = part.later.next_due()
         at = END if due is None else due
-        if part.spent:
-            at = min(at, part.spent[0][0])
         if part.cursor is not None:
             see_to_cursor(step, queue, part, part.cursor)
             at = min(at, next_alarm_of(part.cursor, step.now))

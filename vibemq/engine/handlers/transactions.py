@@ -5,13 +5,15 @@ the server moves bundle after bundle into their queues, each move one batch, and
 a transaction may be larger than memory, and needs no more than its own decision to be atomic.
 """
 
-from urllib.parse import quote
+from itertools import islice, takewhile
 
 from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.publish import accept, check_pressure
 from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
+from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
+from vibemq.engine.stage_names import stage_name, version_and_app
 from vibemq.engine.state import EngineState, Transaction
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound
@@ -21,42 +23,13 @@ from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Dropped, MessageExtra, Reason, TransactionDecided, TransactionsForgotten
 from vibemq.model.stored import VERSION_RUNS_MAX, with_version
 
-STAGE_PREFIX = "~stage/"
-"""No queue of a user can be called like this."""
-OWNER_MARK = "@"
 STAGE_TTL_MS = 24 * 3_600_000
 REMEMBERED_MS = 30 * 24 * 3_600_000
 """How long the last version of an application is known after its last commit."""
-NAME_MAX = 128
-APP_BYTES_MAX = 256
-
-
 VERSION_STEP_MAX = 1 << 40
 """How far a version may lie above the last one: enough for instants in milliseconds and for dates as numbers."""
 FIRST_VERSION_MAX = 1 << 53
 """For an application that is not known yet; the largest whole number that every JSON reader keeps."""
-
-
-def stage_name(app: str, version: int, stage: str, user: str = "") -> str:
-    """The stages of a user are names of their own. Raises InvalidOptions for names that cannot be kept."""
-    if not 1 <= len(stage) <= NAME_MAX or "/" in stage:
-        raise InvalidOptions(f"stage {stage[:40]!r} is not allowed; use 1 to {NAME_MAX} characters without '/'")
-    if not 1 <= len(app.encode(errors="replace")) <= APP_BYTES_MAX:
-        raise InvalidOptions(f"app {app[:40]!r} is not allowed; use 1 to {APP_BYTES_MAX} bytes")
-    owner = f"{OWNER_MARK}{quote(user, safe='')}/" if user else ""
-    return f"{STAGE_PREFIX}{owner}{version}/{stage}/{app}"
-
-
-def version_and_app(name: str) -> tuple[int, str]:
-    rest = name.removeprefix(STAGE_PREFIX)
-    if rest.startswith(OWNER_MARK):
-        rest = rest.partition("/")[2]
-    version, _, app = rest.split("/", 2)
-    return int(version), app
-
-
-def is_stage(name: str) -> bool:
-    return name.startswith(STAGE_PREFIX)
 
 
 def stage(state: EngineState, step: Step, command: Stage) -> None:
@@ -82,14 +55,14 @@ def _options(state: EngineState) -> QueueOptions:
     return QueueOptions(durability=durability, dead_letter=False, dedup_window_ms=STAGE_TTL_MS)
 
 
-def decide(state: EngineState, step: Step, command: DecideTransaction) -> None:
+def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices | None:
     stages = list(dict.fromkeys(command.stages))
     names = [stage_name(command.app, command.version, stage, command.user) for stage in stages]
     done = decided_of(state, command.app, command.user)
     if _is_duplicate(done, command.app, command.version):
         assert done is not None
         step.answer(command, _answer(state, done, duplicate=True), Durability.STRONG)
-        return
+        return None
     missing = [stage for stage, name in zip(stages, names, strict=True) if name not in state.stages]
     if missing:
         raise StageNotFound(
@@ -103,13 +76,13 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> None:
     transaction.committed = with_version(done.committed if done is not None else (), command.version)
     if done is not None:
         transaction.owner = done.owner or command.user
+    state.transactions.pop(command.app, None)
     state.transactions[command.app] = transaction
     record = TransactionDecided(command.app, command.version, step.now, list(transaction.stages), command.tag)
     record.owner = transaction.owner
     step.note_structure(record)
-    _drop_losers(state, step, command.app, transaction)
     _forget_old(state, step)
-    step.answer(command, _answer(state, transaction, duplicate=False), Durability.STRONG)
+    return _drop_losers(state, step, command, transaction)
 
 
 def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
@@ -170,19 +143,23 @@ def _answer(state: EngineState, transaction: Transaction, *, duplicate: bool) ->
     return Decided(duplicate, unfinished_of(state, transaction), transaction.version, transaction.tag)
 
 
-def _drop_losers(state: EngineState, step: Step, app: str, transaction: Transaction) -> None:
-    for name, queue in list(state.stages.items()):
-        version, owner = version_and_app(name)
-        if owner == app and version <= transaction.version and queue.queue_id not in transaction.stages:
+def _drop_losers(state: EngineState, step: Step, command: DecideTransaction, transaction: Transaction) -> Slices:
+    chosen = set(transaction.stages)
+    for name, version in list(state.stages_of.get(command.app, {}).items()):
+        queue = state.stages.get(name)
+        if queue is not None and version <= transaction.version and queue.queue_id not in chosen:
             remove(state, step, queue, state.stages)
+            step.work += 1
+            if step.work >= STEP_UNITS:
+                step = yield
+    step.answer(command, _answer(state, transaction, duplicate=False), Durability.STRONG)
 
 
 def _forget_old(state: EngineState, step: Step) -> None:
-    old = [
-        app
-        for app, transaction in state.transactions.items()
-        if transaction.decided_at < step.now - REMEMBERED_MS and not unfinished_of(state, transaction)
-    ]
+    oldest = step.now - REMEMBERED_MS
+    # The longest decided are in front.
+    known = takewhile(lambda item: item[1].decided_at < oldest, state.transactions.items())
+    old = [app for app, transaction in islice(known, STEP_UNITS) if not unfinished_of(state, transaction)]
     if old:
         for app in old:
             del state.transactions[app]
@@ -225,12 +202,16 @@ def put_back(queue: Queue, taken: list[tuple[int, int]]) -> None:
 
 
 def drop(state: EngineState, step: Step, command: DropStages) -> None:
-    decided = {queue_id for transaction in state.transactions.values() for queue_id in transaction.stages}
     for name in command.stages:
         queue = state.stages.get(name)
-        if queue is not None and (queue.queue_id not in decided or not holds_something(queue)):
+        if queue is not None and not (_is_decided(state, queue) and holds_something(queue)):
             remove(state, step, queue, state.stages)
     step.answer(command, None, Durability.STRONG)
+
+
+def _is_decided(state: EngineState, stage: Queue) -> bool:
+    done = state.transactions.get(version_and_app(stage.name)[1])
+    return done is not None and stage.queue_id in done.stages
 
 
 def holds_something(queue: Queue) -> bool:

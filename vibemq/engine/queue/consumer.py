@@ -32,6 +32,8 @@ class Consumer:
     """In its group, by the order of joining; -1 before it has joined."""
     offered: bool = False
     """Whether its group counts it among those that may have room."""
+    acknowledges: bool = True
+    """False: it holds what has not been written to it, and is given the next all the same."""
     settling: bool = False
     """A settlement of many of its messages is carried out in steps: it is given nothing until then."""
     armed_at: int = NEVER
@@ -41,10 +43,10 @@ class Consumer:
         """How many more messages it may be given now."""
         if self.settling or not self.session.open:
             return 0
-        room = self.capacity_messages - self.held.count
+        room = self.capacity_messages - self.held.count if self.acknowledges else self.capacity_messages
         if self.credit is not None and self.credit < room:
             room = self.credit
-        if self.capacity_bytes and self.held.size >= self.capacity_bytes:
+        if self.acknowledges and self.capacity_bytes and self.held.size >= self.capacity_bytes:
             return 0
         return room
 

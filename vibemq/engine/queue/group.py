@@ -5,7 +5,6 @@ the group's cursor.
 """
 
 from bisect import bisect_right
-from collections import deque
 from dataclasses import dataclass
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
@@ -59,7 +58,6 @@ _NO_LATER = Delayed()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
-_NO_SPENT: deque[tuple[int, list[Run]]] = deque()
 
 
 class Group:
@@ -78,7 +76,6 @@ class Group:
         "name",
         "owner",
         "ready",
-        "spent",
         "start",
         "tally",
         "top",
@@ -113,8 +110,6 @@ class Group:
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
         """When it wants to be seen to: see `EngineState.arm_part`."""
-        self.spent: deque[tuple[int, list[Run]]] = _NO_SPENT
-        """Hand-outs that were their own settlement and are not recorded as settled yet."""
         self.tally = GroupCounters()
 
     @property
@@ -303,12 +298,6 @@ class Group:
             if self.later is _NO_LATER:
                 self.later = Delayed()
             self.later.fill(due)
-
-    def spend(self, at: int, runs: list[Run]) -> None:
-        """A hand-out that is its own settlement, to be recorded as settled at that instant."""
-        if self.spent is _NO_SPENT:
-            self.spent = deque()
-        self.spent.append((at, runs))
 
     def forget_history(self, runs: list[Run]) -> None:
         """The runs are settled: drop what was known about their attempts."""

@@ -22,7 +22,7 @@ class DeliveryQueue:
     """Reads and encodes deliveries in order.
 
     Args:
-        delivered: called with each piece that was encoded.
+        delivered: called with each piece that was encoded, its delivery, and the runs of it that are done with.
         damaged: called with sequences whose stored bytes are broken; they were not encoded.
         wake: called when a piece has come from the storage thread and `pump` should go on.
         failed: called with whatever a read raises apart from damage.
@@ -33,7 +33,7 @@ class DeliveryQueue:
         session: Session,
         store: Store,
         *,
-        delivered: Callable[[Piece], None],
+        delivered: Callable[[Deliver, Piece, list[Run]], None],
         damaged: Callable[[Deliver, Piece], None],
         wake: Callable[[], None],
         failed: Callable[[BaseException], None],
@@ -87,16 +87,16 @@ class DeliveryQueue:
                 self._begin(item, runs, size)
                 return
             piece = read_piece(self._store.provider, item.queue_id, runs, size)
-            self._encode(item, piece)
+            self._encode(item, runs, piece)
             room -= piece.size
 
     def _begin(self, item: Deliver, runs: list[Run], size: int) -> None:
         self._reading = True
         provider, era = self._store.provider, self._era
         future = self._store.begin(lambda: read_piece(provider, item.queue_id, runs, size))
-        future.add_done_callback(lambda done: self._came(item, era, done))
+        future.add_done_callback(lambda done: self._came(item, runs, era, done))
 
-    def _came(self, item: Deliver, era: int, done: "asyncio.Future[Piece]") -> None:
+    def _came(self, item: Deliver, runs: list[Run], era: int, done: "asyncio.Future[Piece]") -> None:
         self._reading = False
         if era != self._era or done.cancelled():
             return
@@ -104,10 +104,10 @@ class DeliveryQueue:
         if error is not None:
             self._failed(error)
             return
-        self._encode(item, done.result())
+        self._encode(item, runs, done.result())
         self._wake()
 
-    def _encode(self, item: Deliver, piece: Piece) -> None:
+    def _encode(self, item: Deliver, runs: list[Run], piece: Piece) -> None:
         if piece.rest:
             self._rest = piece.rest
         else:
@@ -117,4 +117,15 @@ class DeliveryQueue:
             self._damaged(item, piece)
         if piece.slices:
             self._session.deliver(item, piece.slices)
-            self._delivered(piece)
+        self._delivered(item, piece, _before(runs, piece.rest))
+
+
+def _before(runs: list[Run], rest: list[Run]) -> list[Run]:
+    """The runs up to where the rest of them begins."""
+    if not rest:
+        return runs
+    start = rest[0][0]
+    for index, (first, last) in enumerate(runs):
+        if first <= start <= last:
+            return [*runs[:index], (first, start - 1)] if first < start else runs[:index]
+    return runs

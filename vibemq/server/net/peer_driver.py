@@ -106,6 +106,8 @@ class PeerDriver:
         """Batches that take more than one step, and what must come behind them; empty for most peers at all times."""
         self._asked: deque[Request] = deque()
         """Requests behind a long batch that the session has understood already."""
+        self._written: dict[int, list[Run]] = {}
+        """What nobody acknowledges and has been written, by consumer; it is settled with the next `collect`."""
         self._told = 0
         """Instant of the session's last tick."""
         self._farewell = ""
@@ -291,7 +293,9 @@ class PeerDriver:
     def _ends_deliveries(self, effect: Effect) -> bool:
         return isinstance(effect, ConsumerEnded) or (isinstance(effect, Reply) and effect.ends_deliveries)
 
-    def _delivered(self, piece: Piece) -> None:
+    def _delivered(self, deliver: Deliver, piece: Piece, runs: list[Run]) -> None:
+        if deliver.settled:
+            self._written.setdefault(deliver.consumer, []).extend(runs)
         metrics, now = self._shell.metrics, self._shell.clock.now()
         metrics.delivered += piece.count
         metrics.delivery_latency_ms_sum += sum((now - part.published_at) * part.rows.count for part in piece.slices)
@@ -317,6 +321,8 @@ class PeerDriver:
     def collect(self, room: int) -> tuple[bytes, bool]:
         """The bytes to write now, of deliveries about as many as there is room for; and whether they are the last."""
         self._pump(room)
+        if self._written:
+            self.decide(self._settle_written())
         if self.broken:
             return b"", False
         if self.session.closing:
@@ -366,11 +372,14 @@ class PeerDriver:
         if others:
             self.session.apply(others)
 
+    def _settle_written(self) -> list[Command]:
+        written, self._written = self._written, {}
+        return [Settle(self.number, None, consumer, Settlement.ACK, runs) for consumer, runs in written.items()]
+
     def _releases(self, deliveries: Sequence[Deliver]) -> list[Command]:
         held: dict[int, list[Run]] = {}
         for deliver in deliveries:
-            if not deliver.settled:
-                held.setdefault(deliver.consumer, []).extend(deliver.runs)
+            held.setdefault(deliver.consumer, []).extend(deliver.runs)
         return [Settle(self.number, None, consumer, Settlement.RELEASE, runs) for consumer, runs in held.items()]
 
     def part(self) -> None:
@@ -388,7 +397,7 @@ class PeerDriver:
     def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
         """What it had still asked for, and the end. Its lane stays until then: what is handed out to it meanwhile goes
         back, too."""
-        yield from self._shell.decider.steps(Batch(self._asked_last()))
+        yield from self._shell.decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.outbox.take_back()[0] + self.lane.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []

@@ -11,8 +11,6 @@ from anyio.abc import TaskGroup
 
 from vibemq.errors import ConfigInvalid, ShuttingDown, StorageError, StorageFailed
 from vibemq.protocols.session import Session, SessionContext
-from vibemq.server.net.admission import Admission
-from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.transport import TransportServices
 
 log = logging.getLogger("vibemq.plugin")
@@ -40,23 +38,14 @@ class LoosePeer:
         self._forget = forget
         self._ended = asyncio.Event()
         context = shell.roster.context()
-        guard = Admission(
-            shell.accounts.policy,
-            shell.metrics,
-            per_second=shell.limits.messages_per_client_per_second,
-            now=shell.loop.time(),
-        )
-        self.driver = PeerDriver(
-            shell,
+        self.driver = shell.drive(
             create(context),
-            guard,
             number=context.session,
             connection_id=context.connection_id,
             host=host,
             wake=self._wake,
         )
         shell.roster.without_socket[self.driver] = None
-        shell.ticker.watch(self.driver)
 
     @property
     def ended(self) -> bool:

@@ -7,14 +7,13 @@ timeout without progress it is dropped.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from vibemq.auth.users import Accounts
 from vibemq.config import Limits
 from vibemq.errors import StorageError, VibeMQError
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.commit.loop_cycle import LoopCycle
-from vibemq.server.net.admission import Admission
 from vibemq.server.net.connections import ConnectionTable, Endpoint
 from vibemq.server.net.peer_driver import PeerDriver, PeerServices
 from vibemq.server.net.timers import Timers
@@ -31,8 +30,6 @@ class TransportServices(PeerServices, Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
-    def accounts(self) -> Accounts: ...
-    @property
     def roster(self) -> ConnectionTable: ...
     @property
     def ticker(self) -> Timers: ...
@@ -42,6 +39,10 @@ class TransportServices(PeerServices, Protocol):
     def overloaded(self) -> bool: ...
     @property
     def paused(self) -> "set[Connection]": ...
+
+    def drive(
+        self, session: Session, *, number: int, connection_id: str, host: str, wake: Callable[[], None]
+    ) -> PeerDriver: ...
 
 
 class Connection(asyncio.Protocol):
@@ -92,23 +93,14 @@ class Connection(asyncio.Protocol):
             log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": self.host})
             self.transport.abort() if not refusal.closes_connection else self._refuse(refusal)
             return
-        guard = Admission(
-            shell.accounts.policy,
-            shell.metrics,
-            per_second=shell.limits.messages_per_client_per_second,
-            now=shell.loop.time(),
-        )
-        self.peer = PeerDriver(
-            shell,
+        self.peer = shell.drive(
             self.session,
-            guard,
             number=self.number,
             connection_id=self.connection_id,
             host=self.host,
             wake=self.wake,
         )
         log.debug("connected", extra={"event": "conn.opened", "conn_id": self.connection_id, "remote": self.host})
-        shell.ticker.watch(self.peer)
 
     def _refuse(self, refusal: VibeMQError) -> None:
         """Say why in the protocol's own words, then hang up."""

@@ -83,14 +83,14 @@ def any_waiting(queue: StoredQueue, first: int, last: int) -> bool:
 
 def waits_for_some(group: StoredGroup, first: int, last: int) -> bool:
     """Whether the group has not settled some of [first, last]."""
-    if group.head <= last and (not group.has("taken") or gaps(group.taken, max(first, group.head), last)):
+    if group.head <= last and (not group.has("taken") or not group.taken.covers(max(first, group.head), last)):
         return True
-    return group.has("pending") and bool(group.pending.overlap(first, last))
+    return group.has("pending") and group.pending.meets(first, last)
 
 
 def waits_for_all(group: StoredGroup, first: int, last: int) -> bool:
     """Whether all of [first, last] is certainly waiting for the group; a mixture of its states is not looked into."""
-    if group.head <= first and (not group.has("taken") or not group.taken.overlap(first, last)):
+    if group.head <= first and (not group.has("taken") or not group.taken.meets(first, last)):
         return True
     return group.has("pending") and group.pending.covers(first, last)
 

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import AuthFailed, RemoteProtocolError, VibeMQError
-from vibemq.model.commands import CloseSession, Command, CreateQueue, Publish, SetFlow, Unsubscribe
+from vibemq.model.commands import CloseSession, Command, CreateQueue, Publish, SetFlow, Settle, Settlement, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Reply
 from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.rows import Rows, pack_row
+from vibemq.model.runs import Run
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.frames import ACCEPTED, Error, Frame, MessageFrame, OmqFrameReader, Ping
 from vibemq.protocols.session import Authenticate, Goodbye, Principal, SessionContext, SessionLimits
@@ -19,6 +20,7 @@ from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.net.delivery_queue import DeliveryQueue
 from vibemq.storage.memory.provider import MemoryStorage
+from vibemq.storage.reading import Piece
 
 NOW = 1_700_000_000_000
 SECOND = NOW // 1000
@@ -161,7 +163,7 @@ class Client:
         self.outbox = DeliveryQueue(
             self.session,
             store,
-            delivered=lambda piece: None,
+            delivered=self._delivered,
             damaged=lambda deliver, piece: None,
             wake=lambda: None,
             failed=lambda error: None,
@@ -178,6 +180,8 @@ class Client:
         self._reader = OmqFrameReader()
         self._greeted = False
         self._unsubscribing: list[Any] = []
+        self.written: list[Command] = []
+        """Settlements of what nobody acknowledges and was written."""
 
     # -- the server's part --------------------------------------------------------------------------------------------
 
@@ -232,6 +236,10 @@ class Client:
             self.session.tick(self.world.now)
             self.process()
 
+    def _delivered(self, deliver: Deliver, piece: Piece, runs: list[Run]) -> None:
+        if deliver.settled:
+            self.written.append(Settle(self.number, None, deliver.consumer, Settlement.ACK, runs))
+
     def _take(self, effects: Sequence[Effect]) -> None:
         now: list[Effect] = []
         for effect in effects:
@@ -253,6 +261,9 @@ class Client:
             self.outbox.pump(1 << 20 if self.room is None else self.room)
             before = len(self.sent)
             self._flush()
+            written, self.written = self.written, []
+            if written:
+                self.world.decide(written)
             self.buffered_most = max(self.buffered_most, len(self.sent) - before)
             self._carry_out()
         full = self.room is not None and self.room <= 0
