@@ -1,5 +1,6 @@
 """Groups of verbs that are imported when they are used: help lists names and summaries without loading any."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
@@ -52,12 +53,27 @@ def loaded(word: str, verb: Verb) -> Any:
     if isinstance(found, typer.Typer):
         for info in found.registered_commands:
             assert info.callback is not None
-            info.callback = connecting(info.callback)
+            name = info.name or info.callback.__name__
+            info.callback = explained(connecting(info.callback), f"{word} {name}")
         app.add_typer(found, name=word)
     else:
-        app.command(word)(connecting(found))
+        app.command(word)(explained(connecting(found), word))
     made: Any = typer.main.get_command(app)
     return made.commands[word]
+
+
+def explained(command: Callable[..., Any], words: str) -> Callable[..., Any]:
+    """A command that talks to a broker, with help that says what it requires of the user."""
+    if "url" not in inspect.signature(command).parameters:
+        return command
+    # Help of a whole program imports no verb, nor what this needs.
+    from vibemq.cli.admin.permissions import required
+
+    text = inspect.getdoc(command) or ""
+    sentence = required(words)
+    if sentence and sentence not in text:
+        command.__doc__ = f"{text}\n\n{sentence}"
+    return command
 
 
 def _stand_in() -> None:

@@ -138,6 +138,11 @@ def _is_number(text: str) -> bool:
     return text == "–" or text.replace(",", "").replace(".", "").replace(" ", "").lstrip("-").isdecimal()
 
 
+def count_text(count: int, noun: str) -> str:
+    """The count with its noun, which takes an s."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def bytes_text(size: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:

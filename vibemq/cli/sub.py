@@ -14,9 +14,8 @@ import typer
 from vibemq.cli.exits import Usage, plain
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, duration_option
 from vibemq.cli.online import require_queue, settings_for
-from vibemq.cli.output import Output, instant_text
+from vibemq.cli.output import Output, count_text, instant_text
 from vibemq.client import Message, MessageBatch, Subscription, connect
-from vibemq.model.quantities import counted
 
 PREFETCH = 500
 
@@ -96,7 +95,7 @@ def sub(
     prefetch = min(prefetch, count) if count is not None else prefetch
     options = {"group": group, "prefetch": prefetch, "start": start}
     received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
-    Output(json=json).note(f"{counted(received, 'message')}", style="dim")
+    Output(json=json).note(f"{count_text(received, 'message')}", style="dim")
 
 
 async def _consume(queue: str, url: str, timeout: float, options: dict[str, Any], wish: Wish, *, create: bool) -> int:

@@ -20,11 +20,6 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: `1 message`, `2,000 messages`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def duration_ms(text: str) -> int:
     """Milliseconds.
 

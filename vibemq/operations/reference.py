@@ -3,6 +3,7 @@ docs/reference/admin.md between its markers; a test compares them."""
 
 from typing import Any
 
+from vibemq.auth.matrix import in_words
 from vibemq.operations import OPERATIONS
 from vibemq.operations.registry import Operation
 
@@ -13,7 +14,7 @@ def reference() -> str:
 
 
 def _section(operation: Operation[Any]) -> str:
-    needs = ", ".join(_permission(permission) for permission in operation.permissions)
+    needs = ", ".join(map(in_words, operation.permissions))
     head = f"### {operation.name}\n\n{operation.summary} Permissions: {needs}."
     schema = operation.arguments.model_json_schema()
     required = set(schema.get("required", ()))
@@ -25,14 +26,6 @@ def _section(operation: Operation[Any]) -> str:
     if not rows:
         return f"{head} No arguments."
     return "\n".join([head, "", "| argument | type | default | meaning |", "|---|---|---|---|", *rows])
-
-
-def _permission(permission: Any) -> str:
-    condition = {"always": "", "missing": " when it is missing", "not_owner": " when it does not belong to the user"}
-    place = f" (`{permission.argument}`)" if permission.argument else ""
-    if permission.kind == "broker":
-        return f"`{permission.action}`"
-    return f"`{permission.action}` on the {permission.kind}{place}{condition[permission.when]}"
 
 
 def _type(argument: dict[str, Any]) -> str:

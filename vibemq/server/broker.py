@@ -19,7 +19,6 @@ from anyio.abc import TaskGroup
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
-from vibemq.model.quantities import counted
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.clock import Clock
 from vibemq.server.commit.storage_threads import Store
@@ -115,9 +114,7 @@ class Broker:
             log.info(
                 "%s reloaded for %s", listening.tls.certificate, listening.protocol, extra={"event": "tls.reloaded"}
             )
-        log.info(
-            "reload: TLS files of %s read again", counted(reloaded, "listener"), extra={"event": "broker.reloaded"}
-        )
+        log.info("reload: listeners whose TLS files were read again: %d", reloaded, extra={"event": "broker.reloaded"})
 
     def list_queues(self) -> list[QueueInfo]:
         return self._running().engine.queue_infos()

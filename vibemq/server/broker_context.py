@@ -13,7 +13,6 @@ from vibemq.config import Limits
 from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
 from vibemq.model.commands import EndConsumers
 from vibemq.model.effects import Reply
-from vibemq.model.quantities import counted
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Authenticate, Session
 from vibemq.server.clock import Clock
@@ -147,11 +146,7 @@ class BrokerContext:
                 ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
         if ended:
             fields = {"event": "auth.revoked", "conn_id": connection.connection_id, "user": principal.name}
-            log.warning(
-                "%s ended: the user has lost the permission",
-                counted(len(ended), "subscription"),
-                extra=fields,
-            )
+            log.warning("subscriptions ended, because the user has lost the permission: %d", len(ended), extra=fields)
             connection.decide([EndConsumers(connection.number, ended)])
 
     def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:

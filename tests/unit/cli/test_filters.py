@@ -12,7 +12,7 @@ def test_no_filter_means_all() -> None:
     filters = filters_of()
     assert not filters
     assert filters.arguments == {}
-    assert filters.of(2) == "2 dead letters"
+    assert filters.chosen(2_000) == "2,000 dead letters"
 
 
 def test_every_filter_has_the_name_of_its_argument() -> None:
@@ -26,7 +26,7 @@ def test_every_filter_has_the_name_of_its_argument() -> None:
         "ids": [3, 4, 5, 9],
         "message_id": "m1",
     }
-    assert filters.of(1).startswith("1 dead letter with queue=orders, reason=max_attempts")
+    assert filters.chosen(1).startswith("1 dead letter with queue=orders, reason=max_attempts")
 
 
 def test_an_unknown_reason_is_refused_with_the_known_ones() -> None:

@@ -8,9 +8,8 @@ import typer
 from vibemq.cli.admin.offline import as_plain, opened, plugin_of, provider_name
 from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage, Yes
-from vibemq.cli.output import Output, bytes_text
+from vibemq.cli.output import Output, bytes_text, count_text
 from vibemq.errors import StorageDamaged
-from vibemq.model.quantities import counted
 from vibemq.storage.interface import Problem, StorageStats
 
 SHORT_PART = 10
@@ -63,7 +62,7 @@ def _repair(data_dir: Path, storage: str | None, out: Output, *, yes: bool) -> N
     left = find_problems(data_dir, storage)
     value = {"repaired": not left, "not_saved": [as_plain(p) for p in unsaved], "left": [as_plain(p) for p in left]}
     lines = [f"not saved: {sentence(problem)}" for problem in unsaved]
-    lines.append(f"{data_dir}: sound now" if not left else f"{counted(len(left), 'problem')} left")
+    lines.append(f"{data_dir}: sound now" if not left else f"{count_text(len(left), 'problem')} left")
     out.emit(value, "\n".join(lines))
     if left:
         raise typer.Exit(ExitCode.FAILED)
@@ -114,7 +113,7 @@ def _summary(data_dir: Path, problems: list[Problem]) -> str:
     lines = [f"✗ {sentence(problem)}" for problem in problems]
     repairable = any(problem.repairable for problem in problems)
     hint = "vibemq-admin check --repair saves what is valid" if repairable else "restore a backup"
-    return "\n".join([*lines, f"{data_dir}: {counted(len(problems), 'problem')}; {hint}"])
+    return "\n".join([*lines, f"{data_dir}: {count_text(len(problems), 'problem')}; {hint}"])
 
 
 def _tell(out: Output, problems: list[Problem]) -> None:

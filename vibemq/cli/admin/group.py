@@ -19,8 +19,7 @@ from vibemq.cli.flags import (
     size_option,
 )
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
-from vibemq.model.quantities import counted
+from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
 
@@ -73,7 +72,7 @@ def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("acknowledged below", found["committed"]),
         ("kept from", found["head"]),
         ("readable below", found["tail"]),
-        ("backlog", f"{counted(found['backlog_messages'], 'message')}, {bytes_text(found['backlog_bytes'])}"),
+        ("backlog", f"{count_text(found['backlog_messages'], 'message')}, {bytes_text(found['backlog_bytes'])}"),
         ("oldest", instant_text(found["oldest_at"])),
         ("joins without progress", found["joins"]),
         ("hold after ack", f"{found['hold_ms']} ms" if found["hold_ms"] else "none"),
@@ -195,11 +194,11 @@ def quarantine(
     wanted = [_run(text) for text in runs]
     count = sum(last - first + 1 for first, last in wanted)
     if dry_run:
-        out.emit({"dry_run": True, "runs": wanted}, f"up to {counted(count, 'message')} would be quarantined")
+        out.emit({"dry_run": True, "runs": wanted}, f"up to {count_text(count, 'message')} would be quarantined")
         return
-    out.confirm(f"Quarantine up to {counted(count, 'message')} of queue {queue} for group {group}?", yes=yes)
+    out.confirm(f"Quarantine up to {count_text(count, 'message')} of queue {queue} for group {group}?", yes=yes)
     found = ask(url, timeout, "group.quarantine", queue=queue, group=group, runs=wanted)
-    out.emit(found, f"{counted(found['quarantined'], 'message')} of queue {queue} quarantined for group {group}")
+    out.emit(found, f"{count_text(found['quarantined'], 'message')} of queue {queue} quarantined for group {group}")
 
 
 def _run(text: str) -> tuple[int, int]:
@@ -225,10 +224,10 @@ def remove(
     before = _named(ask_all(url, timeout, "group.list", "groups", queue=queue), queue, group)
     waiting = before["backlog_messages"]
     if not dry_run:
-        out.confirm(f"Delete group {group} of queue {queue}, for which {counted(waiting, 'message')} wait?", yes=yes)
+        out.confirm(f"Delete group {group} of queue {queue}, for which {count_text(waiting, 'message')} wait?", yes=yes)
         ask(url, timeout, "group.delete", queue=queue, group=group)
     verb = "would be deleted" if dry_run else "deleted"
     out.emit(
         {"queue": queue, "group": group, "deleted": not dry_run, "waiting": waiting, "dry_run": dry_run},
-        f"group {group} of queue {queue} {verb}; it had {counted(waiting, 'waiting message')}",
+        f"group {group} of queue {queue} {verb}; it had {count_text(waiting, 'waiting message')}",
     )

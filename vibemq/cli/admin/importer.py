@@ -11,9 +11,8 @@ import typer
 from vibemq.cli.admin.offline import made, plugin_of
 from vibemq.cli.exits import ExitCode, NotFound
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage
-from vibemq.cli.output import Output
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
-from vibemq.model.quantities import counted
 from vibemq.model.stored import StoredState
 from vibemq.storage.importers.dotnet import ImportReport, import_dotnet
 from vibemq.storage.local.store_file import read_store_info
@@ -72,8 +71,8 @@ def _import(
 def _text(report: ImportReport, *, dry_run: bool) -> str:
     verb = "would be imported" if dry_run else "imported"
     lines = [
-        f"{verb}: {counted(report.queues, 'queue')}, {counted(report.messages, 'message')}, "
-        f"{counted(report.dead_letters, 'dead letter')}"
+        f"{verb}: {count_text(report.queues, 'queue')}, {count_text(report.messages, 'message')}, "
+        f"{count_text(report.dead_letters, 'dead letter')}"
         + (f"; {report.skipped:,} were there already" if report.skipped else "")
     ]
     lines += [f"left out: {row.table} {row.key}: {row.why}" for row in report.bad[:BAD_ROWS_SHOWN]]

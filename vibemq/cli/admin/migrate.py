@@ -7,9 +7,8 @@ import typer
 
 from vibemq.cli.exits import NotFound
 from vibemq.cli.flags import DataDir, DryRun, Json, Yes
-from vibemq.cli.output import Output, table
+from vibemq.cli.output import Output, count_text, table
 from vibemq.cli.progress import tracked
-from vibemq.model.quantities import counted
 from vibemq.storage import migrate as migrations
 from vibemq.storage.migrate import MigrationStep, Status
 
@@ -38,12 +37,13 @@ def migrate(
         if not json and found.pending:
             out.note(f"apply: vibemq-admin migrate apply --data-dir {data_dir} (make a backup first)")
         return
-    out.confirm(f"Apply {counted(len(found.pending), 'step')} to {data_dir}? Only a backup leads back.", yes=yes)
+    out.confirm(f"Apply {count_text(len(found.pending), 'step')} to {data_dir}? Only a backup leads back.", yes=yes)
     with tracked("migrated", out.notes, silent=json) as progress:
         applied = migrations.migrate(data_dir, progress)
     found = migrations.status(data_dir)
     out.emit(
-        _as_object(found, applied), f"applied {counted(len(applied), 'step')}; the store is version {found.version} now"
+        _as_object(found, applied),
+        f"applied {count_text(len(applied), 'step')}; the store is version {found.version} now",
     )
 
 

@@ -9,10 +9,9 @@ from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Output, bytes_text, facts, instant_text, table
+from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.errors import NotAuthorized
-from vibemq.model.quantities import counted
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 
@@ -154,12 +153,12 @@ def remove(
         return
     losing = found["ready"] + found["in_flight"] + found["delayed"]
     if not dry_run:
-        out.confirm(f"Delete queue {queue} with {counted(losing, 'unsettled message')}?", yes=yes)
+        out.confirm(f"Delete queue {queue} with {count_text(losing, 'unsettled message')}?", yes=yes)
         ask(url, timeout, "queue.delete", queue=queue)
     verb = "would be deleted" if dry_run else "deleted"
     out.emit(
         {"queue": queue, "deleted": not dry_run, "messages": losing, "dry_run": dry_run},
-        f"queue {queue} {verb}, with {counted(losing, 'unsettled message')}",
+        f"queue {queue} {verb}, with {count_text(losing, 'unsettled message')}",
     )
 
 
@@ -177,11 +176,11 @@ def purge(
     found = _info(url, timeout, queue)
     count = found["ready"] + found["delayed"]
     if not dry_run:
-        out.confirm(f"Drop {counted(count, 'waiting message')} of queue {queue}?", yes=yes)
+        out.confirm(f"Drop {count_text(count, 'waiting message')} of queue {queue}?", yes=yes)
         count = ask(url, timeout, "queue.purge", queue=queue)["count"]
     verb = "would be dropped" if dry_run else "dropped"
     out.emit(
-        {"queue": queue, "count": count, "dry_run": dry_run}, f"{counted(count, 'message')} of queue {queue} {verb}"
+        {"queue": queue, "count": count, "dry_run": dry_run}, f"{count_text(count, 'message')} of queue {queue} {verb}"
     )
 
 

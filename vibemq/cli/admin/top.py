@@ -26,10 +26,7 @@ def top(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Show queues, rates and connections until Ctrl-C; with --json or --once, print them once.
-
-    On a broker with authentication this requires a superuser.
-    """
+    """Show queues, rates and connections until Ctrl-C; with --json or --once, print them once."""
     out = Output(json=json)
     seconds = max(interval, 100) / 1000
 

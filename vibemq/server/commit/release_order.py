@@ -1,8 +1,9 @@
 """The order in which one session hears what the engine decided.
 
-Every session has a lane. What may be told at once passes straight through an empty lane. What waits for its records
-to be appended or flushed stands in the lane as a hold; whatever is decided later for the same session queues behind
-it, so an immediate effect never overtakes an earlier one that waits. Other sessions do not wait.
+Every session has a release queue. Effects that may be released at once pass straight through an empty queue. Effects
+that wait for their records to be appended or flushed stand in the queue as a hold. Whatever is decided later for the
+same session queues behind it, so an immediate effect never overtakes an earlier one that waits. Other sessions do not
+wait.
 
 The price: on a connection that publishes to a strong and to a transient queue, the transient confirm waits for the
 flush of the strong one before it.

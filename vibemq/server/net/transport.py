@@ -1,7 +1,7 @@
 """An asyncio socket that carries one peer's bytes: reading, the flow of the socket, closing.
 
-A reader that does not keep up: above the high-water mark the outbox stops reading rows and the engine is told to
-skip the session; above four times the mark (its own requests' answers) we stop reading from it; after the write
+A reader that does not keep up: above the high-water mark the delivery queue stops reading rows and the engine is told
+to skip the session; above four times the mark (its own requests' answers) we stop reading from it; after the write
 timeout without progress it is dropped.
 """
 

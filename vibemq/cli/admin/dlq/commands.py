@@ -27,11 +27,10 @@ from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
 from vibemq.cli.online import call, require_queue
-from vibemq.cli.output import Output
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
-from vibemq.model.quantities import counted
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
@@ -125,7 +124,7 @@ def purge(
     plan = call(url, timeout, choose)
     count = plan.count
     if not dry_run and count:
-        out.confirm(f"Delete {filters.of(count)}? This cannot be undone.", yes=yes)
+        out.confirm(f"Delete {filters.chosen(count)}?", yes=yes)
 
         async def delete(mq: Client) -> int:
             with tracked("deleted", out.notes, silent=json) as progress:
@@ -133,7 +132,7 @@ def purge(
 
         count = call(url, timeout, delete)
     verb = "would be deleted" if dry_run else "deleted"
-    out.emit({"count": count, "dry_run": dry_run}, f"{counted(count, 'dead letter')} {verb}")
+    out.emit({"count": count, "dry_run": dry_run}, f"{count_text(count, 'dead letter')} {verb}")
 
 
 @app.command()
@@ -168,7 +167,7 @@ def export(
 
     count = call(url, timeout, work)
     if str(file) != "-":
-        out.emit({"count": count, "file": str(file)}, f"{counted(count, 'dead letter')} written to {file}")
+        out.emit({"count": count, "file": str(file)}, f"{count_text(count, 'dead letter')} written to {file}")
 
 
 async def _export(mq: Client, filters: Filters, limit: int | None, stream: BinaryIO, out: Output) -> int:

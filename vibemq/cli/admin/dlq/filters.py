@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from vibemq.cli.flags import duration_option
+from vibemq.cli.output import count_text
 from vibemq.cli.values import id_runs, key_values
 from vibemq.errors import ConfigInvalid
-from vibemq.model.quantities import counted
 from vibemq.model.records import Reason
 
 FromQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only dead letters of this queue.")]
@@ -40,10 +40,12 @@ class Filters:
     def __bool__(self) -> bool:
         return bool(self.arguments)
 
-    def of(self, count: int) -> str:
-        """So many dead letters, and what they have in common: `2 dead letters with queue=orders`."""
-        given = ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
-        return counted(count, "dead letter") + (f" with {given}" if given else "")
+    def chosen(self, count: int) -> str:
+        """So many dead letters that fit, in words."""
+        letters = count_text(count, "dead letter")
+        if not self.arguments:
+            return letters
+        return f"{letters} with " + ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
 
 
 def filters_of(

@@ -20,12 +20,11 @@ from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
 from vibemq.cli.exits import PartlyDone
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url
 from vibemq.cli.online import call, require_queue
-from vibemq.cli.output import Output
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
 from vibemq.client import Client
 from vibemq.client.address import parse
 from vibemq.errors import VibeMQError
-from vibemq.model.quantities import counted
 
 
 def replay(
@@ -80,13 +79,13 @@ def replay(
         if resumed:
             out.note(f"continuing an interrupted replay: {plan.count:,} left (--fresh makes a new selection)")
         if dry_run:
-            text = f"{filters.of(plan.count)} would be replayed{f' to {to}' if to else ''}"
+            text = f"{filters.chosen(plan.count)} would be replayed{f' to {to}' if to else ''}"
             out.emit({"count": plan.count, "to": to, "dry_run": True, "resumed": resumed}, text)
             return
         _remember(file, plan, out)
         count = await _replay(mq, plan, to, rate, out)
         file.forget()
-        text = f"{counted(count, 'dead letter')} replayed{f' to {to}' if to else ''}"
+        text = f"{count_text(count, 'dead letter')} replayed{f' to {to}' if to else ''}"
         out.emit({"count": count, "to": to, "dry_run": False, "resumed": resumed}, text)
 
     call(url, timeout, work)

@@ -1,0 +1,55 @@
+"""The help of every command that talks to a broker says what the command requires of the user."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+import typer
+
+from vibemq.cli.admin import main as admin
+from vibemq.cli.admin.permissions import REQUESTS, required
+from vibemq.cli.entry import run_app
+
+OPERATION = re.compile(r'"((?:queue|group|dlq|broker|storage|connections)\.[a-z]+)"')
+NOT_REQUIRED = {("queue create", "queue.info")}
+"""Used only where it is permitted."""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Words and function of every command with a --url."""
+    for word, verb in admin.VERBS.items():
+        found = getattr(import_module(verb.module), verb.name)
+        inner = [(word, found)]
+        if isinstance(found, typer.Typer):
+            infos = [info for info in found.registered_commands if info.callback is not None]
+            inner = [(f"{word} {info.name or info.callback.__name__}", info.callback) for info in infos]
+        yield from ((words, command) for words, command in inner if "url" in inspect.signature(command).parameters)
+
+
+@pytest.mark.parametrize(("words", "command"), [pytest.param(*found, id=found[0]) for found in commands()])
+def test_a_command_names_every_operation_that_it_calls(words: str, command: Any) -> None:
+    called = set(OPERATION.findall(inspect.getsource(inspect.unwrap(command))))
+    assert {name for name in called if (words, name) not in NOT_REQUIRED} <= set(REQUESTS[words])
+
+
+def test_every_row_is_a_command() -> None:
+    assert set(REQUESTS) == {words for words, _ in commands()}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("queue purge", "Permissions on a broker with authentication: `inspect` on the queue, `purge` on the queue."),
+        ("top", "On a broker with authentication this requires a superuser."),
+        ("backup", "On a broker with authentication this requires a superuser."),
+        ("queue ls", ""),
+        ("doctor", ""),
+    ],
+)
+def test_the_sentence(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert required(words) == sentence
+    assert run_app(admin.app, "vibemq-admin", [*words.split(), "--help"]) == 0
+    assert sentence in " ".join(capsys.readouterr().out.split())

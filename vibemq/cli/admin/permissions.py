@@ -1,0 +1,41 @@
+"""What the commands of `vibemq-admin` require of a user: the words of the reference, for their help."""
+
+from vibemq.auth.matrix import OPERATIONS, in_words
+from vibemq.model.access import Action
+
+REQUESTS: dict[str, tuple[str, ...]] = {
+    "top": ("broker.info", "queue.list", "connections.list"),
+    "doctor": (),
+    "backup": ("broker.info", "storage.backup"),
+    "queue create": ("queue.create",),
+    "queue change": ("queue.info", "queue.change"),
+    "queue ls": ("queue.list",),
+    "queue info": ("queue.info",),
+    "queue rm": ("queue.info", "queue.delete"),
+    "queue purge": ("queue.info", "queue.purge"),
+    "queue peek": ("queue.peek",),
+    "group ls": ("group.list",),
+    "group show": ("group.offsets",),
+    "group create": ("group.list", "group.join"),
+    "group set": ("group.set",),
+    "group seek": ("group.list", "group.seek"),
+    "group quarantine": ("group.quarantine",),
+    "group rm": ("group.list", "group.delete"),
+    "dlq ls": ("dlq.list",),
+    "dlq show": ("dlq.show",),
+    "dlq replay": ("dlq.list", "dlq.replay"),
+    "dlq purge": ("dlq.list", "dlq.purge"),
+    "dlq export": ("dlq.list", "dlq.show"),
+}
+"""Command -> the operations that it cannot do without."""
+
+
+def required(command: str) -> str:
+    """A sentence for the help of a command; empty when nothing is required."""
+    permissions = dict.fromkeys(
+        permission for request in REQUESTS.get(command, ()) for permission in OPERATIONS[request]
+    )
+    if any(permission.action is Action.ADMIN for permission in permissions):
+        return "On a broker with authentication this requires a superuser."
+    words = ", ".join(in_words(permission) for permission in permissions if permission.action is not Action.LIST)
+    return f"Permissions on a broker with authentication: {words}." if words else ""
