@@ -20,23 +20,34 @@ class Verb(NamedTuple):
     """The first sentence of its help, for the list."""
 
 
+def no_words(command: str) -> str:
+    return ""
+
+
 class LazyGroup(TyperGroup):
     """Holds stand-ins, which know their names and summaries, until a command line names one."""
 
     verbs: ClassVar[Mapping[str, Verb]] = {}
+    required: ClassVar[Callable[[str], str]] = no_words
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.verbs)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in self.verbs:
-            self.commands[args[0]] = loaded(args[0], self.verbs[args[0]])
+            self.commands[args[0]] = loaded(args[0], self.verbs[args[0]], type(self).required)
         return super().resolve_command(ctx, args)
 
 
-def group(name: str, common: Callable[..., None], verbs: Mapping[str, Verb]) -> typer.Typer:
-    """The application `name`; the docstring of `common` is its help."""
-    kind = type("Verbs", (LazyGroup,), {"verbs": verbs})
+def group(
+    name: str, common: Callable[..., None], verbs: Mapping[str, Verb], required: Callable[[str], str] = no_words
+) -> typer.Typer:
+    """The application `name`; the docstring of `common` is its help.
+
+    Args:
+        required: what a command requires of the user, as a sentence for its help; "" = nothing.
+    """
+    kind = type("Verbs", (LazyGroup,), {"verbs": verbs, "required": staticmethod(required)})
     app = typer.Typer(name=name, cls=kind, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(common)
     for word, verb in verbs.items():
@@ -44,7 +55,7 @@ def group(name: str, common: Callable[..., None], verbs: Mapping[str, Verb]) -> 
     return app
 
 
-def loaded(word: str, verb: Verb) -> Any:
+def loaded(word: str, verb: Verb, required: Callable[[str], str] = no_words) -> Any:
     """The command itself, with the options that every verb with a --url has."""
     found = getattr(import_module(verb.module), verb.name)
     # Typer makes a group of an application with a callback, however few verbs it has.
@@ -54,23 +65,17 @@ def loaded(word: str, verb: Verb) -> Any:
         for info in found.registered_commands:
             assert info.callback is not None
             name = info.name or info.callback.__name__
-            info.callback = explained(connecting(info.callback), f"{word} {name}")
+            info.callback = explained(connecting(info.callback), required(f"{word} {name}"))
         app.add_typer(found, name=word)
     else:
-        app.command(word)(explained(connecting(found), word))
+        app.command(word)(explained(connecting(found), required(word)))
     made: Any = typer.main.get_command(app)
     return made.commands[word]
 
 
-def explained(command: Callable[..., Any], words: str) -> Callable[..., Any]:
-    """A command that talks to a broker, with help that says what it requires of the user."""
-    if "url" not in inspect.signature(command).parameters:
-        return command
-    # Help of a whole program imports no verb, nor what this needs.
-    from vibemq.cli.admin.permissions import required
-
+def explained(command: Callable[..., Any], sentence: str) -> Callable[..., Any]:
+    """The command with one more sentence of help."""
     text = inspect.getdoc(command) or ""
-    sentence = required(words)
     if sentence and sentence not in text:
         command.__doc__ = f"{text}\n\n{sentence}"
     return command

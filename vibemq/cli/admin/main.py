@@ -62,7 +62,14 @@ def common(version: Version = False) -> None:
     """Operate a running broker with --url, or the store of a stopped broker with --data-dir."""
 
 
-app = group("vibemq-admin", common, VERBS)
+def required(command: str) -> str:
+    # The help of the whole program imports no verb, nor what this needs.
+    from vibemq.cli.admin import permissions
+
+    return permissions.required(command)
+
+
+app = group("vibemq-admin", common, VERBS, required)
 
 
 def main() -> int:
