@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.common.accounting import cpu_seconds, memory_mib
+from bench.common.accounting import cpu_seconds, memory_mib, process_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,11 @@ class Broker:
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
+        """kill -9 of the broker alone; returns when its checkpointer has noticed."""
+        children = process_tree([self.pid])
         self._end(signal.SIGKILL)
+        while any(Path(f"/proc/{pid}").exists() for pid in children):
+            time.sleep(0.02)
 
     def _end(self, number: signal.Signals) -> float:
         began = time.monotonic()

@@ -14,11 +14,15 @@ import vibemq
 from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.model.commands import PurgeQueue, RemoveMessages
 from vibemq.model.effects import QueueInfo
+from vibemq.model.records import ALL_GROUPS, DeadLettered
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
+from vibemq.storage.lmdb.provider import LmdbProvider
+from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.testing.storage_conformance import added, letter, queue
 
 pytestmark = pytest.mark.anyio
 
@@ -214,3 +218,22 @@ async def test_what_the_embedding_program_asks_leaves_the_loop_to_others(broker:
         purged = await local.ask(lambda session, token: PurgeQueue(session, token, "q"))
     assert (removed.count, purged.count) == (RUNS, RUNS)
     assert watchdog.longest_s <= HOLD_S_MAX
+
+
+async def test_lists_replays_and_purges_of_very_many_dead_letters_leave_the_loop_to_others(tmp_path: Path) -> None:
+    count, page = 30_000, 1_000
+    storage = LmdbProvider(tmp_path / "data", LmdbSettings())
+    storage.open()
+    letters = [letter(number, number) for number in range(1, count + 1)]
+    storage.append([*queue(), added(1, count), DeadLettered(1, ALL_GROUPS, letters)])
+    storage.close()
+    async with Broker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq, watched() as watchdog:
+        for _ in range(20):
+            # From the beginning each time, where there is more and more that has been removed.
+            assert (await mq.admin("dlq.purge", limit=page))["count"] == page
+        assert (await mq.admin("dlq.replay", limit=page))["count"] == page
+        assert len((await mq.admin("dlq.list", limit=page))["letters"]) == page
+        info = broker.queue_info(broker.list_queues()[0].name)
+    assert watchdog.longest_s <= HOLD_S_MAX
+    assert info is not None
+    assert (info.dead, info.ready) == (count - 21 * page, page)
