@@ -262,12 +262,12 @@ async def test_without_file_descriptors_who_is_connected_is_served(tmp_path: Pat
             resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (most, most))
             crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(50)]
             try:
-                # Longer than a round of housekeeping, which opens files as well.
-                await anyio.sleep(1.5)
                 with anyio.fail_after(60):
                     while len(list(files.iterdir())) < most - 1:  # the crowd must exhaust it
                         crowd.append(socket.create_connection(("127.0.0.1", broker.port)))
                         await anyio.sleep(0.05)
+                # Housekeeping opens files as well.
+                await until(lambda: "vibemq.housekeeping" in broker.log_text(), anyio.sleep)
                 for n in range(50):
                     await mq.publish("q", {"n": n})
                 messages = await take(mq, "q", 50)

@@ -35,7 +35,7 @@ class Rooms:
     def __init__(self, letters: set[int] = frozenset(), damaged: set[int] = frozenset()) -> None:  # type: ignore[assignment]
         self.letters, self.damaged = set(letters), set(damaged)
         self.provider = self
-        self.work = self.most = 0
+        self.work = self.most = self.pages = 0
         self.purges: list[int] = []
 
     async def ask(self, make: Callable[[int, int], Any]) -> Any:
@@ -57,7 +57,9 @@ class Rooms:
     read = read_rows = call
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
-        found = sorted(n for n in self.letters if wanted.after < n < wanted.below)[: wanted.limit]
+        self.pages += 1
+        here = sorted(n for n in self.letters if wanted.after < n < wanted.below)
+        found = [n for n in here if wanted.fits(_letter(n).facts, "q")][: wanted.limit]
         last = found[-1] if len(found) == wanted.limit else wanted.below
         damaged = [DamagedLetter(n, 0, "", "damaged") for n in self.damaged if wanted.after < n < wanted.below]
         return DeadPage([_letter(number) for number in found], damaged, last, last == wanted.below)
@@ -110,7 +112,20 @@ def test_many_scattered_ids_are_purged_in_slices(there: set[int]) -> None:
     assert (answer["count"], answer["next"], answer["done"]) == (len(gone), 3_999, True)
     assert rooms.letters == there - gone
     assert rooms.most <= SLICE_IDS + 1
+    assert rooms.pages <= 3 * len(ids) / SLICE_IDS, "ids that stand close together are looked for in one go"
     assert max(rooms.purges, default=0) <= LETTERS_PER_STEP
+
+
+@pytest.mark.parametrize("step", [2, 500])
+def test_letters_between_the_ids_are_left_alone(step: int) -> None:
+    there = set(range(1, 4_000))
+    rooms = Rooms(there, {1_501, 2_002})
+    ids = list(range(2, 4_000, step))
+    answer = purged(rooms, ids=ids)
+    assert answer["count"] == len(ids)
+    assert [letter["dead_id"] for letter in answer["damaged"]] == [2_002]
+    assert rooms.letters == there - set(ids)
+    assert rooms.damaged == {1_501}
 
 
 def test_a_long_run_of_ids_is_purged_in_slices() -> None:

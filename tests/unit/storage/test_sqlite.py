@@ -26,7 +26,8 @@ from vibemq.model.records import (
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.blocks import block_infos
 from vibemq.storage.sqlite import PLUGIN
-from vibemq.storage.sqlite.connection import SqliteKV
+from vibemq.storage.sqlite.check import repair
+from vibemq.storage.sqlite.connection import DATABASE, SqliteKV
 from vibemq.storage.sqlite.provider import SqliteStorage
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.testing.storage_conformance import ALL, NO_LIMIT, added, assert_rows, letter, queue, sequences
@@ -113,6 +114,9 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from vibemq.errors import StorageFull
+from vibemq.storage.kvstore import keys
+from vibemq.storage.sqlite.check import repair
+from vibemq.storage.sqlite.connection import DATABASE
 from vibemq.storage.sqlite.provider import SqliteStorage
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.testing.storage_conformance import added, queue
@@ -366,3 +370,29 @@ def test_a_schema_that_is_no_text_is_damage_and_the_rest_is_saved(data_dir: Path
     with closing(SqliteStorage(data_dir, SqliteSettings())) as store:
         store.open()
         assert list(store.check()) == []
+
+
+def test_a_key_that_is_no_key_is_passed_over_by_a_repair(data_dir: Path) -> None:
+    """Met from behind, where reading from the front has stopped at a broken page."""
+    store = SqliteStorage(data_dir, SqliteSettings(ballast_bytes=0))
+    store.open()
+    store.append(queue())
+    for first in range(1, 1001):
+        store.append([added(first, 1, size=50)])
+    store.close()
+    path = data_dir / DATABASE
+    content = bytearray(path.read_bytes())
+    early, late = (content.rindex(keys.sequence_key(keys.BLOCK, 1, first)) for first in (100, 900))
+    start = early - early % 4096
+    content[start : start + 4096] = bytes(4096)
+    # The key's type in its record's header: 38 is a blob of 13 bytes, 0 is NULL; the value has as many bytes more then.
+    content[content.rindex(38, late - 5, late)] = 0
+    content[late - 1] += 2 * 13
+    path.write_bytes(content)
+    problems = repair(data_dir, SqliteSettings())
+    assert any("900" in problem.what for problem in problems), problems
+    again = SqliteStorage(data_dir, SqliteSettings())
+    again.open()
+    assert list(again.check()) == []
+    assert again.read(1, 990, 1000, 1 << 20)
+    again.close()

@@ -52,7 +52,6 @@ from vibemq.storage.local.file_limit import file_limit, limit_sentence
 from vibemq.storage.local.high_water import HighWater, read_note
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
-from vibemq.storage.local.store_file import fsync_folder
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
@@ -177,16 +176,17 @@ class LmdbProvider:
 
     def _open_note(self) -> HighWater | None:
         """None on a full disk that has none yet: the store goes on without."""
-        if read_note(self._layout.note)[1]:
+        disk = RealDisk()
+        if read_note(self._layout.note, disk)[1]:
             logger.warning("%s is damaged; what the journal lost before now may go unnoticed", self._layout.note)
         try:
-            note = HighWater(self._layout.note)
+            note = HighWater(self._layout.note, disk)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise StorageFailed(f"{self._layout.note} cannot be opened: {error}") from error
             logger.warning("no room for %s: damage to the journal's last record may go unnoticed", self._layout.note)
             return None
-        fsync_folder(self._layout.data_dir)
+        disk.fsync_dir(str(self._layout.data_dir))
         return note
 
     def _note_durable(self, lsn: int) -> None:

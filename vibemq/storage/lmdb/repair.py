@@ -103,7 +103,7 @@ def _repair_journal(env: lmdb.Environment, layout: Layout, settings: LmdbSetting
         str(layout.journal),
         segment_bytes=settings.segment_bytes,
         applied_lsn=checkpoint.applied_lsn,
-        noted_lsn=read_note(layout.note)[0],
+        noted_lsn=read_note(layout.note, RealDisk())[0],
         repair=True,
     )
     problems: list[Problem] = []

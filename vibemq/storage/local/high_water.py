@@ -12,12 +12,12 @@ The note is written after the flush, so it is never ahead of the log. It is flus
 power cut may leave one that is a second old; after the death of the process it is exact.
 """
 
-import os
 import struct
 from pathlib import Path
 
 import google_crc32c
 
+from vibemq.storage.local.disk import Disk, RealDisk, write_all
 from vibemq.storage.local.store_file import fsync_folder
 
 SUFFIX = "-durable"
@@ -25,6 +25,7 @@ _SLOT = struct.Struct("!8sQQI")
 _CRC = struct.Struct("!I")
 _MAGIC = b"VMQ-HWM1"
 _SLOTS = (0, 512)
+REAL = RealDisk()
 _SIZE = 1024
 
 
@@ -36,18 +37,18 @@ def note_of(database: Path) -> Path:
 class HighWater:
     """The note of one open store. `write` may be called from the sync thread; the other verbs are the owner's."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = REAL) -> None:
         """Raises OSError when there is no room for the file."""
-        self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._disk = disk
+        self._file = disk.open(str(path), create=True)
         try:
-            if os.fstat(self._file).st_size < _SIZE:
-                os.posix_fallocate(self._file, 0, _SIZE)
-                os.fsync(self._file)
+            if disk.size(self._file) < _SIZE:
+                disk.fallocate(self._file, _SIZE)
+                disk.fsync(self._file)
         except BaseException:
-            os.close(self._file)
+            disk.close(self._file)
             raise
-        known = _read(self._file)
+        known = _read(disk, self._file)
         self._turn = max((turn for turn, _ in known), default=0)
         self.lsn = max((lsn for _, lsn in known), default=0)
         self._flushed = self.lsn
@@ -57,32 +58,32 @@ class HighWater:
         if lsn == self.lsn:
             return
         self._turn += 1
-        os.pwrite(self._file, _packed(self._turn, lsn), _SLOTS[self._turn % 2])
+        write_all(self._disk, self._file, [_packed(self._turn, lsn)], _SLOTS[self._turn % 2])
         self.lsn = lsn
 
     def flush(self) -> None:
         lsn = self.lsn
         if lsn != self._flushed:
-            os.fdatasync(self._file)
+            self._disk.fdatasync(self._file)
             self._flushed = lsn
 
     def close(self) -> None:
         if self._file >= 0:
-            os.close(self._file)
+            self._disk.close(self._file)
             self._file = -1
 
 
-def read_note(path: Path) -> tuple[int, bool]:
+def read_note(path: Path, disk: Disk = REAL) -> tuple[int, bool]:
     """The lsn that the store must have reached, 0 when nothing is known; and whether the note itself is damaged."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = disk.open(str(path), readonly=True)
     except FileNotFoundError:
         return 0, False
     try:
-        known = _read(file)
-        content = os.pread(file, _SIZE, 0)
+        known = _read(disk, file)
+        content = disk.pread(file, _SIZE, 0)
     finally:
-        os.close(file)
+        disk.close(file)
     used = sum(any(content[at : at + _SLOT.size + _CRC.size]) for at in _SLOTS)
     return max((lsn for _, lsn in known), default=0), len(known) < used
 
@@ -104,11 +105,11 @@ def _packed(turn: int, lsn: int) -> bytes:
     return body + _CRC.pack(google_crc32c.value(body))
 
 
-def _read(file: int) -> list[tuple[int, int]]:
+def _read(disk: Disk, file: int) -> list[tuple[int, int]]:
     """(turn, lsn) of each sound slot."""
     found: list[tuple[int, int]] = []
     for at in _SLOTS:
-        data = os.pread(file, _SLOT.size + _CRC.size, at)
+        data = disk.pread(file, _SLOT.size + _CRC.size, at)
         if len(data) < _SLOT.size + _CRC.size:
             continue
         magic, turn, lsn, _ = _SLOT.unpack_from(data)

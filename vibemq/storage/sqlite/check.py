@@ -106,11 +106,13 @@ def _pairs(path: Path, problems: list[Problem]) -> Iterator[tuple[bytes, bytes]]
             return
         try:
             for key, value in connection.execute(f"SELECT key, value FROM kv ORDER BY key {order}"):  # noqa: S608
+                if not isinstance(key, bytes):
+                    continue
                 if order == "DESC" and seen is not None and key <= seen:
                     return
                 if order == "ASC":
                     seen = key
-                if isinstance(key, bytes) and isinstance(value, bytes):
+                if isinstance(value, bytes):
                     yield key, value
             return
         except REFUSALS as exc:
