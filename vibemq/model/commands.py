@@ -260,6 +260,8 @@ class JoinCursor:
     user: str = ""
     manage: bool = True
     """As in `DeleteGroup`; `owner` is only a text for operators."""
+    create: bool = True
+    """Make the group if it is missing."""
     begin: Begin | None = None
     """What a reader without a position of its own does with a group that was moved; None: it has one."""
 
@@ -351,6 +353,8 @@ class Stage:
     create: bool = True
     user: str = ""
     """Whose stage it is: no other user can write to, commit or drop it."""
+    delayed: bool = False
+    """Some of its messages are not to be delivered at once."""
 
 
 @dataclass(slots=True)

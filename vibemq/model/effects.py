@@ -77,6 +77,8 @@ class CursorInfo:
     expired: bool
     moved: bool
     """By acknowledgements, since it was made or sought."""
+    expired_messages: int
+    """Unread when their time to live was over, since the broker started."""
     plans: int
     """Batches of its reader whose ends are remembered."""
     joins: int

@@ -64,6 +64,7 @@ class Limits(OfGroup):
 
 class JoinArguments(Limits):
     start: str | None = Field(None, description=f"Where a new group begins: {START}.")
+    create: bool = Field(True, description="Make the group if it is missing; false: refuse with GROUP_NOT_FOUND.")
     begin: Literal["refuse", "continue", "replay"] | None = Field(
         None,
         description="For a reader without a position of its own: what it does where the group has acknowledged "
@@ -139,9 +140,8 @@ class Groups:
 
     async def join(self, caller: Caller, wanted: JoinArguments) -> dict[str, Any]:
         start, sequence = await self._start(wanted.queue, wanted.start or "earliest")
-        return await self._join(
-            caller, wanted, start=start, start_sequence=sequence, begin=wanted.begin and Begin(wanted.begin)
-        )
+        begin = wanted.begin and Begin(wanted.begin)
+        return await self._join(caller, wanted, start=start, start_sequence=sequence, create=wanted.create, begin=begin)
 
     async def set(self, caller: Caller, wanted: Limits) -> dict[str, Any]:
         """An operator changes limits; the owner goes on."""

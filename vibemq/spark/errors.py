@@ -113,7 +113,12 @@ def _advice(error: Refused, queue: str, group: str) -> str:
                 " newCheckpoint=replay or =continue; failOnDataLoss=false goes on from here"
             )
         case "GROUP_NOT_FOUND":
-            return f"queue {queue!r} has no group {group!r}; it comes into being when a streaming query starts with it"
+            return (
+                f"queue {queue!r} has no group {group!r}; it comes into being when a streaming query starts with it."
+                " If this query has a checkpoint, its group was deleted: messages may have gone meanwhile, and how"
+                " batches were cut is forgotten. Begin with a new checkpoint and an output that is new, or set"
+                " failOnDataLoss=false to make the group where the checkpoint is"
+            )
         case "STAGE_NOT_FOUND":
             return "the stages of this batch have expired (they are kept for 24 hours); run the batch again"
         case "NOT_AUTHORIZED" | "AUTH_FAILED" | "AUTH_REQUIRED":

@@ -5,24 +5,27 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
+from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers import cursors
 from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, OffsetGone, WrongIncarnation
 from vibemq.model.commands import (
+    ChangeQueue,
     CommitCursor,
     DeleteGroup,
     DeleteQueue,
     JoinCursor,
+    Publish,
     PurgeQueue,
     Quarantine,
     RejectAt,
     RemoveMessages,
     SeekGroup,
+    Stage,
     StartAt,
 )
 from vibemq.model.effects import CursorInfo, Rejected
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
-from vibemq.model.records import CursorChanged, Settled
+from vibemq.model.records import CursorChanged, MessageExtra, Settled
 from vibemq.model.runs import Run
 from vibemq.storage.state.liveness import is_alive
 
@@ -246,15 +249,11 @@ def test_quarantined_runs_are_left_out_and_dead_lettered(driver: Driver) -> None
     driver.check()
 
 
-def test_what_was_purged_or_expired_before_it_was_read_is_lost_and_said_so(driver: Driver) -> None:
-    driver.publish(2)
-    driver.publish(1, expires_at=driver.now + 50)
-    driver.publish(3)
+def test_what_was_purged_before_it_was_read_is_lost_and_said_so(driver: Driver) -> None:
+    driver.publish(6)
     join(driver)
     commit(driver, 2)
-    driver.advance(60)
-    assert cursor(driver).lost == [(3, 3)]
-    driver.ask(RemoveMessages(9, None, "q", [(5, 5)]))
+    driver.ask(RemoveMessages(9, None, "q", [(3, 3), (5, 5)]))
     driver.restart()
     assert cursor(driver).lost == [(3, 3), (5, 5)]
     reach, lost = driver.engine.readers.reach("q", "etl", 2, 0, 0, None)
@@ -263,6 +262,64 @@ def test_what_was_purged_or_expired_before_it_was_read_is_lost_and_said_so(drive
     assert cursor(driver).lost == [(5, 5)]
     driver.ask(PurgeQueue(9, None, "q"))
     assert cursor(driver).lost == [(4, 6)]
+    driver.check()
+
+
+@pytest.mark.parametrize("dead_letter", [True, False])
+def test_what_its_sender_let_expire_is_skipped_and_counted(dead_letter: bool) -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, dead_letter=dead_letter)
+    driver.publish(2)
+    driver.publish(1, expires_at=driver.now + 50)
+    driver.publish(3)
+    join(driver)
+    driver.advance(60)
+    assert (cursor(driver).lost, cursor(driver).expired_messages) == ([], 1)
+    reach, lost = driver.engine.readers.reach("q", "etl", 1, 0, 0, None)
+    assert (reach.end, reach.messages, lost) == (7, 5, [])
+    commit(driver, 7)
+    driver.check()
+
+
+def test_what_the_queue_let_expire_is_lost(driver: Driver) -> None:
+    driver.ask(ChangeQueue(9, None, "q", {"message_ttl_ms": 50}))
+    join(driver)
+    driver.publish(2)
+    driver.publish(1, expires_at=driver.now + 20)
+    driver.advance(2000)
+    assert (cursor(driver).lost, cursor(driver).expired_messages) == ([(1, 2)], 3)
+
+
+def delayed(driver: Driver, ms: int = 1000) -> Any:
+    extras = {1: MessageExtra(deliver_at=driver.now + ms)}
+    return driver.ask(Publish(1, None, "q", rows_of(3), extras))
+
+
+def test_a_delayed_message_does_not_go_into_a_queue_that_a_cursor_reads(driver: Driver) -> None:
+    """It would be read before it is due."""
+    join(driver)
+    refused = delayed(driver)
+    assert isinstance(refused, InvalidOptions)
+    assert "is read by the cursor 'etl'" in str(refused)
+    assert cursor(driver).tail == 1, "nothing was accepted"
+    staged = driver.ask(Stage(1, None, "q", "app", 1, "s", 0, rows_of(1), delayed=True))
+    assert isinstance(staged, InvalidOptions)
+    assert driver.ask(Publish(1, None, "q", rows_of(1), {0: MessageExtra(deliver_at=driver.now)})).count == 1
+    driver.ask(DeleteGroup(1, None, "q", "etl"))
+    assert delayed(driver).count == 3
+
+
+def test_a_cursor_does_not_begin_where_delayed_messages_wait(driver: Driver) -> None:
+    for held in (True, False):
+        driver.hold = held
+        delayed(driver)
+        assert isinstance(refused := join(driver), InvalidOptions)
+        assert "has delayed messages, and the cursor 'etl' would read them before they are due" in str(refused)
+        driver.keep()
+        assert isinstance(join(driver), InvalidOptions)
+        driver.hold = False
+        driver.advance(1001)
+    assert join(driver).backlog_messages == 6
     driver.check()
 
 

@@ -317,7 +317,13 @@ def many_holes(world: World, n: int) -> None:
 
 
 def many_delayed(world: World, n: int) -> None:
-    world.publish(n, deliver_at=world.now + 3_600_000)
+    # Staged before the cursor was made: a queue that has one takes delayed messages in no other way.
+    stage = "~stage/1/s/later"
+    world.do(ask.Stage(OPERATOR, "t", "q", "later", 1, "s", 0, rows_of(1)))
+    world.do(ask.DecideTransaction(OPERATOR, "t", "later", 1, ["s"]))
+    extras = {index: MessageExtra(deliver_at=world.now + 3_600_000) for index in range(n)}
+    world.do(ask.MoveStaged(OPERATOR, "t", stage, 1, "q", rows_of(n), extras))
+    world.do(ask.DropStages(OPERATOR, "t", [stage]))
 
 
 def many_expiring(world: World, n: int) -> None:

@@ -57,9 +57,10 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     queue = find_same(state, command.queue, command.incarnation)
     group = queue.groups.get(command.group)
     if group is None:
-        if not command.take_over:
+        if not (command.take_over and command.create):
             raise missing(queue, command.group)
         name = check_group_name(command.group)
+        _check_no_delays(queue, name, step.now)
         group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
     else:
@@ -77,6 +78,20 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     step.note_cursor(queue, group, durable_need(queue))
     state.arm_part(queue, group, step.now)
     step.answer(command, describe(queue, group, cursor), durable_need(queue))
+
+
+def _check_no_delays(queue: Queue, name: str, now: int) -> None:
+    """A cursor reads by sequence: it would read a delayed message before it is due, or pass it over."""
+    on_their_way = [*(added.extras for added in queue.unseen), *(parked.extras for parked in queue.parked)]
+    waiting = any(extra.deliver_at > now for extras in on_their_way if extras for extra in extras.values())
+    if queue.delayed and not waiting:
+        # Of many that wait usually the first is enough.
+        waiting = any(queue.delayed.get(s) > now for group in queue.groups.values() for s in group.later)
+    if waiting:
+        raise InvalidOptions(
+            f"queue {queue.name!r} has delayed messages, and the cursor {name!r} would read them before they are due; "
+            "make the cursor when they are delivered, or read another queue"
+        )
 
 
 def _begin_anew(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, begin: Begin) -> None:
@@ -346,6 +361,7 @@ def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
         max_lag_bytes=cursor.max_lag_bytes,
         expired=cursor.expired,
         moved=cursor.moved,
+        expired_messages=group.tally.expired + group.tally.expired_dead,
         plans=len(cursor.plans),
         joins=cursor.joins,
         owner=cursor.owner,

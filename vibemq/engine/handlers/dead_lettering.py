@@ -18,12 +18,25 @@ _NEVER_OUT = Attempts(acquired=0)
 
 
 def remove_from_group(
-    state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run], reason: Reason, *, error: str = ""
+    state: EngineState,
+    step: Step,
+    queue: Queue,
+    group: Group,
+    runs: list[Run],
+    reason: Reason,
+    *,
+    error: str = "",
+    lost: bool = True,
 ) -> None:
-    """The group's policy for messages it gives up: the DLQ when the queue has one."""
+    """The group's policy for messages it gives up: the DLQ when the queue has one.
+
+    Args:
+        lost: a cursor was to read them; not so when it was their sender who let them expire.
+    """
     if not runs:
         return
-    lose(step, queue, group, runs)
+    if lost:
+        lose(step, queue, group, runs)
     if queue.options.dead_letter:
         if reason is Reason.EXPIRED:
             group.tally.expired_dead += run_count(runs)

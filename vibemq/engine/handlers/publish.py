@@ -16,7 +16,7 @@ from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Extras, Step, Wait
-from vibemq.errors import Blocked, VibeMQError
+from vibemq.errors import Blocked, InvalidOptions, VibeMQError
 from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.model.options import Durability, Overflow
@@ -30,6 +30,8 @@ def publish(state: EngineState, step: Step, command: Publish) -> None:
         check_pressure(state, queue, command.rows.count)
     if queue is None:
         queue = find_or_create(state, step, command.queue, create=command.create)
+    if command.extras is not None:
+        check_delays(queue, any(extra.deliver_at > step.now for extra in command.extras.values()))
     if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, step.now):
         _park(state, step, queue, command)
     else:
@@ -44,6 +46,19 @@ def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:
             queue.refused += count
         why = state.pressure_why or "memory or disk is above its watermark"
         raise Blocked(f"the broker refuses messages at present ({why}); publish again later")
+
+
+def check_delays(queue: Queue, delayed: bool) -> None:
+    """Raises InvalidOptions: a cursor reads by sequence, and would read a message before it is due."""
+    if not delayed:
+        return
+    cursor = next((group for group in queue.groups.values() if group.cursor is not None), None)
+    if cursor is not None:
+        raise InvalidOptions(
+            f"queue {queue.name!r} is read by the cursor {cursor.name!r}, which reads in the order of publishing and "
+            "would read a delayed message before it is due; nothing was accepted. Publish it without a delay, or to a "
+            "queue that no cursor reads"
+        )
 
 
 def accept(

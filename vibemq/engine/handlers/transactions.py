@@ -8,7 +8,7 @@ a transaction may be larger than memory, and needs no more than its own decision
 from itertools import islice, takewhile
 
 from vibemq.engine.handlers.append import add, pick
-from vibemq.engine.handlers.publish import accept, check_pressure
+from vibemq.engine.handlers.publish import accept, check_delays, check_pressure
 from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
@@ -39,6 +39,7 @@ def stage(state: EngineState, step: Step, command: Stage) -> None:
     target = find_or_create(state, step, command.queue, create=command.create)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, target, 1)
+    check_delays(target, command.delayed)
     if duplicate:
         # Its commit would change nothing, so nothing need be kept.
         step.answer(command, Published(command.queue, 0, 1), state.need_of_known)

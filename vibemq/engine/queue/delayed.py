@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import le
 
 from vibemq.model.instants import Instants
@@ -38,6 +38,13 @@ class Delayed:
 
     def __contains__(self, sequence: int) -> bool:
         return self._due is not None and sequence in self._due
+
+    def __iter__(self) -> Iterator[int]:
+        """Every sequence, in no order that means anything."""
+        for _, sequences in self._order:
+            for sequence in sequences:
+                if sequence in self:
+                    yield sequence
 
     def runs(self) -> list[Run]:
         return [] if self._due is None else self._due.runs()

@@ -127,7 +127,8 @@ def stage(state: NativeState, body: bytes) -> None:
         token.refuse(state, error)
         return
     bundle = pack_staged_batch(f"{name}/{chunk}", frame.queue, frame.rows, extras)
-    state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, bundle))
+    delayed = bool(extras) and any(extra.deliver_at > state.now for extra in extras.values())
+    state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, bundle, delayed=delayed))
 
 
 def _text(about: dict[str, Any], name: str) -> str:

@@ -39,7 +39,7 @@ class QueryCursors:
         self._joined: dict[str, QueryCursor] = {}
 
     def of(self, queue: str, at: QueuePosition | None) -> QueryCursor:
-        """The cursor; joined now if it is not yet. A new group begins at `at`, the checkpoint's position, if any.
+        """The cursor; joined now if it is not yet. `at`: the checkpoint's position, if any; then the group must exist.
 
         Raises:
             DataLoss: the queue is another one than the checkpoint's.
@@ -134,6 +134,8 @@ class QueryCursors:
         }
         if at:
             arguments["incarnation"] = at.incarnation
+            # Of a group that was deleted nobody knows what was held for it since, and how its batches were cut.
+            arguments["create"] = not settings.fail_on_data_loss
         else:
             arguments["begin"] = settings.new_checkpoint
         for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):

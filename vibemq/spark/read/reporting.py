@@ -35,6 +35,8 @@ def report(client: BrokerClient, group: str, queues: Sequence[str]) -> dict[str,
             "bytes": int(now["backlog_bytes"]),
             "age_ms": max(0, int(time.time() * 1000) - oldest) if oldest else 0,
         }
+        if int(now["expired_messages"]):
+            details[queue]["expired"] = int(now["expired_messages"])
         if int(now["joins"]) >= JOINS_SUSPICIOUS:
             details[queue]["joins"] = int(now["joins"])
     return dump(tails, details)
