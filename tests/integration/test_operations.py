@@ -55,12 +55,12 @@ async def dead(mq: vibemq.Client, broker: Broker, queue: str, count: int) -> Non
 
 
 async def make_queues(broker: Broker, names: list[str]) -> None:
-    inner = broker._running().inner
+    local_session = broker._running().local_session
 
     def make(name: str) -> Any:
         return lambda session, token: CreateQueue(session, token, name)
 
-    await asyncio.gather(*(inner.ask(make(name)) for name in names))
+    await asyncio.gather(*(local_session.ask(make(name)) for name in names))
 
 
 # -- lists ------------------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ async def test_short_lists_come_to_old_clients_as_they_always_did(broker: Broker
 async def test_many_groups_are_listed_in_pages(broker: Broker) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q", mode="fan_out_with_ack")
-        inner = broker._running().inner
+        local_session = broker._running().local_session
         names = [f"g{number}" for number in range(1_200)]
 
         def join(name: str) -> Any:
             return lambda session, token: JoinCursor(session, token, "q", name)
 
-        await asyncio.gather(*(inner.ask(join(name)) for name in names))
+        await asyncio.gather(*(local_session.ask(join(name)) for name in names))
         found = await every_item(mq.admin, "group.list", "groups", queue="q")
         assert [group["group"] for group in found if group["cursor"]] == sorted(names)
         page = await mq.admin("group.list", queue="q")
@@ -188,7 +188,7 @@ async def test_a_damaged_letter_behind_a_gap_of_ids_stops_nobody(broker: Broker)
         await dead(mq, broker, "other", 3)
         ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list", queue="jobs", limit=1000))["letters"]]
         await mq.admin("dlq.purge", ids=ids[5:30])
-        provider = broker._running().shell.store.provider
+        provider = broker._running().broker_context.store.provider
         sound_read, sequence = provider.read, 31
         info = broker.queue_info("jobs")
         assert info is not None
@@ -228,7 +228,7 @@ async def test_redriving_tells_nothing_of_letters_of_other_queues(broker: Broker
         await dead(mq, broker, "other", 3)
         await dead(mq, broker, "jobs", 2)
         ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list", limit=1000))["letters"]]
-        provider = broker._running().shell.store.provider
+        provider = broker._running().broker_context.store.provider
         sound_read = provider.read
         info = broker.queue_info("other")
         assert info is not None
@@ -369,7 +369,7 @@ async def test_a_long_dead_letter_queue_is_read_in_small_pieces(broker: Broker) 
     async with vibemq.connect(broker.url) as mq:
         await dead(mq, broker, "other", 700)
         await dead(mq, broker, "q", 300)
-        provider = broker._running().shell.store.provider
+        provider = broker._running().broker_context.store.provider
         sound, asked = provider.dead_page, []
 
         def dead_page(wanted: DeadPageWanted) -> DeadPage:
@@ -399,7 +399,7 @@ async def test_a_request_under_way_at_the_stop_is_answered_before_the_goodbye(tm
             await peer.send(frame(CommandType.CURSOR_REQUEST, "1", "q", joined))
             assert decode_body(await peer.frame()).id == "1"
             await peer.send(frame(CommandType.CURSOR_REQUEST, "2", "q", waiting))
-            await until(lambda: any(each.pending for each in broker._running().shell.roster.peers()))
+            await until(lambda: any(each.pending for each in broker._running().broker_context.connection_table.peers()))
         answer, goodbye = decode_body(await peer.frame()), decode_body(await peer.frame())
         assert answer.id == "2"
         assert orjson.loads(answer.payload or b"")["messages"] == 0

@@ -55,7 +55,7 @@ class SlowAppends:
 async def context_of(provider: str, place: Path) -> AsyncIterator[tuple[vibemq.Broker, BrokerContext]]:
     async with vibemq.Broker(data_dir=place / "data", storage=provider) as broker:
         assert broker._parts is not None
-        yield broker, broker._parts.shell
+        yield broker, broker._parts.broker_context
 
 
 def publish(context: BrokerContext, number: int) -> None:
@@ -69,7 +69,7 @@ async def test_what_is_published_and_handed_out_in_one_turn_arrives(
     async with context_of(provider, tmp_path) as (broker, context):
         context.decider.decide([CreateQueue(0, None, "q", QueueOptions(mode=mode, durability=durability), False)])
         async with vibemq.connect(broker.url) as mq, mq.subscribe("q", prefetch=COUNT) as messages:
-            session = next(iter(context.roster)).number
+            session = next(iter(context.connection_table)).number
             SlowAppends(context)
             for number in range(COUNT):
                 # Every other one is handed out by a step of its own, which keeps nothing where nobody acknowledges.
@@ -109,7 +109,7 @@ async def test_a_list_of_dead_letters_finds_what_was_rejected_before_it(tmp_path
     async with context_of(provider, tmp_path) as (broker, context):
         context.decider.decide([CreateQueue(0, None, "q", QueueOptions(durability=durability), False)])
         async with vibemq.connect(broker.url) as mq, mq.subscribe("q", prefetch=COUNT) as messages:
-            session = next(iter(context.roster)).number
+            session = next(iter(context.connection_table)).number
             [(consumer, _)] = context.engine.subscriptions(session)
             for number in range(COUNT):
                 publish(context, number)

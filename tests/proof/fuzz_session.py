@@ -41,7 +41,7 @@ class _Watched:
 
     def __init__(self, session: NativeSession) -> None:
         self._session = session
-        self._inflater = session._intake._inflater
+        self._inflater = session._frame_parser._inflater
 
     def inflate(self, packed: bytes, flag: int) -> bytes:
         if self._session.principal is None:
@@ -58,14 +58,14 @@ class Script(SessionScript):
             context(authentication=self.authentication, limits=LIMITS),
             NativeSettings(prefetch=5, subscriptions_max=4, compression_threshold=20),
         )
-        session._intake._inflater = _Watched(session)  # type: ignore[assignment]
+        session._frame_parser._inflater = _Watched(session)  # type: ignore[assignment]
         super().__init__(session, NOW)
         self.reader = NativeFrameReader()
         if flags & 2:
             self.hear(encode_frame(_connect(extended=bool(flags & 4), compressing=bool(flags & 8))))
 
     def read(self) -> None:
-        buffered = len(self.session._intake._buffer)
+        buffered = len(self.session._frame_parser._buffer)
         if self.session.principal is None and buffered > LIMITS.handshake_bytes_max + 256 + HEADER.size:
             raise Broken(f"{buffered} B of a stranger are kept")
         self.reader.receive_data(self.session.data_to_send())

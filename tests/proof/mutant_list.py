@@ -319,8 +319,8 @@ ENGINE = (
     Mutant(
         "a delivery's deadline is ignored",
         "engine/handlers/settle.py",
-        "    overdue = consumer.held.due(step.now)\n    if not overdue:\n",
-        "    overdue = consumer.held.due(step.now)\n    if overdue or not overdue:\n",
+        "    overdue = consumer.unacked.due(step.now)\n    if not overdue:\n",
+        "    overdue = consumer.unacked.due(step.now)\n    if overdue or not overdue:\n",
         sign=r"compare: .*in_flight",
         by=(ENGINE_SIM,),
     ),
@@ -328,9 +328,9 @@ ENGINE = (
         "a returned message goes to the tail",
         "engine/handlers/requeue.py",
         "        group.ready.add(first, last)\n    step.touch(queue, group)\n    remove_from_group(",
-        "        for sequence in range(first, last + 1):\n            group.later.add(sequence, step.now + 1)\n"
+        "        for sequence in range(first, last + 1):\n            group.delayed.add(sequence, step.now + 1)\n"
         "            state.arm(queue, step.now + 1)\n    step.touch(queue, group)\n    remove_from_group(",
-        sign=r"compare: .*later",
+        sign=r"compare: .*delayed",
         by=(ENGINE_SIM,),
     ),
     Mutant(

@@ -37,7 +37,7 @@ from vibemq.protocols.native.codec.compression import Inflater
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
-from vibemq.server.net.listener import entrance_of
+from vibemq.server.net.listener import endpoint_of
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 
 CLIENTS = 5
@@ -91,17 +91,17 @@ class Arena:
     def __init__(self, broker: Broker) -> None:
         assert broker._parts is not None
         self.broker = broker
-        self.shell = broker._parts.shell
-        self.engine = cast(Any, self.shell.engine)
+        self.broker_context = broker._parts.broker_context
+        self.engine = cast(Any, self.broker_context.engine)
         # The memory provider forgets at the end, which nobody here waits for: so queues of every durability may be had.
         self.engine._state.settings = replace(self.engine._state.settings, transient_only=False)
-        self.entrance = entrance_of(Listener())
+        self.endpoint = endpoint_of(Listener())
         self.wrong: list[str] = []
         self.errors = Errors()
         self.wires: dict[int, Wire] = {}
         self.sessions = 0
         self._spy_on_engine(self.engine.advance)
-        self._spy_on_storage(self.shell.store.provider.append)
+        self._spy_on_storage(self.broker_context.store.provider.append)
 
     def _spy_on_engine(self, advance: Callable[..., Any]) -> None:
         def spy(batch: Batch, now: int) -> Any:
@@ -123,7 +123,7 @@ class Arena:
                 self.wrong.append(f"the journal could not keep {records!r:.600}: {error!r}")
             return append(records)
 
-        self.shell.store.provider.append = spy  # type: ignore[method-assign]
+        self.broker_context.store.provider.append = spy  # type: ignore[method-assign]
 
     def connect(self) -> Wire:
         self.sessions += 1
@@ -131,7 +131,7 @@ class Arena:
         host = ".".join(
             str(part) for part in (10, self.sessions >> 16 & 255, self.sessions >> 8 & 255, self.sessions & 255)
         )
-        wire = Wire(self.shell, self.entrance, host)
+        wire = Wire(self.broker_context, self.endpoint, host)
         self.wires[wire.connection.number] = wire
         return wire
 
@@ -140,14 +140,14 @@ class Arena:
 
     def inflated(self, inflater: Inflater) -> None:
         for wire in self.wires.values():
-            if wire.session._intake._inflater is inflater and wire.connection.principal is None:
+            if wire.session._frame_parser._inflater is inflater and wire.connection.principal is None:
                 self.wrong.append("bytes of a stranger were decompressed")
 
     async def settle(self) -> None:
         """Until everything that was asked has been decided, kept and told."""
         for _ in range(3):
             await asyncio.sleep(0)
-            await self.shell.committer.settled()
+            await self.broker_context.committer.settled()
         for _ in range(200):
             if not any(wire.connection.pending for wire in self.wires.values()):
                 return
@@ -157,7 +157,7 @@ class Arena:
         """Queues of the clients, and what is in them, would otherwise pile up over the rounds."""
         for name in OWN_QUEUES:
             if self.engine.queue_info(name) is not None:
-                self.shell.decider.decide([DeleteQueue(0, None, name)])
+                self.broker_context.decider.decide([DeleteQueue(0, None, name)])
         await self.settle()
 
     def complaints(self) -> list[str]:

@@ -53,7 +53,7 @@ class Peer:
 
     def take(self, effects: Sequence[Effect]) -> None:
         self._effects += effects
-        self._world.turn.flush_later(self)
+        self._world.loop_cycle.flush_later(self)
 
     def flush(self) -> None:
         effects, self._effects = self._effects, []
@@ -119,25 +119,25 @@ class World:
             jitter=self.machinery.random.random,
             new_id=lambda: f"{self.ledger.life:08x}{next(ids):024x}",
         )
-        turn = self.turn = LoopCycle()
-        self.switchboard = EffectRouter()
+        loop_cycle = self.loop_cycle = LoopCycle()
+        self.effect_router = EffectRouter()
         self.committer = Committer(
             store=Seat(self.provider, self.machinery),  # type: ignore[arg-type]
             engine=self.engine,
-            switchboard=self.switchboard,
+            effect_router=self.effect_router,
             clock=clock,
             metrics=Metrics(),
             weak_flush_ms=self.sizes.weak_flush_ms,
-            wake=turn.wake,
+            wake=loop_cycle.wake,
             fatal=self._fatal,
         )
-        self._ticker = Timers(self.engine, self.committer, clock)
-        turn.before += [self.committer.turn, self._ticker.look_at_engine]
+        self._timers = Timers(self.engine, self.committer, clock)
+        loop_cycle.before += [self.committer.run_cycle, self._timers.look_at_engine]
         self.committer.submit(self.engine.restore(state, clock.now()))
 
     def close(self) -> None:
         """The end of a graceful stop: settle, flush, close the provider."""
-        self._ticker.stop()
+        self._timers.stop()
         while not self.committer._idle.is_set():
             self.loop.run_one()
         last_words = self.committer.finish()
@@ -176,7 +176,7 @@ class World:
     # -- sessions -------------------------------------------------------------------------------------------------
 
     def connect(self, session: int, take: Callable[[Sequence[Effect]], None]) -> None:
-        self.switchboard.connect(session, Peer(self, take).take)
+        self.effect_router.connect(session, Peer(self, take).take)
 
     def ask(self, command: Command) -> None:
         """One engine step, submitted as the server does."""

@@ -15,7 +15,7 @@ HEARD_MAX = 1 << 20
 class Wire(asyncio.Transport):
     """Bytes to the broker with `say`; what it answers gathers in `heard`, and cut into bodies in `bodies`."""
 
-    def __init__(self, shell: BrokerContext, entrance: Endpoint, host: str) -> None:
+    def __init__(self, broker_context: BrokerContext, endpoint: Endpoint, host: str) -> None:
         super().__init__({"peername": (host, 4_000)})
         self.heard = bytearray()
         self.bodies: list[bytes] = []
@@ -28,7 +28,7 @@ class Wire(asyncio.Transport):
         self._held = bytearray()
         self._lost = False
         self._half = False
-        self.connection = Connection(shell, entrance)
+        self.connection = Connection(broker_context, endpoint)
         self.connection.connection_made(self)
 
     @property

@@ -40,31 +40,31 @@ def kept(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("kept")
 @given(steps)
 def test_held_is_a_dict_of_deadlines(actions: list[tuple[str, tuple[int, int], int]]) -> None:
-    held, model = Unacked(), dict[int, int]()
+    unacked, model = Unacked(), dict[int, int]()
     for action, (first, last), instant in actions:
         inside = [s for s in sorted(model) if first <= s <= last]
         if action == "add":
             if not inside:
-                held.add(first, last, instant, 10 * (last - first + 1))
+                unacked.add(first, last, instant, 10 * (last - first + 1))
                 model.update(dict.fromkeys(range(first, last + 1), instant))
         elif action == "take":
-            assert members(held.take(first, last)) == inside
+            assert members(unacked.take(first, last)) == inside
             for sequence in inside:
                 del model[sequence]
         elif action == "extend":
-            assert held.extend(first, last, instant) == len(inside)
+            assert unacked.extend(first, last, instant) == len(inside)
             model.update(dict.fromkeys(inside, instant))
         else:
-            overdue = members(held.due(instant))
+            overdue = members(unacked.due(instant))
             assert overdue == [s for s in sorted(model) if model[s] <= instant]
             for sequence in overdue:
-                held.take(sequence, sequence)
+                unacked.take(sequence, sequence)
                 del model[sequence]
-        assert members(held.runs()) == sorted(model)
-        assert members(held.overlap(first, last)) == [s for s in sorted(model) if first <= s <= last]
-        assert held.count == len(model)
-        assert held.size == 10 * len(model)
-        assert all(held.earliest <= deadline for deadline in model.values())
+        assert members(unacked.runs()) == sorted(model)
+        assert members(unacked.overlap(first, last)) == [s for s in sorted(model) if first <= s <= last]
+        assert unacked.count == len(model)
+        assert unacked.size == 10 * len(model)
+        assert all(unacked.earliest <= deadline for deadline in model.values())
 
 
 @pytest.mark.usefixtures("kept")
@@ -117,25 +117,25 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("crowded")
 @given(st.lists(st.tuples(st.sampled_from(["add", "fill", "pop", "remove"]), runs, st.integers(1, 30)), max_size=60))
 def test_later_is_a_dict_of_instants(actions: list[tuple[str, tuple[int, int], int]]) -> None:
-    later, model = Delayed(), dict[int, int]()
+    delayed, model = Delayed(), dict[int, int]()
     for action, (first, last), instant in actions:
         if action == "add":
-            later.add(first, instant)
+            delayed.add(first, instant)
             model[first] = instant
         elif action == "fill":
             fresh = {s: instant + s % 3 for s in range(first, last + 1) if s not in model}
-            later.fill(Instants(fresh))
+            delayed.fill(Instants(fresh))
             model.update(fresh)
         elif action == "pop":
-            assert sorted(later.pop_due(instant)) == sorted(s for s, due in model.items() if due <= instant)
+            assert sorted(delayed.pop_due(instant)) == sorted(s for s, due in model.items() if due <= instant)
             model = {s: due for s, due in model.items() if due > instant}
         else:
-            assert sorted(later.remove(first, last)) == sorted(s for s in model if first <= s <= last)
+            assert sorted(delayed.remove(first, last)) == sorted(s for s in model if first <= s <= last)
             model = {s: due for s, due in model.items() if not first <= s <= last}
-        assert members(later.runs()) == sorted(model)
-        assert later.smallest(2) == sorted(model)[:2]
-        assert later.lowest() == min(model, default=None)
-        assert later.next_due() == (min(model.values()) if model else None)
+        assert members(delayed.runs()) == sorted(model)
+        assert delayed.smallest(2) == sorted(model)[:2]
+        assert delayed.lowest() == min(model, default=None)
+        assert delayed.next_due() == (min(model.values()) if model else None)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3_000)), min_size=1, max_size=200), st.integers(0, 200))
@@ -200,23 +200,23 @@ def test_a_retry_waits_between_half_and_all_of_its_delay(failed: int, base: int,
 
 @given(st.lists(runs, max_size=20))
 def test_weighing_counts_every_held_message(added: list[tuple[int, int]]) -> None:
-    held = Unacked()
+    unacked = Unacked()
     for first, last in added:
-        if not held.take(first, last):
-            held.add(first, last, 1, 0)
-    held.weigh(lambda first, last: 7 * (last - first + 1))
-    assert held.size == 7 * run_count(held.runs())
+        if not unacked.take(first, last):
+            unacked.add(first, last, 1, 0)
+    unacked.weigh(lambda first, last: 7 * (last - first + 1))
+    assert unacked.size == 7 * run_count(unacked.runs())
 
 
 def test_no_list_of_a_scattered_hold_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A settlement in a long list moves all that stands behind its place."""
     monkeypatch.setattr(held_module, "STRETCHES_TOGETHER_MAX", 1_000)
-    held = Unacked()
-    held.add(1, 80_000, 5, 80_000)
+    unacked = Unacked()
+    unacked.add(1, 80_000, 5, 80_000)
     for sequence in range(2, 80_000, 2):
-        held.take(sequence, sequence)
-    assert held.count == held.size == 40_001
-    assert max(len(part._firsts) for part in held._parts or []) <= held_module.STRETCHES_TOGETHER_MAX
-    assert len(held._firsts) < 100
-    assert run_count(held.take(1, 80_000)) == 40_001
-    assert (held.count, held.size, held.runs()) == (0, 0, [])
+        unacked.take(sequence, sequence)
+    assert unacked.count == unacked.size == 40_001
+    assert max(len(part._firsts) for part in unacked._parts or []) <= held_module.STRETCHES_TOGETHER_MAX
+    assert len(unacked._firsts) < 100
+    assert run_count(unacked.take(1, 80_000)) == 40_001
+    assert (unacked.count, unacked.size, unacked.runs()) == (0, 0, [])

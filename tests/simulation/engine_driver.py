@@ -233,7 +233,7 @@ class Driver:
                 if not queue.options.consumers_settle:
                     # A crash hands out again what was handed out before it.
                     continue
-                for run in (run for consumer in group.consumers for run in consumer.held.runs()):
+                for run in (run for consumer in group.consumers for run in consumer.unacked.runs()):
                     assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
 
 

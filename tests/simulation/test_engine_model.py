@@ -228,7 +228,7 @@ class Life:
                 s for c in self.model.consumers.values() if c.group is model for s in c.held
             }
             assert group.in_flight == self.model.held(model)
-            assert {s for s in model.waiting if model.waiting[s]} == set(sequences(group.later.runs()))
+            assert {s for s in model.waiting if model.waiting[s]} == set(sequences(group.delayed.runs()))
         letters = sum(len(model.dead) for model in self.model.groups.values())
         assert self.driver.engine.dead_count == letters or not self.options.dead_letter
 

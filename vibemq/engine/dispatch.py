@@ -93,7 +93,7 @@ def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]
     deadline = step.now + timeout if timeout else NEVER
     for first, last in runs:
         size = queue.sizes.between(first, last) if limited else 0
-        consumer.held.add(first, last, deadline, size)
+        consumer.unacked.add(first, last, deadline, size)
     if consumer.credit is not None:
         consumer.credit -= run_count(runs)
     return runs
@@ -102,7 +102,7 @@ def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]
 def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     """Like `pop`, until the consumer's bytes are used up; the last message may go beyond them."""
     ready = consumer.group.ready
-    room = consumer.capacity_bytes - consumer.held.size
+    room = consumer.capacity_bytes - consumer.unacked.size
     taken: list[Run] = []
     while count and room > 0 and ready.count:
         for first, last in ready.pop(min(count, _PROBE)):
@@ -126,7 +126,7 @@ def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Giv
         runs = _joined(runs)
         handed_out += runs
         acquired = _count_acquired(group, runs) if group.attempts else None
-        group.tally.redelivered += len(acquired) if acquired else 0
+        group.counters.redelivered += len(acquired) if acquired else 0
         cost += 1 + len(runs) + (len(acquired) // _KNOWN_PER_UNIT if acquired else 0)
         step.effects.append(
             Deliver(
@@ -140,10 +140,10 @@ def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Giv
                 settled=not queue.options.consumers_settle,
             )
         )
-        if consumer.held.earliest < consumer.armed_at:
-            state.arm_part(queue, consumer, consumer.held.earliest)
+        if consumer.unacked.earliest < consumer.armed_at:
+            state.arm_part(queue, consumer, consumer.unacked.earliest)
     count = run_count(handed_out)
-    group.tally.delivered += count
+    group.counters.delivered += count
     handed_out = _joined(sorted(handed_out)) if len(handed_out) > 1 else handed_out
     group.in_flight += count
     if queue.options.consumers_settle:

@@ -29,7 +29,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
     state.dead_total = stored.dead_count
     for stored_queue in stored.queues.values():
         if stored_queue.deleted:
-            state.graves[stored_queue.queue_id] = len(stored_queue.dead)
+            state.dead_of_deleted_queues[stored_queue.queue_id] = len(stored_queue.dead)
             continue
         queue = _queue(stored_queue, step.now)
         registry = state.stages if is_stage(queue.name) else state.queues
@@ -116,7 +116,7 @@ def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQue
     group.epoch = stored.epoch
     group.owner = stored.owner
     unsettled = _unsettled(stored_queue, stored)
-    group.tally.entered = len(unsettled)
+    group.counters.entered = len(unsettled)
     for run in unsettled.runs():
         group.ready.add(*run)
     if unsettled:
@@ -157,7 +157,7 @@ def _put_later(
     for run in due.runs():
         group.ready.remove(*run)
     group.postpone_all(due)
-    first_due = group.later.next_due()
+    first_due = group.delayed.next_due()
     if first_due is not None:
         state.arm_part(queue, group, first_due)
 

@@ -61,7 +61,7 @@ def _take_out_visible(step: Step, added: Added) -> None:
     for group in queue.groups.values():
         lost = group.take_waiting(first, last) + group.take_held(first, last)
         group.forget_history(lost)
-        group.tally.dropped += run_count(lost)
+        group.counters.dropped += run_count(lost)
         step.touch(queue, group)
 
 

@@ -73,7 +73,7 @@ class EngineState:
         """Stages too."""
         self.transactions: dict[str, Transaction] = {}
         """By application, the longest decided first."""
-        self.graves: dict[int, int] = {}
+        self.dead_of_deleted_queues: dict[int, int] = {}
         """queue_id -> dead letters of a deleted queue."""
         self.sessions: dict[int, SessionState] = {}
         self.timers: list[tuple[int, int]] = []

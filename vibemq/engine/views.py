@@ -40,13 +40,13 @@ def furthest_behind(queue: Queue) -> Group | None:
 def counters_of(queue: Queue) -> dict[str, int]:
     """Since the start; of all groups, those that are gone included. Keys: COUNTERS."""
     delivered = settled = redelivered = dead = expired = dropped = 0
-    for tally in (queue.retired, *(group.tally for group in queue.groups.values())):
-        delivered += tally.delivered
-        settled += tally.settled
-        redelivered += tally.redelivered
-        dead += tally.dead
-        expired += tally.expired + tally.expired_dead
-        dropped += tally.dropped
+    for counters in (queue.retired, *(group.counters for group in queue.groups.values())):
+        delivered += counters.delivered
+        settled += counters.settled
+        redelivered += counters.redelivered
+        dead += counters.dead
+        expired += counters.expired + counters.expired_dead
+        dropped += counters.dropped
     dead += queue.redirected
     return dict(
         zip(
@@ -74,7 +74,7 @@ def queue_info(queue: Queue) -> QueueInfo:
         created_at=queue.created_at,
         ready=max((group.ready.count for group in groups), default=0),
         in_flight=sum(group.in_flight - group.held_back for group in groups),
-        delayed=max((len(group.later) for group in groups), default=0),
+        delayed=max((len(group.delayed) for group in groups), default=0),
         dead=queue.dead,
         consumers=sum(group.active for group in groups),
         size=max((queue.group_size(group) for group in groups), default=0),
@@ -134,14 +134,14 @@ class Survey:
         groups = queue.groups
         steps = _GROUPS_PER_STEP
         for group in groups.values() if len(groups) == 1 else list(groups.values()):
-            waiting_ready, waiting_later = group.ready.count, len(group.later)
-            waiting = waiting_ready + waiting_later
+            waiting_ready, waiting_delayed = group.ready.count, len(group.delayed)
+            waiting = waiting_ready + waiting_delayed
             if waiting:
                 if waiting_ready > ready:
                     ready = waiting_ready
-                if waiting_later > delayed:
-                    delayed = waiting_later
-                run = None if waiting_later else group.ready.only_run()
+                if waiting_delayed > delayed:
+                    delayed = waiting_delayed
+                run = None if waiting_delayed else group.ready.only_run()
                 group_size = queue.group_size(group) if run is None else queue.sizes.between(*run)
                 if group_size > size:
                     size = group_size
@@ -154,13 +154,13 @@ class Survey:
             if group.cursor is not None:
                 in_flight -= group.held_back
                 cursors.append(CursorFigures(group.name, waiting, group.cursor.committed, group.epoch))
-            tally = group.tally
-            delivered += tally.delivered
-            settled += tally.settled
-            redelivered += tally.redelivered
-            dead += tally.dead
-            expired += tally.expired + tally.expired_dead
-            dropped += tally.dropped
+            counters = group.counters
+            delivered += counters.delivered
+            settled += counters.settled
+            redelivered += counters.redelivered
+            dead += counters.dead
+            expired += counters.expired + counters.expired_dead
+            dropped += counters.dropped
             steps -= 1
             if not steps:
                 steps = _GROUPS_PER_STEP
@@ -193,18 +193,18 @@ def waiting_runs(queue: Queue, limit: int, start: int = 0) -> list[Run]:
     if group is None or limit <= 0:
         return []
     runs = group.ready.next(limit, start)
-    return runs + runs_of(group.later.smallest(limit - run_count(runs), start))
+    return runs + runs_of(group.delayed.smallest(limit - run_count(runs), start))
 
 
 def violations(queue: Queue) -> list[str]:
     """Where the conservation law does not hold; empty when all is well."""
     found = []
     for group in queue.groups.values():
-        held = sum(consumer.held.count for consumer in group.consumers) + group.held_back
+        held = sum(consumer.unacked.count for consumer in group.consumers) + group.held_back
         if held != group.in_flight:
             found.append(f"{queue.name}/{group.name}: {held} held, {group.in_flight} counted in flight")
-        if group.tally.remainder() != group.unsettled:
-            found.append(f"{queue.name}/{group.name}: {group.unsettled} unsettled, {group.tally} expected")
+        if group.counters.remainder() != group.unsettled:
+            found.append(f"{queue.name}/{group.name}: {group.unsettled} unsettled, {group.counters} expected")
         if len(group.unsettled_set()) != group.unsettled:
             found.append(f"{queue.name}/{group.name}: a message is in two places")
     return found

@@ -55,10 +55,10 @@ class Assembly:
     """The parts that the broker's owner needs again."""
 
     engine: QueueEngine
-    shell: BrokerContext
+    broker_context: BrokerContext
     housekeeping: Housekeeping
-    inner: LocalSession
-    waiters: LongPolls
+    local_session: LocalSession
+    long_polls: LongPolls
 
 
 def new_id() -> str:
@@ -121,21 +121,21 @@ async def assemble(
         jitter=random.Random().random,  # noqa: S311  # spreads retries; nothing secret
         new_id=new_id,
     )
-    turn = LoopCycle()
-    errands = BackgroundTasks(tasks, fatal)
-    tasks.start_soon(errands.run)
-    switchboard = EffectRouter()
+    loop_cycle = LoopCycle()
+    background_tasks = BackgroundTasks(tasks, fatal)
+    tasks.start_soon(background_tasks.run)
+    effect_router = EffectRouter()
     committer = Committer(
         store=store,
         engine=engine,
-        switchboard=switchboard,
+        effect_router=effect_router,
         clock=clock,
         metrics=metrics,
         weak_flush_ms=settings.weak_flush_ms,
-        wake=turn.wake,
+        wake=loop_cycle.wake,
         fatal=fatal,
     )
-    roster = ConnectionTable(
+    connection_table = ConnectionTable(
         settings.limits,
         metrics,
         clock,
@@ -145,24 +145,24 @@ async def assemble(
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
-    inner = LocalSession(decider.decide)
-    switchboard.connect(INNER_SESSION, inner.take)
-    waiters = LongPolls(engine.readers.tail)
-    transactions = Transactions(engine, store, inner)
+    local_session = LocalSession(decider.decide)
+    effect_router.connect(INNER_SESSION, local_session.take)
+    long_polls = LongPolls(engine.readers.tail)
+    transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
-    shell = BrokerContext(
+    broker_context = BrokerContext(
         loop=asyncio.get_running_loop(),
         engine=engine,
         clock=clock,
         store=store,
         committer=committer,
-        switchboard=switchboard,
-        turn=turn,
-        ticker=Timers(engine, committer, clock),
+        effect_router=effect_router,
+        loop_cycle=loop_cycle,
+        timers=Timers(engine, committer, clock),
         pacer=pacer,
         decider=decider,
-        roster=roster,
+        connection_table=connection_table,
         accounts=accounts,
         limits=settings.limits,
         metrics=metrics,
@@ -170,22 +170,27 @@ async def assemble(
             accounts.policy,
             OPERATIONS,
             [
-                Queues(engine, store, inner, accounts.policy, queue_defaults),
-                Groups(engine, store, inner, waiters),
-                RangeReads(engine, store, letters, inner),
-                DeadLetters(engine, letters, inner, clock),
+                Queues(engine, store, local_session, accounts.policy, queue_defaults),
+                Groups(engine, store, local_session, long_polls),
+                RangeReads(engine, store, letters, local_session),
+                DeadLetters(engine, letters, local_session, clock),
                 transactions,
-                Connections(roster),
+                Connections(connection_table),
                 BrokerOperations(store, report, place),
             ],
         ),
-        errands=errands,
+        background_tasks=background_tasks,
         fatal=fatal,
     )
-    turn.before += [committer.turn, shell.mind_the_load, shell.ticker.look_at_engine, waiters.look]
+    loop_cycle.before += [
+        committer.run_cycle,
+        broker_context.apply_backpressure,
+        broker_context.timers.look_at_engine,
+        long_polls.look,
+    ]
     housekeeping = Housekeeping(
         store=store,
-        sweep=roster.sweep,
+        sweep=connection_table.sweep,
         clock=clock,
         status=status,
         limits=settings.limits,
@@ -194,6 +199,6 @@ async def assemble(
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
-    report.attach(Running(engine, roster))
-    await declare(settings.queues, inner, defaults=queue_defaults, durable=plugin.durable)
-    return Assembly(engine, shell, housekeeping, inner, waiters)
+    report.attach(Running(engine, connection_table))
+    await declare(settings.queues, local_session, defaults=queue_defaults, durable=plugin.durable)
+    return Assembly(engine, broker_context, housekeeping, local_session, long_polls)

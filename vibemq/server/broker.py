@@ -26,7 +26,7 @@ from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.net.connections import Endpoint
-from vibemq.server.net.listener import Listening, entrance_of, listen
+from vibemq.server.net.listener import Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.shutdown import drain
 from vibemq.web.server import WebServer
@@ -181,7 +181,7 @@ class Broker:
 
     async def _start(self, tasks: TaskGroup) -> None:
         settings = self.settings
-        entrances = [(listener, entrance_of(listener)) for listener in settings.listeners]
+        endpoints = [(listener, endpoint_of(listener)) for listener in settings.listeners]
         if settings.http.enabled:
             self._web = WebServer(settings.http, self.report)
             tasks.start_soon(self._serve_http, self._web)
@@ -194,10 +194,10 @@ class Broker:
             self._opened,
             self._make_clock,
         )
-        await self._start_plugins([entrance for _, entrance in entrances], self._parts, tasks)
-        for listener, entrance in entrances:
-            if entrance.plugin.create is not None:
-                self.listening.append(await listen(listener, entrance, self._parts.shell))
+        await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
+        for listener, endpoint in endpoints:
+            if endpoint.plugin.create is not None:
+                self.listening.append(await listen(listener, endpoint, self._parts.broker_context))
         tasks.start_soon(self._parts.housekeeping.run)
         self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
@@ -205,14 +205,14 @@ class Broker:
     def _make_clock(self, not_before: int) -> Clock:
         return Clock(not_before=not_before)
 
-    async def _start_plugins(self, entrances: list[Endpoint], parts: Assembly, tasks: TaskGroup) -> None:
+    async def _start_plugins(self, endpoints: list[Endpoint], parts: Assembly, tasks: TaskGroup) -> None:
         mount = self._web.mount if self._web is not None else None
         outbound = anyio.CapacityLimiter(OUTBOUND_MAX)
-        for entrance in entrances:
-            if entrance.plugin.start is not None:
-                services = PluginServices(entrance.protocol, parts.shell, mount, outbound, tasks, self._fatal)
+        for endpoint in endpoints:
+            if endpoint.plugin.start is not None:
+                services = PluginServices(endpoint.protocol, parts.broker_context, mount, outbound, tasks, self._fatal)
                 self._services.append(services)
-                await entrance.plugin.start(services, entrance.settings)
+                await endpoint.plugin.start(services, endpoint.settings)
 
     def _opened(self, store: Store) -> None:
         """Storage is open: from here on it has to be closed."""
@@ -239,8 +239,8 @@ class Broker:
         for services in self._services:
             services.cut()
         if self._parts is not None:
-            self._parts.shell.ticker.stop()
-            for connection in self._parts.shell.roster:
+            self._parts.broker_context.timers.stop()
+            for connection in self._parts.broker_context.connection_table:
                 connection.drop("the broker has stopped")
             await asyncio.sleep(0)
         if self._store is not None:
@@ -297,11 +297,11 @@ class Broker:
         Raises:
             ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
         """
-        shell = self._running().shell
-        if not (auth.enabled and shell.accounts.enabled):
+        broker_context = self._running().broker_context
+        if not (auth.enabled and broker_context.accounts.enabled):
             raise ConfigInvalid("authentication is switched on and off with a restart only; keep a user or a token")
         accounts = await anyio.to_thread.run_sync(auth.accounts)
-        shell.replace_accounts(accounts, token=auth.shared_token)
+        broker_context.replace_accounts(accounts, token=auth.shared_token)
 
     def _running(self) -> Assembly:
         if self._parts is None:

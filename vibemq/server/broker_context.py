@@ -50,17 +50,17 @@ class BrokerContext:
     clock: Clock
     store: Store
     committer: Committer
-    switchboard: EffectRouter
-    turn: LoopCycle
-    ticker: Timers
+    effect_router: EffectRouter
+    loop_cycle: LoopCycle
+    timers: Timers
     pacer: Pacer
     decider: Decider
-    roster: ConnectionTable
+    connection_table: ConnectionTable
     accounts: Accounts
     limits: Limits
     metrics: Metrics
     operations: Registry
-    errands: BackgroundTasks
+    background_tasks: BackgroundTasks
     fatal: Callable[[BaseException], None]
     paused: "set[Connection]" = field(default_factory=set)
     """Connections that are not read from."""
@@ -76,15 +76,15 @@ class BrokerContext:
         limit = self.limits.messages_per_client_per_second
         guard = Admission(self.accounts.policy, self.metrics, per_second=limit, now=self.loop.time())
         peer = PeerDriver(self, session, guard, number=number, connection_id=connection_id, host=host, wake=wake)
-        self.ticker.watch(peer)
+        self.timers.watch(peer)
         return peer
 
-    def mind_the_load(self) -> None:
+    def apply_backpressure(self) -> None:
         """Stop reading while too much waits for the disk; called once per loop turn."""
         backlog = self.committer.backlog_bytes
         if not self.overloaded and backlog > BACKLOG_BYTES_MAX:
             self.overloaded = True
-            for connection in self.roster:
+            for connection in self.connection_table:
                 connection.wake()
         elif self.overloaded and backlog < BACKLOG_BYTES_MAX // 2:
             self.overloaded = False
@@ -102,7 +102,7 @@ class BrokerContext:
             self._refuse(connection, request, AuthFailed(f"too many failed attempts; try again in {wait_s:.0f} s"))
             return
         connection.pending += 1
-        self.errands.begin(self._authenticate, connection, request, failed=connection.failed)
+        self.background_tasks.begin(self._authenticate, connection, request, failed=connection.failed)
 
     async def _authenticate(self, connection: PeerDriver, request: Authenticate) -> None:
         credentials = request.username, request.password, request.auth_token
@@ -156,7 +156,7 @@ class BrokerContext:
             ConfigInvalid: a password hash that cannot be checked; then nothing has changed.
         """
         self.accounts.replace(accounts, token=token)
-        for peer in self.roster.peers():
+        for peer in self.connection_table.peers():
             self.end_revoked(peer)
 
     def _refuse(self, connection: PeerDriver, request: Authenticate, error: VibeMQError) -> None:
@@ -175,7 +175,7 @@ class BrokerContext:
             connection.session.refused(token, RateLimited(busy))
             return
         connection.pending += 1
-        self.errands.begin(self._operate, connection, token, call, failed=connection.failed)
+        self.background_tasks.begin(self._operate, connection, token, call, failed=connection.failed)
 
     async def _operate(self, connection: PeerDriver, token: object, call: Call) -> None:
         operation, principal = call.operation, call.caller.principal
@@ -199,7 +199,7 @@ class BrokerContext:
             said = result if isinstance(result, VibeMQError) else "done"
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": connection.host})
         if connection.hears_answers:
-            connection.lane.tell([Reply(connection.number, token, result)])
+            connection.release_queue.tell([Reply(connection.number, token, result)])
         connection.wake()
 
     async def _run(self, call: Call) -> object:

@@ -13,7 +13,7 @@ log = logging.getLogger("vibemq.declared")
 
 
 async def declare(
-    queues: Mapping[str, dict[str, Any]], inner: LocalSession, *, defaults: QueueOptions, durable: bool
+    queues: Mapping[str, dict[str, Any]], local_session: LocalSession, *, defaults: QueueOptions, durable: bool
 ) -> None:
     """Create what is missing. A full disk is no reason not to start: somebody may want to drain it.
 
@@ -28,7 +28,7 @@ async def declare(
             return CreateQueue(session, token, name, wanted, must_match=True)
 
         try:
-            await inner.ask(create)
+            await local_session.ask(create)
         except InvalidOptions as error:
             raise ConfigInvalid(f"setting queues.{name}: {error}") from error
         except QueueExists as error:

@@ -23,26 +23,26 @@ async def drain(
     timeout_ms: int,
 ) -> None:
     """Return when every record is on disk; connections that do not end within the timeout are cut."""
-    shell = parts.shell
+    broker_context = parts.broker_context
     status.draining = True
-    shell.roster.closed_to_new = True
+    broker_context.connection_table.closed_to_new = True
     for place in listening:
         place.server.close()
     with anyio.move_on_after(timeout_ms / 1000):
-        parts.waiters.wake_all()
-        for connection in shell.roster:
+        parts.long_polls.wake_all()
+        for connection in broker_context.connection_table:
             connection.goodbye(REASON)
         for each in services:
             await each.stop(REASON)
-        await shell.roster.wait_until_empty()
+        await broker_context.connection_table.wait_until_empty()
     for each in services:
         each.cut()
-    for connection in shell.roster:
+    for connection in broker_context.connection_table:
         connection.drop("it did not end within the drain timeout")
     await anyio.sleep(0)
-    while shell.pacer.busy:
+    while broker_context.pacer.busy:
         # What they held is still going back.
         await anyio.sleep(0)
-    shell.ticker.stop()
+    broker_context.timers.stop()
     parts.housekeeping.stop()
-    await shell.committer.finish()
+    await broker_context.committer.finish()

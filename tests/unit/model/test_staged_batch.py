@@ -19,9 +19,9 @@ from vibemq.model.staged_batch import pack_staged_batch, unpack_staged_batch
 )
 def test_a_bundle_holds_rows_and_extras(payloads: list[bytes], extras: dict[int, MessageExtra]) -> None:
     rows = Rows.of([pack_row(f"m{n}", payload, [("k", "v")]) for n, payload in enumerate(payloads)])
-    bundle = pack_staged_batch("stage/0", "orders", rows, extras)
-    assert bundle.count == 1
-    assert unpack_staged_batch(bundle[0]) == ("orders", rows, extras or None)
+    staged = pack_staged_batch("stage/0", "orders", rows, extras)
+    assert staged.count == 1
+    assert unpack_staged_batch(staged[0]) == ("orders", rows, extras or None)
 
 
 @given(st.binary(max_size=60))

@@ -24,15 +24,15 @@ def test_a_wait_ends_with_its_time() -> None:
 def test_a_look_wakes_those_whose_messages_came() -> None:
     async def main() -> None:
         tails = {"q": 5, "r": 1}
-        waiters = waiters_over(tails)
-        first = asyncio.ensure_future(waiters.wait("q", 5, 3600))
-        other = asyncio.ensure_future(waiters.wait("r", 1, 3600))
+        long_polls = waiters_over(tails)
+        first = asyncio.ensure_future(long_polls.wait("q", 5, 3600))
+        other = asyncio.ensure_future(long_polls.wait("r", 1, 3600))
         await asyncio.sleep(0)
         tails["q"] = 6
-        waiters.look()
+        long_polls.look()
         await asyncio.wait_for(first, 60)
         assert not other.done()
-        waiters.wake_all()
+        long_polls.wake_all()
         await asyncio.wait_for(other, 60)
 
     asyncio.run(main())
@@ -50,9 +50,9 @@ def test_a_missed_look_is_made_up_for() -> None:
 
 
 def test_after_the_end_nobody_begins_to_wait() -> None:
-    waiters = waiters_over({"q": 5})
-    waiters.wake_all()
-    asyncio.run(asyncio.wait_for(waiters.wait("q", 5, 3600), 60))
+    long_polls = waiters_over({"q": 5})
+    long_polls.wake_all()
+    asyncio.run(asyncio.wait_for(long_polls.wait("q", 5, 3600), 60))
 
 
 def test_a_queue_that_was_made_anew_before_its_waiter_ran_is_waited_for() -> None:
@@ -60,17 +60,17 @@ def test_a_queue_that_was_made_anew_before_its_waiter_ran_is_waited_for() -> Non
 
     async def main() -> None:
         tails: dict[str, int] = {"q": 5}
-        waiters = waiters_over(tails)
-        waiting = asyncio.ensure_future(waiters.wait("q", 5, 3600))
+        long_polls = waiters_over(tails)
+        waiting = asyncio.ensure_future(long_polls.wait("q", 5, 3600))
         await asyncio.sleep(0)
         del tails["q"]
-        waiters.look()
+        long_polls.look()
         tails["q"] = 1
         for _ in range(10):
             await asyncio.sleep(0)
         assert not waiting.done()
         tails["q"] = 6
-        waiters.look()
+        long_polls.look()
         await asyncio.wait_for(waiting, 60)
 
     asyncio.run(main())
@@ -88,18 +88,18 @@ def test_many_queues_are_looked_at_in_parts() -> None:
             looked.append(queue)
             return tails[queue]
 
-        waiters = LongPolls(tail, glance_s=3600)
-        waiting = {name: asyncio.ensure_future(waiters.wait(name, 1, 3600)) for name in names}
+        long_polls = LongPolls(tail, glance_s=3600)
+        waiting = {name: asyncio.ensure_future(long_polls.wait(name, 1, 3600)) for name in names}
         await asyncio.sleep(0)
         looked.clear()
-        waiters.look()
+        long_polls.look()
         assert len(looked) == QUEUES_AT_ONCE
         tails[names[0]] = tails[names[-1]] = 2
-        waiters.look()
+        long_polls.look()
         assert len(looked) == QUEUES_AT_ONCE
         await asyncio.wait_for(asyncio.gather(waiting.pop(names[0]), waiting.pop(names[-1])), 60)
         assert not any(task.done() for task in waiting.values())
-        waiters.wake_all()
+        long_polls.wake_all()
         await asyncio.wait_for(asyncio.gather(*waiting.values()), 60)
 
     asyncio.run(main())

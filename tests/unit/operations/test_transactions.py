@@ -60,8 +60,8 @@ def test_one_application_that_cannot_go_on_keeps_no_other_waiting(
     driver = Driver()
     driver.create()
     for app in ("sick", "well"):
-        bundle = pack_staged_batch("s", "q", rows_of(3), None)
-        driver.ask(Stage(1, None, "q", app, 1, "s", 0, bundle))
+        staged = pack_staged_batch("s", "q", rows_of(3), None)
+        driver.ask(Stage(1, None, "q", app, 1, "s", 0, staged))
         driver.ask(DecideTransaction(1, None, app, 1, ["s"]))
     readers = driver.engine.readers
     sick, _ = readers.unfinished_stages()

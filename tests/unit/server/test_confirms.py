@@ -72,21 +72,21 @@ class World:
 
     async def start(self) -> None:
         state = await self.store.begin(self.provider.open)
-        turn, switchboard = LoopCycle(), EffectRouter()
+        loop_cycle, effect_router = LoopCycle(), EffectRouter()
         self.committer = Committer(
             store=self.store,
             engine=self.engine,
-            switchboard=switchboard,
+            effect_router=effect_router,
             clock=Clock(),
             metrics=Metrics(),
             weak_flush_ms=60_000,
-            wake=turn.wake,
+            wake=loop_cycle.wake,
             fatal=self.failures.append,
         )
-        turn.before.append(self.committer.turn)
-        switchboard.connect(SESSION, self._hear)
-        self.inner = LocalSession(self.decide)
-        switchboard.connect(INNER_SESSION, self.inner.take)
+        loop_cycle.before.append(self.committer.run_cycle)
+        effect_router.connect(SESSION, self._hear)
+        self.local_session = LocalSession(self.decide)
+        effect_router.connect(INNER_SESSION, self.local_session.take)
         self.submit(self.engine.restore(state, 1_000))
 
     def _hear(self, effects: Sequence[Effect]) -> None:
@@ -226,7 +226,7 @@ async def test_the_brokers_own_session_is_told_after_the_append(world: World) ->
     seen: list[bool] = []
 
     async def commit() -> None:
-        await world.inner.ask(lambda s, t: ask.CommitCursor(s, t, "log", "reader", epoch, 5))
+        await world.local_session.ask(lambda s, t: ask.CommitCursor(s, t, "log", "reader", epoch, 5))
         seen.append(world.appended == world.submitted)
 
     with anyio.fail_after(60):

@@ -86,7 +86,7 @@ def _check_no_delays(queue: Queue, name: str, now: int) -> None:
     waiting = any(extra.deliver_at > now for extras in on_their_way if extras for extra in extras.values())
     if queue.delayed and not waiting:
         # Of many that wait usually the first is enough.
-        waiting = any(queue.delayed.get(s) > now for group in queue.groups.values() for s in group.later)
+        waiting = any(queue.delayed.get(s) > now for group in queue.groups.values() for s in group.delayed)
     if waiting:
         raise InvalidOptions(
             f"queue {queue.name!r} has delayed messages, and the cursor {name!r} would read them before they are due; "
@@ -159,7 +159,7 @@ def _acknowledge(
 
 def _settle(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
     group.forget_history(runs)
-    group.tally.settled += run_count(runs)
+    group.counters.settled += run_count(runs)
     if runs:
         step.note_settled(queue, group, runs)
 
@@ -361,7 +361,7 @@ def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
         max_lag_bytes=cursor.max_lag_bytes,
         expired=cursor.expired,
         moved=cursor.moved,
-        expired_messages=group.tally.expired + group.tally.expired_dead,
+        expired_messages=group.counters.expired + group.counters.expired_dead,
         plans=len(cursor.plans),
         joins=cursor.joins,
         owner=cursor.owner,

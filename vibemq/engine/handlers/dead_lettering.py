@@ -39,7 +39,7 @@ def remove_from_group(
         lose(step, queue, group, runs)
     if queue.options.dead_letter:
         if reason is Reason.EXPIRED:
-            group.tally.expired_dead += run_count(runs)
+            group.counters.expired_dead += run_count(runs)
         bury(state, step, queue, group, _each(runs), reason, error=error, acquired=0)
     else:
         discard(step, queue, group, runs, reason)
@@ -78,7 +78,7 @@ def bury(
     for dead_id, sequence in enumerate(doomed, state.new_dead_ids(queue, len(doomed))):
         history = group.attempts.pop(sequence, plain)
         letters.append(_letter(dead_id, sequence, reason, error or history.error, history, step.now))
-    group.tally.dead += len(letters)
+    group.counters.dead += len(letters)
     step.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
     step.free(queue)
 
@@ -109,9 +109,9 @@ def discard(step: Step, queue: Queue, group: Group, runs: list[Run], reason: Rea
     group.forget_history(runs)
     count = run_count(runs)
     if reason is Reason.EXPIRED:
-        group.tally.expired += count
+        group.counters.expired += count
     else:
-        group.tally.dropped += count
+        group.counters.dropped += count
     if queue.only_group:
         step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     else:
@@ -131,7 +131,7 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> i
         return 0
     for group, taken in gone:
         group.forget_history(taken)
-        group.tally.dropped += run_count(taken)
+        group.counters.dropped += run_count(taken)
         lose(step, queue, group, taken)
     if held and any(held.overlap(*run) for run in touched):
         for group, taken in gone:
@@ -200,7 +200,7 @@ def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> No
             if held:
                 step.touch(queue, group)
             group.forget_history(waiting + held)
-            group.tally.dropped += run_count(waiting) + run_count(held)
+            group.counters.dropped += run_count(waiting) + run_count(held)
             lose(step, queue, group, waiting)
     _unlog(queue, runs, RunSet())
     step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))

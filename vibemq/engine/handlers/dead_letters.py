@@ -124,10 +124,10 @@ def _count(state: EngineState, queue_id: int, change: int) -> None:
     queue = state.queues_by_id.get(queue_id)
     if queue is not None:
         queue.dead = max(0, queue.dead + change)
-    elif queue_id in state.graves or change > 0:
-        state.graves[queue_id] = max(0, state.graves.get(queue_id, 0) + change)
-        if not state.graves[queue_id]:
-            del state.graves[queue_id]
+    elif queue_id in state.dead_of_deleted_queues or change > 0:
+        state.dead_of_deleted_queues[queue_id] = max(0, state.dead_of_deleted_queues.get(queue_id, 0) + change)
+        if not state.dead_of_deleted_queues[queue_id]:
+            del state.dead_of_deleted_queues[queue_id]
 
 
 def _origin(state: EngineState, dead_id: int, guess: int | None) -> int | None:

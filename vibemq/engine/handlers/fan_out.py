@@ -170,7 +170,7 @@ def _fill(state: EngineState, step: Step, queue: Queue, group: Group, wanted: Ru
 
 def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
     """Visible messages become ready, or wait for their instant."""
-    group.tally.entered += last - first + 1
+    group.counters.entered += last - first + 1
     group.ready.add(first, last)
     if queue.delayed:
         _delay(state, step, queue, group, first, last)
@@ -188,7 +188,7 @@ def _delay(state: EngineState, step: Step, queue: Queue, group: Group, first: in
 
 
 def _empty(group: Group) -> None:
-    group.tally.moved += group.unsettled
+    group.counters.moved += group.unsettled
     group.take_held(1, END)
     group.in_flight = 0
     waiting: list[Run] = group.waiting_set().runs()
@@ -218,7 +218,7 @@ def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> No
     """The group and its progress are gone; what it had not settled counts as dropped."""
     del queue.groups[group.name]
     step.dirty.pop(group, None)
-    group.tally.dropped += group.unsettled
-    queue.retire(group.tally)
+    group.counters.dropped += group.unsettled
+    queue.retire(group.counters)
     step.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
     step.free(queue)

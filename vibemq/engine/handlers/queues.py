@@ -132,7 +132,7 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     state.unregister(queue, registry)
     state.retired.update(counters_of(queue))
     if queue.dead:
-        state.graves[queue.queue_id] = queue.dead
+        state.dead_of_deleted_queues[queue.queue_id] = queue.dead
     state.parking.pop(queue, None)
     step.freed.pop(queue, None)
     queue.unseen.clear()

@@ -31,9 +31,9 @@ def _is_long(consumer: Consumer | None, command: Settle | Extend) -> bool:
     runs = command.runs
     if len(runs) > STEP_UNITS:
         return True
-    if consumer is None or consumer.held.count <= STEP_UNITS or _asked(runs) <= STEP_UNITS:
+    if consumer is None or consumer.unacked.count <= STEP_UNITS or _asked(runs) <= STEP_UNITS:
         return False
-    return _by_message(command) or len(runs) > 1 or consumer.held.run_count > STEP_UNITS
+    return _by_message(command) or len(runs) > 1 or consumer.unacked.run_count > STEP_UNITS
 
 
 def _by_message(command: Settle | Extend) -> bool:
@@ -61,7 +61,7 @@ def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list
         consumer = state.consumer(command.session, command.consumer)
         if consumer is None:
             return last, 1
-        held = consumer.held
+        held = consumer.unacked
         return held.cut_members(first, last, most) if _by_message(command) else held.cut_runs(first, last, most)
 
     return pieces(command.runs, cut)
@@ -72,9 +72,9 @@ def _settle_runs(state: EngineState, step: Step, consumer: Consumer | None, comm
     if consumer is None:
         state.totals.unknown_settles += asked
         return
-    before = consumer.held.count
+    before = consumer.unacked.count
     held = _take(consumer, runs)
-    found = before - consumer.held.count
+    found = before - consumer.unacked.count
     state.totals.unknown_settles += asked - found
     if held:
         consumer.group.in_flight -= found
@@ -95,8 +95,8 @@ def _asked(runs: list[Run]) -> int:
 
 def _take(consumer: Consumer, runs: list[Run]) -> list[Run]:
     if len(runs) == 1:
-        return consumer.held.take(*runs[0])
-    return [run for first, last in runs for run in consumer.held.take(first, last)]
+        return consumer.unacked.take(*runs[0])
+    return [run for first, last in runs for run in consumer.unacked.take(first, last)]
 
 
 def _apply(state: EngineState, step: Step, consumer: Consumer, held: list[Run], count: int, command: Settle) -> None:
@@ -104,7 +104,7 @@ def _apply(state: EngineState, step: Step, consumer: Consumer, held: list[Run], 
     match command.verb:
         case Settlement.ACK:
             group.forget_history(held)
-            group.tally.settled += count
+            group.counters.settled += count
             step.note_settled(queue, group, held)
         case Settlement.RETRY:
             fail(state, step, queue, group, held, command.reason, command.delay_ms)
@@ -118,7 +118,7 @@ def _after_settling(step: Step, consumer: Consumer) -> None:
     if consumer.active:
         consumer.group.offer(consumer)
         step.touch(consumer.queue, consumer.group)
-    elif not (consumer.held.count or consumer.settling):
+    elif not (consumer.unacked.count or consumer.settling):
         remove_consumer(step, consumer)
 
 
@@ -146,7 +146,7 @@ def _extend_runs(state: EngineState, step: Step, command: Extend, runs: list[Run
         timeout = consumer.ack_timeout_ms if command.ack_timeout_ms is None else command.ack_timeout_ms
         deadline = deadline_of(step.now, timeout)
         for first, last in runs:
-            found += consumer.held.extend(first, last, deadline)
+            found += consumer.unacked.extend(first, last, deadline)
         if found:
             state.arm_part(consumer.queue, consumer, deadline)
     state.totals.unknown_settles += _asked(runs) - found
@@ -158,11 +158,11 @@ def deadline_of(now: int, ack_timeout_ms: int) -> int:
 
 def time_out(state: EngineState, step: Step, consumer: Consumer) -> None:
     """Take back what is overdue: a failed delivery of each such message; the consumer lives on."""
-    overdue = consumer.held.due(step.now)
+    overdue = consumer.unacked.due(step.now)
     if not overdue:
         return
     for first, last in overdue:
-        consumer.held.take(first, last)
+        consumer.unacked.take(first, last)
     consumer.group.in_flight -= run_count(overdue)
     fail(state, step, consumer.queue, consumer.group, overdue, "not settled in time", None)
     _after_settling(step, consumer)
@@ -170,7 +170,7 @@ def time_out(state: EngineState, step: Step, consumer: Consumer) -> None:
 
 def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool, limit: int = END) -> None:
     """The consumer is gone: what it holds, the `limit` lowest of it, goes back to its place and to others."""
-    held = consumer.held.take_front(limit) if consumer.held.count > limit else consumer.held.take_all()
+    held = consumer.unacked.take_front(limit) if consumer.unacked.count > limit else consumer.unacked.take_all()
     if not held:
         return
     queue, group = consumer.queue, consumer.group

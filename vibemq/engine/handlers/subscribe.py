@@ -87,7 +87,7 @@ def unsubscribe(state: EngineState, step: Step, command: Unsubscribe) -> None:
     if consumer is not None and consumer.active:
         consumer.group.retire(consumer)
         step.touch(consumer.queue, consumer.group)
-        if not consumer.held.count:
+        if not consumer.unacked.count:
             remove_consumer(step, consumer)
     step.end_deliveries(command)
 
@@ -109,7 +109,7 @@ def set_capacity(state: EngineState, step: Step, command: SetCapacity) -> None:
 
 def _weigh(consumer: Consumer) -> None:
     """Bytes are only counted where they are limited: count what is held already."""
-    consumer.held.weigh(consumer.queue.sizes.between)
+    consumer.unacked.weigh(consumer.queue.sizes.between)
 
 
 def set_flow(state: EngineState, step: Step, command: SetFlow) -> None:
@@ -155,10 +155,10 @@ def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool
 def _take_out(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> Generator[None, Step, Step]:
     """The consumer ends, and what it holds goes back; returns the last slice's step."""
     consumer.group.retire(consumer)
-    while consumer.held.count and not consumer.queue.deleted:
-        step.work += min(consumer.held.count, STEP_UNITS)
+    while consumer.unacked.count and not consumer.queue.deleted:
+        step.work += min(consumer.unacked.count, STEP_UNITS)
         take_back(state, step, consumer, clean=clean, limit=STEP_UNITS)
-        if step.work >= STEP_UNITS and consumer.held.count:
+        if step.work >= STEP_UNITS and consumer.unacked.count:
             step = yield
     remove_consumer(step, consumer)
     step.work += 1

@@ -65,7 +65,7 @@ def _see_to_part(state: EngineState, step: Step, queue: Queue, part: Group | Con
 
 
 def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
-    due = group.later.pop_due(step.now)
+    due = group.delayed.pop_due(step.now)
     if due:
         for first, last in runs_of(due):
             group.ready.add(first, last)
@@ -75,9 +75,9 @@ def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
 def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
     """Say when it wants to be seen to next."""
     if isinstance(part, Consumer):
-        at = part.held.earliest if part in part.group.consumers else END
+        at = part.unacked.earliest if part in part.group.consumers else END
     elif queue.groups.get(part.name) is part:
-        due = part.later.next_due()
+        due = part.delayed.next_due()
         at = END if due is None else due
         if part.cursor is not None:
             see_to_cursor(step, queue, part, part.cursor)

@@ -178,7 +178,7 @@ def move(state: EngineState, step: Step, command: MoveStaged) -> None:
     target = state.queues.get(command.queue)
     count = 0 if target is None else _enter(state, step, target, command)
     group = queue.groups[WAITING_NAME]
-    group.tally.settled += 1
+    group.counters.settled += 1
     step.note(Dropped(queue.queue_id, taken, Reason.COMMITTED), Durability.STRONG)
     step.moved.append((queue, taken))
     step.answer(command, Counted(count), Durability.STRONG)
@@ -198,7 +198,7 @@ def put_back(queue: Queue, taken: list[tuple[int, int]]) -> None:
         return
     group = queue.groups[WAITING_NAME]
     for first, last in taken:
-        group.tally.settled -= last - first + 1
+        group.counters.settled -= last - first + 1
         group.ready.add(first, last)
 
 

@@ -25,7 +25,7 @@ class Consumer:
     priority: int
     ack_timeout_ms: int
     """0 = held for ever."""
-    held: Unacked = field(default_factory=Unacked)
+    unacked: Unacked = field(default_factory=Unacked)
     active: bool = False
     """False after Unsubscribe: nothing new, but what it holds stays its own."""
     place: int = -1
@@ -43,10 +43,10 @@ class Consumer:
         """How many more messages it may be given now."""
         if self.settling or not self.session.open:
             return 0
-        room = self.capacity_messages - self.held.count if self.acknowledges else self.capacity_messages
+        room = self.capacity_messages - self.unacked.count if self.acknowledges else self.capacity_messages
         if self.credit is not None and self.credit < room:
             room = self.credit
-        if self.acknowledges and self.capacity_bytes and self.held.size >= self.capacity_bytes:
+        if self.acknowledges and self.capacity_bytes and self.unacked.size >= self.capacity_bytes:
             return 0
         return room
 

@@ -1,6 +1,6 @@
 """What makes a group a cursor: it is read by ranges, as often as wanted, and acknowledged up to a sequence.
 
-Nothing is handed out, so what the group has not acknowledged is in its `ready` and `later`; what it has, while the
+Nothing is handed out, so what the group has not acknowledged is in its `ready` and `delayed`; what it has, while the
 hold lasts, is held here and counts as in flight. Source: docs/spec/cursor.md.
 """
 

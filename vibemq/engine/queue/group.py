@@ -1,7 +1,7 @@
 """A group of a queue: its ready and unacknowledged messages, and its consumers.
 
-Every sequence that the group has not settled is in exactly one place: `ready`, `later`, or held, by one consumer or by
-the group's cursor.
+Every sequence that the group has not settled is in exactly one place: `ready`, `delayed`, or held, by one
+consumer or by the group's cursor.
 """
 
 from bisect import bisect_right
@@ -54,7 +54,7 @@ class GroupCounters:
 _LOOKUPS_MAX = 16
 _FORGOTTEN_PER_RUN = 20
 """To forget the history of so many messages costs as much as a run."""
-_NO_LATER = Delayed()
+_NO_DELAYED = Delayed()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
@@ -67,17 +67,17 @@ class Group:
         "armed_at",
         "attempts",
         "consumers",
+        "counters",
         "cursor",
+        "delayed",
         "durable",
         "epoch",
         "group_id",
         "in_flight",
-        "later",
         "name",
         "owner",
         "ready",
         "start",
-        "tally",
         "top",
         "turn",
     )
@@ -93,7 +93,7 @@ class Group:
         """New messages below it are none of this group's."""
         # What most groups never need is shared by all of them, never put into, and replaced where it is.
         self.ready = Ready(levels)
-        self.later = _NO_LATER
+        self.delayed = _NO_DELAYED
         self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
@@ -110,16 +110,16 @@ class Group:
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
         """When it wants to be seen to: see `EngineState.arm_part`."""
-        self.tally = GroupCounters()
+        self.counters = GroupCounters()
 
     @property
     def waiting(self) -> int:
         """Not settled and with nobody."""
-        return self.ready.count + len(self.later)
+        return self.ready.count + len(self.delayed)
 
     @property
     def unsettled(self) -> int:
-        return self.ready.count + len(self.later) + self.in_flight
+        return self.ready.count + len(self.delayed) + self.in_flight
 
     def join(self, consumer: Consumer) -> None:
         """It receives from now on; one that only held comes back to its old place."""
@@ -173,25 +173,25 @@ class Group:
 
     def lowest_waiting(self) -> int:
         """The smallest sequence that waits; END when none does."""
-        ready, later = self.ready.lowest(), self.later.lowest()
-        return min(END if ready is None else ready, END if later is None else later)
+        ready, delayed = self.ready.lowest(), self.delayed.lowest()
+        return min(END if ready is None else ready, END if delayed is None else delayed)
 
     def lowest_held(self) -> int:
         """The smallest sequence that a consumer or the cursor holds; END when none does."""
-        found = [sequence for consumer in self.consumers if (sequence := consumer.held.lowest()) is not None]
+        found = [sequence for consumer in self.consumers if (sequence := consumer.unacked.lowest()) is not None]
         if self.cursor is not None and self.cursor.held:
             found.append(self.cursor.held.first)
         return min(found, default=END)
 
     def held_runs(self) -> list[Run]:
-        held = [run for consumer in self.consumers for run in consumer.held.runs()]
+        held = [run for consumer in self.consumers for run in consumer.unacked.runs()]
         return held + self.cursor.held.runs() if self.cursor is not None else held
 
     def take_held(self, first: int, last: int) -> list[Run]:
         """Take out what is held within [first, last], whoever holds it."""
         taken: list[Run] = []
         for consumer in self.consumers:
-            runs = consumer.held.take(first, last)
+            runs = consumer.unacked.take(first, last)
             if runs:
                 taken += runs
                 self.offer(consumer)
@@ -202,14 +202,14 @@ class Group:
 
     def waiting_set(self) -> RunSet:
         waiting = RunSet(self.ready.runs())
-        for run in self.later.runs():
+        for run in self.delayed.runs():
             waiting.add(*run)
         return waiting
 
     def oldest_waiting(self, count: int) -> list[Run]:
         """Up to `count` of the smallest sequences that wait; they stay."""
         found = RunSet(self.ready.smallest(count))
-        for run in runs_of(self.later.smallest(count)):
+        for run in runs_of(self.delayed.smallest(count)):
             found.add(*run)
         return found.front(count)
 
@@ -219,7 +219,7 @@ class Group:
             return []
         if len(runs) > _LOOKUPS_MAX:
             return self.held_runs()
-        held = [part for consumer in self.consumers for run in runs for part in consumer.held.overlap(*run)]
+        held = [part for consumer in self.consumers for run in runs for part in consumer.unacked.overlap(*run)]
         if self.cursor is not None:
             held += [part for run in runs for part in self.cursor.held.overlap(*run)]
         return held
@@ -234,8 +234,8 @@ class Group:
         for run in self.ready.runs():
             if not union.covers(*run):
                 union.add(*run)
-        if self.later:
-            for run in self.later.runs():
+        if self.delayed:
+            for run in self.delayed.runs():
                 union.add(*run)
         if self.in_flight:
             for run in self.held_runs():
@@ -244,15 +244,15 @@ class Group:
     @property
     def untouched(self) -> bool:
         """Whether everything that has ever entered is still here."""
-        return self.tally.entered == self.unsettled
+        return self.counters.entered == self.unsettled
 
     def take_waiting(self, first: int, last: int) -> list[Run]:
         """Take out what waits within [first, last]; the caller says what becomes of it."""
         taken = self.ready.remove(first, last)
-        later = self.later.remove(first, last) if self.later else []
-        if not later:
+        delayed = self.delayed.remove(first, last) if self.delayed else []
+        if not delayed:
             return taken
-        merged = RunSet((s, s) for s in later)
+        merged = RunSet((s, s) for s in delayed)
         for run in taken:
             merged.add(*run)
         return merged.runs()
@@ -263,8 +263,8 @@ class Group:
         if self.attempts:
             last = min(last, first + _FORGOTTEN_PER_RUN * most)
             cost += (last - first) // _FORGOTTEN_PER_RUN
-        if self.later:
-            delayed = self.later.smallest(most, first)
+        if self.delayed:
+            delayed = self.delayed.smallest(most, first)
             if len(delayed) == most:
                 last = min(last, delayed[-1])
             cost += bisect_right(delayed, last)
@@ -274,7 +274,7 @@ class Group:
         """The same of what is held, whoever holds it."""
         cost = 0
         for consumer in self.consumers:
-            last, number = consumer.held.cut_runs(first, last, most)
+            last, number = consumer.unacked.cut_runs(first, last, most)
             cost += number
         if self.cursor is not None:
             last, number = self.cursor.held.cut_runs(first, last, most)
@@ -289,15 +289,15 @@ class Group:
 
     def postpone(self, sequence: int, due: int) -> None:
         """The message waits for that instant."""
-        if self.later is _NO_LATER:
-            self.later = Delayed()
-        self.later.add(sequence, due)
+        if self.delayed is _NO_DELAYED:
+            self.delayed = Delayed()
+        self.delayed.add(sequence, due)
 
     def postpone_all(self, due: Instants) -> None:
         if due:
-            if self.later is _NO_LATER:
-                self.later = Delayed()
-            self.later.fill(due)
+            if self.delayed is _NO_DELAYED:
+                self.delayed = Delayed()
+            self.delayed.fill(due)
 
     def forget_history(self, runs: list[Run]) -> None:
         """The runs are settled: drop what was known about their attempts."""

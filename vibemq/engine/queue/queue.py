@@ -61,7 +61,7 @@ _NO_UNSEEN: deque[Added] = deque()
 _NO_PARKED: deque[Parked] = deque()
 _NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
-_NO_LATER = Delayed()
+_NO_DELAYED = Delayed()
 _NO_SEQUENCES: list[int] = []
 _NO_DEDUP: dict[bytes, tuple[int, int]] = {}
 _NO_ORDER: deque[tuple[int, bytes]] = deque()
@@ -134,7 +134,7 @@ class Queue:
         self.holes: list[Run] = _NO_HOLES
         """Sequences whose messages could not be stored, to be recorded with the next ones that can."""
         self.expires: Instants = _NO_INSTANTS
-        self._upcoming: Delayed = _NO_LATER
+        self._upcoming: Delayed = _NO_DELAYED
         """Those of `expires` whose time has not come, by their instants."""
         self._expired: list[int] = _NO_SEQUENCES
         """The others."""
@@ -176,11 +176,11 @@ class Queue:
         """Whether what leaves its group leaves the store: nobody else and no log keeps it."""
         return len(self.groups) == 1 and self.log is None
 
-    def retire(self, tally: GroupCounters) -> None:
+    def retire(self, counters: GroupCounters) -> None:
         """Keep the counters of a group that is gone."""
         if self.retired is _NO_TALLY:
             self.retired = GroupCounters()
-        self.retired.add(tally)
+        self.retired.add(counters)
 
     # -- notes about messages -------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Queue:
         """Messages that count towards max_messages: of the group furthest behind, with those not visible yet."""
         most = 0
         for group in self.groups.values():
-            most = max(most, group.ready.count + len(group.later))
+            most = max(most, group.ready.count + len(group.delayed))
         return most + self.unseen_count
 
     def waiting_size(self) -> int:
@@ -232,8 +232,8 @@ class Queue:
 
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""
-        if group.ready.run_count + len(group.later) <= _LOOKUPS_MAX:
-            return self.sizes.of_runs(group.ready.runs()) + self.sizes.of_runs(group.later.runs())
+        if group.ready.run_count + len(group.delayed) <= _LOOKUPS_MAX:
+            return self.sizes.of_runs(group.ready.runs()) + self.sizes.of_runs(group.delayed.runs())
         return self.sizes.average() * group.waiting
 
     def alive(self, start: int, now: int) -> RunSet:

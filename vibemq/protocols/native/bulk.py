@@ -126,9 +126,9 @@ def stage(state: NativeState, body: bytes) -> None:
     except VibeMQError as error:
         token.refuse(state, error)
         return
-    bundle = pack_staged_batch(f"{name}/{chunk}", frame.queue, frame.rows, extras)
+    staged = pack_staged_batch(f"{name}/{chunk}", frame.queue, frame.rows, extras)
     delayed = bool(extras) and any(extra.deliver_at > state.now for extra in extras.values())
-    state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, bundle, delayed=delayed))
+    state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, staged, delayed=delayed))
 
 
 def _text(about: dict[str, Any], name: str) -> str:

@@ -152,7 +152,7 @@ def nack(state: NativeState, message: WireMessage) -> None:
     if name not in _NACK_VERBS:
         raise InvalidMessage(f"header verb is {name[:40]!r}; use retry, release or reject")
     delay_ms = number(message, "delay-ms", _U32_MAX)
-    held = state.ledger.take(message.headers.get("messageId", message.id).encode())
+    held = state.delivery_index.take(message.headers.get("messageId", message.id).encode())
     if held is not None:
         consumer, sequence = held
         reason = message.headers.get("reason", "")
@@ -165,7 +165,7 @@ _NACK_VERBS = {"retry": Settlement.RETRY, "release": Settlement.RELEASE, "reject
 def extend(state: NativeState, message: WireMessage) -> None:
     _need(state, message, SETTLE_EXTENSION)
     ack_timeout_ms = number(message, "ack-timeout-ms", _U32_MAX)
-    held = state.ledger.find(message.headers.get("messageId", message.id).encode())
+    held = state.delivery_index.find(message.headers.get("messageId", message.id).encode())
     if held is not None:
         consumer, sequence = held
         state.ask(Extend(state.session, None, consumer, [(sequence, sequence)], ack_timeout_ms))

@@ -71,8 +71,8 @@ class DeliveryIndex:
 class AckIntake:
     """Collects the Ack frames (30) of one read until `flush`."""
 
-    def __init__(self, ledger: DeliveryIndex) -> None:
-        self._ledger = ledger
+    def __init__(self, delivery_index: DeliveryIndex) -> None:
+        self._delivery_index = delivery_index
         self._taken: dict[int, list[int]] = {}
         self._head = b""
         self._layout = struct.Struct("!I")
@@ -93,7 +93,7 @@ class AckIntake:
             at += size
 
     def add(self, message_id: bytes) -> None:
-        entry = self._ledger.take(message_id)
+        entry = self._delivery_index.take(message_id)
         if entry is None:
             return
         consumer, sequence = entry

@@ -34,7 +34,7 @@ class NativeSession:
 
     def __init__(self, context: SessionContext, settings: NativeSettings) -> None:
         self._state = NativeState.of(context, settings)
-        self._intake = FrameParser(self._state)
+        self._frame_parser = FrameParser(self._state)
         self._deliveries = PlainDeliveries(self._state.outbox, self._state.json)
         self._fatal: RemoteProtocolError | None = None
         self._ended = False
@@ -46,7 +46,7 @@ class NativeSession:
     def receive_data(self, data: bytes) -> None:
         if data:
             self._heard = True
-            self._intake.append(data)
+            self._frame_parser.append(data)
         else:
             self._ended = True
 
@@ -54,7 +54,7 @@ class NativeSession:
         state = self._state
         if self._fatal is None:
             try:
-                self._intake.read()
+                self._frame_parser.read()
             except RemoteProtocolError as error:
                 self._fatal = error
         requests, state.requests = state.requests, []
@@ -130,7 +130,7 @@ class NativeSession:
         acquired = deliver.acquired or {}
         ids, sequences, too_large = self._deliveries.send(piece, subscription.queue_block, acquired)
         if not deliver.settled:
-            self._state.ledger.note(ids, deliver.consumer, sequences)
+            self._state.delivery_index.note(ids, deliver.consumer, sequences)
         return too_large
 
     def _deliver_bulk(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> list[int]:

@@ -37,7 +37,7 @@ class NativeState:
     json: JsonCheck
     headers: HeaderReader
     publishes: PublishIntake
-    ledger: DeliveryIndex
+    delivery_index: DeliveryIndex
     acks: AckIntake
     subscriptions: NativeSubscriptions
     wanted: Wanted = field(default_factory=Wanted)
@@ -57,7 +57,7 @@ class NativeState:
         limits = context.limits
         json = JsonCheck(depth_max=limits.json_depth_max, nonce=context.new_id())
         headers = HeaderReader(headers_max=limits.headers_max, value_units_max=limits.header_value_units_max)
-        ledger = DeliveryIndex(entries_max=_LEDGER_ENTRIES_LEAST)
+        delivery_index = DeliveryIndex(entries_max=_LEDGER_ENTRIES_LEAST)
         return cls(
             context,
             settings,
@@ -66,8 +66,8 @@ class NativeState:
             json,
             headers,
             PublishIntake(body_bytes_max=limits.body_bytes_max, headers=headers, json=json),
-            ledger,
-            AckIntake(ledger),
+            delivery_index,
+            AckIntake(delivery_index),
             NativeSubscriptions(subscriptions_max=settings.subscriptions_max),
         )
 
@@ -102,4 +102,4 @@ class NativeState:
 
     def fit_ledger(self) -> None:
         """Room for all that the plain subscriptions may hold, and for as much again that was never settled."""
-        self.ledger.entries_max = _LEDGER_ENTRIES_LEAST + 4 * self.settings.prefetch * len(self.subscriptions)
+        self.delivery_index.entries_max = _LEDGER_ENTRIES_LEAST + 4 * self.settings.prefetch * len(self.subscriptions)

@@ -147,7 +147,7 @@ class OmqSession:
         elif self._subscriptions.used:
             if self._subscriptions.wind_down():
                 state.failed = True
-                if self._subscriptions.ledger:
+                if self._subscriptions.delivery_index:
                     # A program that died over a message ends its stream just so. Whether that counts as a failed
                     # attempt is for the queue's `lost_connection` to say.
                     state.close()
@@ -236,7 +236,7 @@ class OmqSession:
         """A client is told at once that it is welcome, and while it holds messages it is asked every second."""
         if self._pinged_at is None:
             return self._state.now
-        held = bool(self._subscriptions.ledger)
+        held = bool(self._subscriptions.delivery_index)
         return self._pinged_at + (_SECOND_MS if held else self._state.settings.ping_interval_ms)
 
     def _ping(self) -> None:
@@ -244,7 +244,7 @@ class OmqSession:
         state = self._state
         self._pinged_at = state.now
         second = state.now // _SECOND_MS
-        self._subscriptions.ledger.pinged(second)
+        self._subscriptions.delivery_index.pinged(second)
         state.send(ping_frame(second))
 
     def next_deadline(self) -> int | None:

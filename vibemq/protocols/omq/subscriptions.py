@@ -71,7 +71,7 @@ class CreditAsked:
 class OmqSubscriptions:
     def __init__(self, state: OmqState) -> None:
         self._state = state
-        self.ledger = DeliveryIndex()
+        self.delivery_index = DeliveryIndex()
         self._wanted: dict[str, OmqSubscription] = {}
         """By topic, those that the client has not ended."""
         self._by_consumer: dict[int, OmqSubscription] = {}
@@ -149,7 +149,7 @@ class OmqSubscriptions:
 
     def acked(self, second: int | None) -> None:
         if second is not None:
-            self._settle(Settlement.ACK, self.ledger.acked(second))
+            self._settle(Settlement.ACK, self.delivery_index.acked(second))
 
     # -- what the engine says ---------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class OmqSubscriptions:
 
     def ended(self, consumer: int) -> None:
         """The queue is gone. A client that has just unsubscribed gets the answer to that."""
-        self.ledger.forget(consumer)
+        self.delivery_index.forget(consumer)
         subscription = self._by_consumer.get(consumer)
         if subscription is not None and not subscription.leaving and subscription.topic is not None:
             self._remove(subscription)
@@ -229,7 +229,7 @@ class OmqSubscriptions:
             self._settle(Settlement.RELEASE, {deliver.consumer: runs})
         elif subscription is not None and subscription.shared:
             for run in runs:
-                self.ledger.written(deliver.consumer, run)
+                self.delivery_index.written(deliver.consumer, run)
         else:
             # The pass over the queue is this client's own: whatever is lost with it, it asks for by From_message.
             self._settle(Settlement.ACK, {deliver.consumer: runs})

@@ -87,14 +87,14 @@ def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> tuple[int,
 
 
 class Committer:
-    """Drives outcomes of the engine through storage. Lives on the event loop; `wake` asks for a `turn` soon."""
+    """Drives outcomes of the engine through storage. Lives on the event loop; `wake` asks for a `run_cycle` soon."""
 
     def __init__(
         self,
         *,
         store: Store,
         engine: QueueEngine,
-        switchboard: EffectRouter,
+        effect_router: EffectRouter,
         clock: Clock,
         metrics: Metrics,
         weak_flush_ms: int,
@@ -104,7 +104,7 @@ class Committer:
         self._store = store
         self._unwritten = store.unwritten
         self._engine = engine
-        self._switchboard = switchboard
+        self._effect_router = effect_router
         self._clock = clock
         self._metrics = metrics
         self._weak_flush_s = weak_flush_ms / 1000
@@ -141,12 +141,12 @@ class Committer:
         if outcome.records:
             self._unwritten.gather(outcome.records)
         deliveries = self._take_deliveries(outcome)
-        held = self._switchboard.accept(outcome)
+        held = self._effect_router.accept(outcome)
         if not (outcome.records or held.gated or held.after_append or outcome.ticket or deliveries):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
         self.backlog_bytes += size
-        waiting = self._switchboard.hold(deliveries) if deliveries else ()
+        waiting = self._effect_router.hold(deliveries) if deliveries else ()
         self._gathered.append(Step(outcome, held.gated, held.after_append, waiting, size, self._loop.time()))
         self._idle.clear()
         self._wake()
@@ -170,7 +170,7 @@ class Committer:
             outcome.effects = [effect for effect in outcome.effects if id(effect) not in taken]
         return deliveries
 
-    def turn(self) -> None:
+    def run_cycle(self) -> None:
         """Append what has gathered. Called once per loop turn."""
         if self._dead or self._appending or not self._gathered:
             return
@@ -222,10 +222,10 @@ class Committer:
         if full is not None:
             self._refuse(steps[written:], full)
         for step in steps:
-            self._switchboard.release(step.deliveries)
+            self._effect_router.release(step.deliveries)
         for step in steps[:written]:
             step.position = self._appends
-            self._switchboard.release(step.after_append)
+            self._effect_router.release(step.after_append)
             durability = step.outcome.durability
             if step.outcome.records and durability >= Durability.WEAK:
                 self._expect_weak_flush()
@@ -243,7 +243,7 @@ class Committer:
         This comes before any `committed` of the same batch, so that nothing more is decided in between.
         """
         for step in self._gathered:
-            self._switchboard.release(step.deliveries)
+            self._effect_router.release(step.deliveries)
         steps += self._gathered
         self._gathered = []
         self._unwritten.drop()
@@ -260,8 +260,8 @@ class Committer:
                 self._answer(step.after_append, error)
                 self._answer(step.holds, error)
             else:
-                self._switchboard.drop(step.after_append)
-                self._switchboard.drop(step.holds)
+                self._effect_router.drop(step.after_append)
+                self._effect_router.drop(step.holds)
                 answers.append(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
         for answer in answers:
             self.submit(answer)
@@ -272,13 +272,13 @@ class Committer:
                 Reply(effect.session, effect.token, error) if isinstance(effect, Reply) else effect
                 for effect in hold.effects
             ]
-        self._switchboard.release(holds)
+        self._effect_router.release(holds)
 
     def _tell(self, step: Step) -> None:
         self.backlog_bytes -= step.size
         if step.holds:
             self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
-            self._switchboard.release(step.holds)
+            self._effect_router.release(step.holds)
         if step.outcome.ticket:
             self.submit(self._engine.committed(step.outcome.ticket, self._clock.now()))
 

@@ -14,7 +14,7 @@ class Flushable(Protocol):
 
 
 class LoopCycle:
-    """Runs `before` (the committer, the ticker) and then flushes the connections that asked, in one callback."""
+    """Runs `before` (the committer, the timers) and then flushes the connections that asked, in one callback."""
 
     def __init__(self, *, monotonic: Callable[[], float] | None = None) -> None:
         """`monotonic`: seconds; left out, those of the loop."""

@@ -24,10 +24,10 @@ Take = Callable[[Sequence[Effect]], None]
 class Hold:
     """Effects of one session that wait; opened when they may be told."""
 
-    __slots__ = ("effects", "lane", "open")
+    __slots__ = ("effects", "open", "release_queue")
 
-    def __init__(self, lane: "ReleaseQueue", effects: list[Effect], *, is_open: bool) -> None:
-        self.lane = lane
+    def __init__(self, release_queue: "ReleaseQueue", effects: list[Effect], *, is_open: bool) -> None:
+        self.release_queue = release_queue
         self.effects = effects
         self.open = is_open
 
@@ -75,7 +75,7 @@ class ReleaseQueue:
 
 
 class Held(NamedTuple):
-    """What an outcome has left in the lanes."""
+    """What an outcome has left in the release queues."""
 
     after_append: Sequence[Hold]
     gated: Sequence[Hold]
@@ -87,17 +87,17 @@ LATE = 1 << 30
 
 
 class EffectRouter:
-    """The lanes of all sessions, by session number. Effects for sessions that are gone are dropped."""
+    """The release queues of all sessions, by session number. Effects for sessions that are gone are dropped."""
 
     def __init__(self) -> None:
-        self._lanes: dict[int, ReleaseQueue] = {}
+        self._release_queues: dict[int, ReleaseQueue] = {}
 
     def connect(self, session: int, take: Take) -> ReleaseQueue:
-        lane = self._lanes[session] = ReleaseQueue(take)
-        return lane
+        release_queue = self._release_queues[session] = ReleaseQueue(take)
+        return release_queue
 
     def disconnect(self, session: int) -> None:
-        self._lanes.pop(session, None)
+        self._release_queues.pop(session, None)
 
     def accept(self, outcome: Outcome) -> Held:
         """Tell what may be told at once, and return the holds of what may not.
@@ -119,32 +119,32 @@ class EffectRouter:
         marked.sort(key=itemgetter(0))
         after_append: list[Hold] = []
         gated: list[Hold] = []
-        for lane, entries in self._by_lane(marked, lambda mark: mark[2].session):
+        for release_queue, entries in self._by_lane(marked, lambda mark: mark[2].session):
             for moment, run in groupby(entries, itemgetter(1)):
                 effects = [effect for _, _, effect in run]
                 if moment == 0:
-                    lane.tell(effects)
+                    release_queue.tell(effects)
                 else:
-                    (after_append if moment == 1 else gated).append(lane.hold(effects))
+                    (after_append if moment == 1 else gated).append(release_queue.hold(effects))
         return Held(after_append, gated)
 
     def hold(self, effects: Sequence[Effect]) -> list[Hold]:
         """Line effects up behind everything that their sessions have been promised so far."""
-        return [lane.hold(its_effects) for lane, its_effects in self._by_lane(effects, _session_of)]
+        return [release_queue.hold(its_effects) for release_queue, its_effects in self._by_lane(effects, _session_of)]
 
     def release(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
-            hold.lane.open(hold)
+            hold.release_queue.open(hold)
 
     def drop(self, holds: Iterable[Hold]) -> None:
         """The records were refused: nobody hears of these effects, what stands behind them moves up."""
         for hold in holds:
             hold.effects = []
-            hold.lane.open(hold)
+            hold.release_queue.open(hold)
 
     def _tell(self, effects: Sequence[Effect]) -> None:
-        for lane, its_effects in self._by_lane(effects, _session_of):
-            lane.tell(its_effects)
+        for release_queue, its_effects in self._by_lane(effects, _session_of):
+            release_queue.tell(its_effects)
 
     def _by_lane(
         self, items: Iterable[Item], session_of: Callable[[Item], int]
@@ -152,7 +152,11 @@ class EffectRouter:
         groups: dict[int, list[Item]] = {}
         for item in items:
             groups.setdefault(session_of(item), []).append(item)
-        return [(lane, group) for session, group in groups.items() if (lane := self._lanes.get(session)) is not None]
+        return [
+            (release_queue, group)
+            for session, group in groups.items()
+            if (release_queue := self._release_queues.get(session)) is not None
+        ]
 
 
 def _session_of(effect: Effect) -> int:

@@ -19,10 +19,10 @@ class Running:
     """See `Observed`."""
 
     engine: _Engine
-    roster: _Connections
+    connection_table: _Connections
 
     def survey(self) -> Survey:
         return self.engine.survey()
 
     def connections(self) -> dict[str, int]:
-        return self.roster.by_protocol()
+        return self.connection_table.by_protocol()

@@ -142,7 +142,7 @@ class Snapshots:
         self._monotonic = monotonic
         self._pause = pause
         self._latest: Snapshot | None = None
-        self._turn = anyio.Lock()
+        self._loop_cycle = anyio.Lock()
 
     def attach(self, observed: Observed) -> None:
         """Look at this from now on."""
@@ -152,7 +152,7 @@ class Snapshots:
         """A picture that is fresh enough, see the module."""
         while (latest := self._fresh()) is None:
             # Who waits here takes the picture himself when he who was at it has been cancelled.
-            async with self._turn:
+            async with self._loop_cycle:
                 if self._fresh() is None:
                     await self._take()
         return latest

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 
 from vibemq.errors import StorageFailed
 
-log = logging.getLogger("vibemq.errands")
+log = logging.getLogger("vibemq.background_tasks")
 
 Failed = Callable[[Exception], None]
 

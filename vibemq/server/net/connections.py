@@ -41,7 +41,7 @@ class AdmittedConnection(Protocol):
     host: str
     since: int
     session: Session
-    entrance: Endpoint
+    endpoint: Endpoint
 
     @property
     def principal(self) -> Principal | None: ...
@@ -94,7 +94,7 @@ class ConnectionTable:
         self._loop = asyncio.get_running_loop()
         self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
         self._connections: dict[int, AdmittedConnection] = {}
-        self._strangers: dict[AdmittedConnection, float] = {}
+        self._unauthenticated: dict[AdmittedConnection, float] = {}
         """Not yet authenticated, oldest first, with the moment they came."""
         self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._last_number = 0
@@ -125,17 +125,17 @@ class ConnectionTable:
         connection.number = self._last_number
         connection.session = self.make_session(connection)
         self._connections[connection.number] = connection
-        self._strangers[connection] = self._loop.time()
+        self._unauthenticated[connection] = self._loop.time()
         self._metrics.connections_accepted += 1
         return None
 
     def make_session(self, connection: AdmittedConnection) -> Session:
-        entrance: Endpoint = connection.entrance
-        assert entrance.plugin.create is not None, "nothing is listened to otherwise"
+        endpoint: Endpoint = connection.endpoint
+        assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
         context = self._context(connection.number)
         connection.connection_id = context.connection_id
         connection.since = context.now
-        return entrance.plugin.create(context, entrance.settings)
+        return endpoint.plugin.create(context, endpoint.settings)
 
     def context(self) -> SessionContext:
         """For a session without a connection of ours."""
@@ -167,12 +167,12 @@ class ConnectionTable:
 
     def by_protocol(self) -> dict[str, int]:
         """Open connections by protocol."""
-        return dict(Counter(connection.entrance.protocol for connection in self._connections.values()))
+        return dict(Counter(connection.endpoint.protocol for connection in self._connections.values()))
 
     def remove(self, connection: AdmittedConnection) -> None:
         self._somebody_left.set()
         self._connections.pop(connection.number, None)
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
         self.stuck.pop(connection, None)
 
     def sweep(self) -> None:
@@ -180,9 +180,9 @@ class ConnectionTable:
         now = self._loop.time()
         self._sweep_stuck(now)
         patience_s = self._limits.handshake_timeout_ms / 1000 + 1
-        for connection, came in list(self._strangers.items()):
+        for connection, came in list(self._unauthenticated.items()):
             if connection.principal is not None:
-                del self._strangers[connection]
+                del self._unauthenticated[connection]
             elif now - came < patience_s:
                 # Oldest first, but a check of credentials may run longer; those behind came later anyway.
                 break
@@ -208,11 +208,11 @@ class ConnectionTable:
             return RateLimited(f"more than {limits.connections_per_ip_per_minute} connections per minute from {host}")
         if len(self._connections) >= self._most:
             return ConnectionLimit(f"the broker serves {self._most} connections already; try again later")
-        if limits.max_unauthenticated and len(self._strangers) >= limits.max_unauthenticated:
+        if limits.max_unauthenticated and len(self._unauthenticated) >= limits.max_unauthenticated:
             self._forget_friends()
-            if len(self._strangers) >= limits.max_unauthenticated:
+            if len(self._unauthenticated) >= limits.max_unauthenticated:
                 return ConnectionLimit("too many connections have not finished their handshake; try again later")
         return None
 
     def _forget_friends(self) -> None:
-        self._strangers = {c: came for c, came in self._strangers.items() if c.principal is None}
+        self._unauthenticated = {c: came for c, came in self._unauthenticated.items() if c.principal is None}

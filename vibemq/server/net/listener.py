@@ -27,7 +27,7 @@ class Listening:
     tls: ServerTls | None = None
 
 
-def entrance_of(listener: Listener) -> Endpoint:
+def endpoint_of(listener: Listener) -> Endpoint:
     """Find the protocol and check its options. Raises ConfigInvalid."""
     try:
         plugin: ProtocolPlugin = plugins.find("protocols", listener.protocol)
@@ -37,22 +37,22 @@ def entrance_of(listener: Listener) -> Endpoint:
     return Endpoint(listener.protocol, plugin, settings)
 
 
-async def listen(listener: Listener, entrance: Endpoint, shell: TransportServices) -> Listening:
+async def listen(listener: Listener, endpoint: Endpoint, broker_context: TransportServices) -> Listening:
     """Accept connections from now on.
 
     An accept that fails (no file descriptors left) is logged by the loop and tried again a second later; the loop
     goes on. Raises ConfigInvalid when the address cannot be had.
     """
-    port = entrance.plugin.port if listener.port is None else listener.port
+    port = endpoint.plugin.port if listener.port is None else listener.port
     tls = ServerTls(listener.tls) if listener.tls is not None else None
     try:
-        server = await shell.loop.create_server(
-            lambda: Connection(shell, entrance),
+        server = await broker_context.loop.create_server(
+            lambda: Connection(broker_context, endpoint),
             listener.host,
             port,
             backlog=BACKLOG,
             ssl=tls.context if tls is not None else None,
-            ssl_handshake_timeout=shell.limits.handshake_timeout_ms / 1000 if tls is not None else None,
+            ssl_handshake_timeout=broker_context.limits.handshake_timeout_ms / 1000 if tls is not None else None,
         )
     except OSError as error:
         where = f"{listener.host}:{port}"

@@ -46,9 +46,9 @@ class Pacer:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._loop_cycle)
 
-    def _turn(self) -> None:
+    def _loop_cycle(self) -> None:
         self._scheduled = False
         self._used_s = 0.0
         self._run()

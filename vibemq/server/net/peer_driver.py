@@ -1,8 +1,8 @@
 """One peer of the broker, whatever its bytes travel on: drives a session of any protocol. No socket.
 
     in       receive -> session.receive_data -> session.commands -> admission -> decider
-    effects  take (from the session's lane) -> session.apply, or the outbox for deliveries
-    out      collect, once per loop turn: outbox.pump -> session.data_to_send -> whoever carries the bytes
+    effects  take (from the session's release queue) -> session.apply, or the delivery queue for deliveries
+    out      collect, once per loop turn: delivery_queue.pump -> session.data_to_send -> whoever carries the bytes
 
 The carrier (`vibemq.server.net.transport`, or a peer of the broker's own) says how many bytes it has room for, writes
 what `collect` returns, and calls `part` when it has written the last of them or has lost its peer.
@@ -48,7 +48,7 @@ class PeerServices(Protocol):
     @property
     def store(self) -> Store: ...
     @property
-    def switchboard(self) -> EffectRouter: ...
+    def effect_router(self) -> EffectRouter: ...
     @property
     def metrics(self) -> Metrics: ...
     @property
@@ -76,7 +76,7 @@ class PeerDriver:
 
     def __init__(
         self,
-        shell: PeerServices,
+        broker_context: PeerServices,
         session: Session,
         guard: Admission,
         *,
@@ -85,7 +85,7 @@ class PeerDriver:
         host: str,
         wake: Callable[[], None],
     ) -> None:
-        self._shell = shell
+        self._broker_context = broker_context
         self.session = session
         self.guard = guard
         self.number = number
@@ -93,7 +93,7 @@ class PeerDriver:
         self.host = host
         self.wake = wake
         self.scheduled_tick: int | None = None
-        """Instant of the nearest tick that the ticker knows for this session."""
+        """Instant of the nearest tick that the timers know for this session."""
         self.pending = 0
         """Requests answered by tasks of their own (credentials, admin verbs) that are under way."""
         self.leaving = False
@@ -116,10 +116,10 @@ class PeerDriver:
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._clean = False
-        self.lane: ReleaseQueue = shell.switchboard.connect(number, self.take)
-        self.outbox = DeliveryQueue(
+        self.release_queue: ReleaseQueue = broker_context.effect_router.connect(number, self.take)
+        self.delivery_queue = DeliveryQueue(
             session,
-            shell.store,
+            broker_context.store,
             delivered=self._delivered,
             damaged=self._damaged,
             wake=self.wake,
@@ -159,9 +159,9 @@ class PeerDriver:
         self._take_requests()
         self.wake()
 
-    def _tell_the_time(self) -> None:
+    def _tick_session(self) -> None:
         """Before effects are applied and deliveries encoded, always: the session has no other clock."""
-        now = self._shell.clock.now()
+        now = self._broker_context.clock.now()
         if now != self._told:
             self._told = now
             self.session.tick(now)
@@ -170,7 +170,7 @@ class PeerDriver:
         """`told`: the session knows the time, and nothing was read since."""
         try:
             if not told:
-                self._told = self._shell.clock.now()
+                self._told = self._broker_context.clock.now()
                 self.session.tick(self._told)
             if self._asked and not self._works:
                 self._handle_asked()
@@ -178,7 +178,7 @@ class PeerDriver:
                 self._asked.extend(requests)
                 self._handle_asked()
         except RemoteProtocolError as error:
-            self._shell.metrics.errors += 1
+            self._broker_context.metrics.errors += 1
             log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
             self._leave(clean=False)
         except Exception:
@@ -188,13 +188,13 @@ class PeerDriver:
     def _handle_asked(self) -> None:
         """Handle requests in order, up to one that has to wait until a long batch before it is decided."""
         batch: list[Command] = []
-        shell, now, asked = self._shell, self._shell.loop.time(), self._asked
+        broker_context, now, asked = self._broker_context, self._broker_context.loop.time(), self._asked
         while asked:
             request = asked[0]
             if isinstance(request, Authenticate):
                 if self._decide(batch):
                     return
-                shell.authenticate(self, request)
+                broker_context.authenticate(self, request)
             elif isinstance(request, OperationRequest):
                 if not self._operate(request, batch, now):
                     return
@@ -216,16 +216,16 @@ class PeerDriver:
     def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> bool:
         """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""
         try:
-            call = self._shell.operations.admit(self.principal, request.name, request.arguments)
+            call = self._broker_context.operations.admit(self.principal, request.name, request.arguments)
             command = call.command(self.number, request.token)
         except VibeMQError as refusal:
-            self._shell.metrics.not_authorized += isinstance(refusal, NotAuthorized)
+            self._broker_context.metrics.not_authorized += isinstance(refusal, NotAuthorized)
             self.session.refused(request.token, refusal)
             return True
         if command is None:
             if self._decide(batch):
                 return False
-            self._shell.operate(self, request.token, call)
+            self._broker_context.operate(self, request.token, call)
         elif (limited := self.guard.take(command, now)) is not None:
             self.session.refused(request.token, limited)
         else:
@@ -244,12 +244,12 @@ class PeerDriver:
         """Have it decided behind everything that was asked before: at once, but for what is long about it."""
         batch = Batch(commands)
         if self._works:
-            self._works.append(self._shell.decider.steps(batch))
+            self._works.append(self._broker_context.decider.steps(batch))
             return
-        self._shell.decider.advance(batch)
+        self._broker_context.decider.advance(batch)
         if not batch.done:
-            self._works.append(self._shell.decider.steps(batch))
-            self._shell.pacer.begin_later(self._go_on())
+            self._works.append(self._broker_context.decider.steps(batch))
+            self._broker_context.pacer.begin_later(self._go_on())
 
     def _go_on(self) -> Iterator[None]:
         """What is lined up, step by step; then what was asked meanwhile."""
@@ -274,17 +274,17 @@ class PeerDriver:
         if self.parted:
             for effect in effects:
                 if isinstance(effect, Deliver):
-                    self.outbox.add(effect)
+                    self.delivery_queue.add(effect)
             return
         try:
             now: list[Effect] = []
             for effect in effects:
-                if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.outbox):
-                    self.outbox.add(effect)
+                if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.delivery_queue):
+                    self.delivery_queue.add(effect)
                 else:
                     now.append(effect)
             if now:
-                self._tell_the_time()
+                self._tick_session()
                 self.session.apply(now)
         except Exception:
             self.give_up("an answer could not be encoded")
@@ -296,14 +296,14 @@ class PeerDriver:
     def _delivered(self, deliver: Deliver, piece: Piece, runs: list[Run]) -> None:
         if deliver.settled:
             self._written.setdefault(deliver.consumer, []).extend(runs)
-        metrics, now = self._shell.metrics, self._shell.clock.now()
+        metrics, now = self._broker_context.metrics, self._broker_context.clock.now()
         metrics.delivered += piece.count
         metrics.delivery_latency_ms_sum += sum((now - part.published_at) * part.rows.count for part in piece.slices)
 
     def _damaged(self, deliver: Deliver, piece: Piece) -> None:
         """Damaged rows are never delivered: they leave the queue for its DLQ, which keeps what is known of them."""
         count = sum(last - first + 1 for first, last in piece.damaged)
-        self._shell.metrics.damaged_messages += count
+        self._broker_context.metrics.damaged_messages += count
         log.error(
             "%d messages of queue %s are damaged (%s): %s", count, deliver.queue, piece.damaged[:10], piece.damage
         )
@@ -312,7 +312,7 @@ class PeerDriver:
 
     def _read_failed(self, error: BaseException) -> None:
         if isinstance(error, StorageError):
-            self._shell.fatal(error)
+            self._broker_context.fatal(error)
         else:
             self.give_up("rows could not be read", error)
 
@@ -339,21 +339,21 @@ class PeerDriver:
 
     def set_flow(self, *, open_: bool) -> None:
         """Whether the engine may hand out to this session."""
-        self._shell.decider.decide([SetFlow(self.number, open_)])
+        self._broker_context.decider.decide([SetFlow(self.number, open_)])
 
     def _pump(self, room: int) -> None:
         """May find that the session has failed: then nothing more is written here."""
-        if not self.outbox or self.outbox.reading or self.leaving:
+        if not self.delivery_queue or self.delivery_queue.reading or self.leaving:
             return
         if room > 0:
-            self._tell_the_time()
-            self.outbox.pump(room)
+            self._tick_session()
+            self.delivery_queue.pump(room)
             # Encoding may have turned a row down; what the session wants done about it stands in its commands.
             self._take_requests(told=True)
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if not self.leaving or self.lane.waiting or self._works or (self.pending and not self._dismissed):
+        if not self.leaving or self.release_queue.waiting or self._works or (self.pending and not self._dismissed):
             return False
         if self._farewell:
             self.session.shutdown(self._farewell)
@@ -362,7 +362,7 @@ class PeerDriver:
 
     def _hand_back(self) -> None:
         """Have nothing more handed out to a session that leaves, and what was not written given to others unharmed."""
-        deliveries, others = self.outbox.take_back()
+        deliveries, others = self.delivery_queue.take_back()
         commands = self._releases(deliveries)
         if not self._halted:
             self._halted = True
@@ -390,24 +390,24 @@ class PeerDriver:
         if self.parted:
             return
         self.parted = True
-        self._works.append(self._closing(self.outbox.take_back()[0]))
+        self._works.append(self._closing(self.delivery_queue.take_back()[0]))
         if len(self._works) == 1:
-            self._shell.pacer.begin(self._go_on())
+            self._broker_context.pacer.begin(self._go_on())
 
     def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
-        """What it had still asked for, and the end. Its lane stays until then: what is handed out to it meanwhile goes
-        back, too."""
-        yield from self._shell.decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
+        """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
+        meanwhile goes back, too."""
+        yield from self._broker_context.decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
         # In one batch, so that nothing of it is handed out to the session again.
-        releases = self._releases(unwritten + self.outbox.take_back()[0] + self.lane.take_back())
+        releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
-        yield from self._shell.decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
-        self._shell.switchboard.disconnect(self.number)
+        yield from self._broker_context.decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
+        self._broker_context.effect_router.disconnect(self.number)
 
     def _asked_last(self) -> list[Command]:
         """Of the requests behind a long batch, those that need no answer to have their effect."""
         commands: list[Command] = []
-        now = self._shell.loop.time()
+        now = self._broker_context.loop.time()
         while self._asked:
             request = self._asked.popleft()
             if isinstance(request, Goodbye):
@@ -460,7 +460,7 @@ class PeerDriver:
 
         May be called while effects are being told: nothing is decided here.
         """
-        self._shell.metrics.errors += 1
+        self._broker_context.metrics.errors += 1
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
         self.leaving = self.broken = True
         self.wake()

@@ -27,25 +27,25 @@ class LoosePeer:
 
     def __init__(
         self,
-        shell: TransportServices,
+        broker_context: TransportServices,
         create: Create,
         host: str,
         write: Callable[[bytes], None],
         forget: Callable[["LoosePeer"], None],
     ) -> None:
-        self._shell = shell
+        self._broker_context = broker_context
         self._write = write
         self._forget = forget
         self._ended = asyncio.Event()
-        context = shell.roster.context()
-        self.driver = shell.drive(
+        context = broker_context.connection_table.context()
+        self.driver = broker_context.drive(
             create(context),
             number=context.session,
             connection_id=context.connection_id,
             host=host,
             wake=self._wake,
         )
-        shell.roster.without_socket[self.driver] = None
+        broker_context.connection_table.without_socket[self.driver] = None
 
     @property
     def ended(self) -> bool:
@@ -61,12 +61,12 @@ class LoosePeer:
     def close(self) -> None:
         """The peer is gone."""
         self.driver.part()
-        self._shell.roster.without_socket.pop(self.driver, None)
+        self._broker_context.connection_table.without_socket.pop(self.driver, None)
         self._forget(self)
         self._ended.set()
 
     def _wake(self) -> None:
-        self._shell.turn.flush_later(self)
+        self._broker_context.loop_cycle.flush_later(self)
 
     def flush(self) -> None:
         driver = self.driver
@@ -80,11 +80,11 @@ class LoosePeer:
             if finished:
                 self.close()
                 return
-            if driver.outbox and not driver.outbox.reading:
+            if driver.delivery_queue and not driver.delivery_queue.reading:
                 self._wake()
-            self._shell.ticker.watch(driver)
+            self._broker_context.timers.watch(driver)
         except StorageError as error:
-            self._shell.fatal(error)
+            self._broker_context.fatal(error)
         except Exception:
             if driver.broken:
                 log.exception("a peer of a plug-in could not be ended", extra={"conn_id": driver.connection_id})
@@ -99,14 +99,14 @@ class PluginServices:
     def __init__(
         self,
         name: str,
-        shell: TransportServices,
+        broker_context: TransportServices,
         mount: Callable[[str, Any], None] | None,
         outbound: CapacityLimiter,
         tasks: TaskGroup,
         fatal: Callable[[BaseException], None],
     ) -> None:
         self._name = name
-        self._shell = shell
+        self._broker_context = broker_context
         self._mount = mount
         self._tasks = tasks
         self._fatal = fatal
@@ -126,7 +126,7 @@ class PluginServices:
     def connect(self, create: Create, *, host: str, write: Callable[[bytes], None]) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
-        peer = LoosePeer(self._shell, create, host, write, self._peers.discard)
+        peer = LoosePeer(self._broker_context, create, host, write, self._peers.discard)
         self._peers.add(peer)
         return peer
 

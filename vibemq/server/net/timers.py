@@ -11,7 +11,7 @@ from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.contracts import QueueEngine
 
-log = logging.getLogger("vibemq.ticker")
+log = logging.getLogger("vibemq.timers")
 
 
 WAIT_S_MAX = 60.0
@@ -24,7 +24,7 @@ class Timed(Protocol):
     """A peer with deadlines."""
 
     scheduled_tick: int | None
-    """Instant of the nearest tick that the ticker knows for it; the ticker's own note."""
+    """Instant of the nearest tick that the timers know for it; written by them."""
 
     @property
     def ending(self) -> bool: ...

@@ -30,11 +30,11 @@ class TransportServices(PeerServices, Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
-    def roster(self) -> ConnectionTable: ...
+    def connection_table(self) -> ConnectionTable: ...
     @property
-    def ticker(self) -> Timers: ...
+    def timers(self) -> Timers: ...
     @property
-    def turn(self) -> LoopCycle: ...
+    def loop_cycle(self) -> LoopCycle: ...
     @property
     def overloaded(self) -> bool: ...
     @property
@@ -52,9 +52,9 @@ class Connection(asyncio.Protocol):
     session: Session
     peer: PeerDriver
 
-    def __init__(self, shell: TransportServices, entrance: Endpoint) -> None:
-        self._shell = shell
-        self.entrance = entrance
+    def __init__(self, broker_context: TransportServices, endpoint: Endpoint) -> None:
+        self._broker_context = broker_context
+        self.endpoint = endpoint
         self.number = 0
         """The session number; 0 until admitted."""
         self.connection_id = ""
@@ -74,26 +74,26 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
-        shell = self._shell
-        self.high_water = shell.limits.write_high_water_bytes
+        broker_context = self._broker_context
+        self.high_water = broker_context.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
         try:
             self._begin()
         except Exception:
-            shell.metrics.errors += 1
+            broker_context.metrics.errors += 1
             log.exception("a connection could not be begun", extra={"remote": self.host})
-            shell.roster.remove(self)
+            broker_context.connection_table.remove(self)
             self.number = 0
             self.transport.abort()
 
     def _begin(self) -> None:
-        shell = self._shell
-        refusal = shell.roster.admit(self)
+        broker_context = self._broker_context
+        refusal = broker_context.connection_table.admit(self)
         if refusal is not None:
             log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": self.host})
             self.transport.abort() if not refusal.closes_connection else self._refuse(refusal)
             return
-        self.peer = shell.drive(
+        self.peer = broker_context.drive(
             self.session,
             number=self.number,
             connection_id=self.connection_id,
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, refusal: VibeMQError) -> None:
         """Say why in the protocol's own words, then hang up."""
-        session = self._shell.roster.make_session(self)
+        session = self._broker_context.connection_table.make_session(self)
         session.refused(None, refusal)
         data = session.data_to_send()
         if data:
@@ -115,8 +115,8 @@ class Connection(asyncio.Protocol):
         self._closed = True
         if not self.number:
             return
-        self._shell.paused.discard(self)
-        self._shell.roster.remove(self)
+        self._broker_context.paused.discard(self)
+        self._broker_context.connection_table.remove(self)
         self.peer.part()
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
 
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         return {
             "connection_id": self.connection_id,
             "name": self.session.client_name,
-            "protocol": self.entrance.protocol,
+            "protocol": self.endpoint.protocol,
             "remote": f"{self.host}:{self.port}",
             "user": principal.name if principal is not None else None,
             "since": self.since,
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
         if not self.number:
             return
         self.bytes_received += len(data)
-        self._shell.metrics.bytes_received += len(data)
+        self._broker_context.metrics.bytes_received += len(data)
         self.peer.receive(data)
 
     def eof_received(self) -> bool:
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
     # -- bytes out ----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        self._shell.turn.flush_later(self)
+        self._broker_context.loop_cycle.flush_later(self)
 
     def flush(self) -> None:
         """Write what is due; called once per loop turn. Raises nothing: other connections come after."""
@@ -182,11 +182,11 @@ class Connection(asyncio.Protocol):
             self._write(data)
             if finished:
                 self._hang_up()
-            self._mind_the_flow()
+            self._apply_flow_control()
             # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
-            self._shell.ticker.watch(peer)
+            self._broker_context.timers.watch(peer)
         except StorageError as error:
-            self._shell.fatal(error)
+            self._broker_context.fatal(error)
         except Exception:
             if peer.broken:
                 log.exception("a connection could not be ended", extra={"conn_id": self.connection_id})
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if data:
             self.bytes_sent += len(data)
-            self._shell.metrics.bytes_sent += len(data)
+            self._broker_context.metrics.bytes_sent += len(data)
             self.transport.write(data)
 
     def _hang_up(self) -> None:
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
         self._note_stuck()
         if self.transport.can_write_eof():
             # Closing a socket with unread bytes in it resets the stream, and what we wrote last would be lost.
-            self._shell.loop.call_later(LINGER_S, self.transport.close)
+            self._broker_context.loop.call_later(LINGER_S, self.transport.close)
             try:
                 self.transport.write_eof()
             except OSError:
@@ -219,30 +219,30 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.close()
 
-    def _mind_the_flow(self) -> None:
+    def _apply_flow_control(self) -> None:
         if self.peer.leaving or self.transport.is_closing():
             return
         buffered = self.transport.get_write_buffer_size()
         full = buffered >= self.high_water
         if full and self._flow_open:
             self._set_flow(open_=False)
-        elif not full and not self._flow_open and not self.peer.outbox:
+        elif not full and not self._flow_open and not self.peer.delivery_queue:
             self._set_flow(open_=True)
-        self._mind_the_reading(buffered)
-        if self.peer.outbox and not full and not self.peer.outbox.reading:
+        self._limit_reading(buffered)
+        if self.peer.delivery_queue and not full and not self.peer.delivery_queue.reading:
             # The socket took everything: go on next turn, after the others have had theirs.
             self.wake()
 
-    def _mind_the_reading(self, buffered: int) -> None:
-        reading = buffered < 4 * self.high_water and not (self._shell.overloaded or self.peer.busy)
+    def _limit_reading(self, buffered: int) -> None:
+        reading = buffered < 4 * self.high_water and not (self._broker_context.overloaded or self.peer.busy)
         if reading == self._reading:
             return
         self._reading = reading
         if reading:
-            self._shell.paused.discard(self)
+            self._broker_context.paused.discard(self)
             self.transport.resume_reading()
         else:
-            self._shell.paused.add(self)
+            self._broker_context.paused.add(self)
             self.transport.pause_reading()
 
     def _set_flow(self, *, open_: bool) -> None:
@@ -254,12 +254,15 @@ class Connection(asyncio.Protocol):
             self._note_stuck()
 
     def resume_writing(self) -> None:
-        self._shell.roster.stuck.pop(self, None)
+        self._broker_context.connection_table.stuck.pop(self, None)
         if self.number:
             self.wake()
 
     def _note_stuck(self) -> None:
-        self._shell.roster.stuck[self] = (self._shell.loop.time(), self.transport.get_write_buffer_size())
+        self._broker_context.connection_table.stuck[self] = (
+            self._broker_context.loop.time(),
+            self.transport.get_write_buffer_size(),
+        )
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

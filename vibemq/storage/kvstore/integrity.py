@@ -78,10 +78,10 @@ class TableSums:
     @classmethod
     def unpack(cls, body: bytes) -> "TableSums":
         """Raises one of `encoding.GARBAGE`."""
-        tally = cls()
+        sums = cls()
         for table, count, total in _ENTRY.iter_unpack(body):
-            tally._tables[table] = (count, total)
-        return tally
+            sums._tables[table] = (count, total)
+        return sums
 
 
 def _hash(key: bytes, value: bytes) -> int:
@@ -139,17 +139,17 @@ class TalliedKV:
     def save(self) -> None:
         """Raises StorageDamaged, see `load_tally`; the transaction must be undone then."""
         if self._changes:
-            tally = load_tally(self._kv)
-            tally.merge(self._changes)
-            write_tally(self._kv, tally)
+            sums = load_tally(self._kv)
+            sums.merge(self._changes)
+            write_tally(self._kv, sums)
         self.forget()
 
     def forget(self) -> None:
         self._changes = TableSums()
 
 
-def write_tally(kv: KV, tally: TableSums) -> None:
-    kv.put(keys.TALLY, seal(keys.TALLY, tally.pack()))
+def write_tally(kv: KV, sums: TableSums) -> None:
+    kv.put(keys.TALLY, seal(keys.TALLY, sums.pack()))
 
 
 class CountedKV:
@@ -178,8 +178,8 @@ class CountedKV:
 
         Raises StorageDamaged, see `load_tally`.
         """
-        tally = load_tally(self._kv)
-        return [difference(table, self.seen, tally) for table in tables if self.seen.of(table) != tally.of(table)]
+        sums = load_tally(self._kv)
+        return [difference(table, self.seen, sums) for table in tables if self.seen.of(table) != sums.of(table)]
 
 
 def difference(table: bytes, seen: TableSums, written: TableSums) -> str:

@@ -168,8 +168,8 @@ class LmdbProvider:
         )
         self._replay(report)
         self._ballast.take()
-        self._upkeep = SpareSegments(self._keep_up)
-        self._upkeep.wake()
+        self._spare_segments = SpareSegments(self._keep_up)
+        self._spare_segments.wake()
         self._closed = False
         # A million entries are not copied for somebody who only looks at them once.
         return replace(self._state, queues=dict(self._state.queues), transactions=dict(self._state.transactions))
@@ -242,7 +242,7 @@ class LmdbProvider:
         if self._closed:
             return
         self._closed = True
-        self._upkeep.stop()
+        self._spare_segments.stop()
         try:
             self._driver.stop(final_checkpoint=True)
             left = self._driver.hand_over()
@@ -261,7 +261,7 @@ class LmdbProvider:
         if self._closed:
             return
         self._closed = True
-        self._upkeep.stop()
+        self._spare_segments.stop()
         self._driver.abandon()
         self._journal.abandon()
         self._close_note()
@@ -288,7 +288,7 @@ class LmdbProvider:
             self._apply(records, lsn, position)
         if position is not None and position.offset == 0:
             # A segment was begun: have the next one ready, and see whether the old ones are worth a checkpoint.
-            self._upkeep.wake()
+            self._spare_segments.wake()
         return lsn
 
     def sync(self) -> int:
@@ -325,7 +325,7 @@ class LmdbProvider:
             return self._journal.append(parts, urgent=urgent)
         except StorageFull:
             # A checkpoint may make room: of what is settled by now it leaves nothing.
-            self._upkeep.wake()
+            self._spare_segments.wake()
             if not urgent or not self._ballast.release():
                 raise
             logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
@@ -348,7 +348,7 @@ class LmdbProvider:
         left.clear()
 
     def _on_answer(self) -> None:
-        self._upkeep.wake()
+        self._spare_segments.wake()
 
     def _on_applied(self, lsn: int) -> None:
         """Called with the lock held when the store has everything up to `lsn`."""
@@ -417,8 +417,8 @@ class LmdbProvider:
         with self._lock:
             self._journal.note_durable()
         self._flush_note()
-        short = self._mind_the_disk()
-        self._mind_the_journal()
+        short = self._check_disk()
+        self._check_journal()
         self._journal.give_back(short=short)
         self._prepare_spare()
 
@@ -431,7 +431,7 @@ class LmdbProvider:
             time.sleep(0)
 
     def _keep_up(self) -> None:
-        self._mind_the_journal()
+        self._check_journal()
         try:
             self._prepare_spare()
         finally:
@@ -450,7 +450,7 @@ class LmdbProvider:
                 self._spare_missing = True
                 logger.warning("no spare journal segment: %s", error)
 
-    def _mind_the_disk(self) -> bool:
+    def _check_disk(self) -> bool:
         """Ballast, and the store's own unused pages; return whether the disk is short of space.
 
         LMDB keeps the pages of a drained backlog. Only it can use them; on a short disk they are given back.
@@ -474,7 +474,7 @@ class LmdbProvider:
         self._driver.compaction_wanted = wanted
         return short
 
-    def _mind_the_journal(self) -> None:
+    def _check_journal(self) -> None:
         """Refuse messages behind a checkpointer that does not come along: the journal must not take the whole disk."""
         waiting, limit_bytes = self._journal.stats().bytes_unreleased, self._settings.journal_bytes_max
         if waiting < (limit_bytes // 2 if self._refusal else limit_bytes):

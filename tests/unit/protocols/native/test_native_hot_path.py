@@ -170,7 +170,7 @@ def test_cut_header_blocks() -> None:
 # -- publishes ------------------------------------------------------------------------------------------------------
 
 
-def intake(*, any_payload: bool = False) -> PublishIntake:
+def frame_parser(*, any_payload: bool = False) -> PublishIntake:
     made = PublishIntake(body_bytes_max=LIMIT, headers=header_reader(), json=json_check())
     made.any_payload = any_payload
     return made
@@ -191,7 +191,7 @@ def feed(into: PublishIntake, data: bytes) -> int:
 
 
 def test_frames_alike_are_taken_in_one_go() -> None:
-    into = intake()
+    into = frame_parser()
     messages = [(f"{number:032x}", b'{"n":%d}' % number) for number in range(100)]
     assert feed(into, b"".join(publish(message_id, payload=payload) for message_id, payload in messages)) == 1
     [batch] = into.flush()
@@ -201,7 +201,7 @@ def test_frames_alike_are_taken_in_one_go() -> None:
 
 
 def test_queues_keep_their_own_batches_in_order() -> None:
-    into = intake()
+    into = frame_parser()
     feed(into, b"".join(publish(f"m{number}", f"q{number % 3}") for number in range(9)))
     batches = list(into.flush())
     assert [batch.queue for batch in batches] == ["q0", "q1", "q2"]
@@ -213,7 +213,7 @@ def test_queues_keep_their_own_batches_in_order() -> None:
 
 
 def test_headers_travel_verbatim_and_known_blocks_are_fast() -> None:
-    into = intake()
+    into = frame_parser()
     frames = [publish(f"m{number}", headers=[("priority", "high"), ("e", "")]) for number in range(5)]
     assert feed(into, b"".join(frames)) == 1
     [batch] = into.flush()
@@ -222,7 +222,7 @@ def test_headers_travel_verbatim_and_known_blocks_are_fast() -> None:
 
 
 def test_bytes_after_the_last_field_are_left_behind() -> None:
-    into = intake()
+    into = frame_parser()
     for headers in ((), [("k", "v")]):
         body = encode_body(CommandType.PUBLISH, "m", "q", b"1", headers)
         feed(into, encode_frame(body + b"\0\0\0\0"))
@@ -233,7 +233,7 @@ def test_bytes_after_the_last_field_are_left_behind() -> None:
 @pytest.mark.parametrize("size", range(2, 25))
 def test_cut_publish_bodies(size: int) -> None:
     body = encode_body(CommandType.PUBLISH, "mm", "qqq", b"1", [("k", "v")])
-    for into in (intake(), intake()):
+    for into in (frame_parser(), frame_parser()):
         feed(into, publish("aa", "qqq", b"1", [("k", "v")]))
         with pytest.raises(RemoteProtocolError):
             feed(into, encode_frame(body[: min(size, len(body) - 1)]))
@@ -250,14 +250,14 @@ def test_cut_publish_bodies(size: int) -> None:
     ],
 )
 def test_refused_publishes_name_their_id(frame: bytes, code: str) -> None:
-    into = intake()
+    into = frame_parser()
     with pytest.raises(Refused) as refused:
         feed(into, frame)
     assert (refused.value.message_id, refused.value.error.code) == (b"\0\1m", code)
 
 
 def test_a_payload_that_is_not_json_ends_its_batch() -> None:
-    into = intake()
+    into = frame_parser()
     payloads = (b"1", b"", b"{x}", b"2")
     feed(into, b"".join(publish(f"m{number}", payload=payload) for number, payload in enumerate(payloads)))
     flushed = into.flush()
@@ -268,7 +268,7 @@ def test_a_payload_that_is_not_json_ends_its_batch() -> None:
 
 
 def test_with_batch_any_payload_passes() -> None:
-    into = intake(any_payload=True)
+    into = frame_parser(any_payload=True)
     feed(into, publish("a", payload=b"\xff") + publish("b", payload=b"{x}"))
     [batch] = into.flush()
     assert [RowView(row).payload for row in batch.rows()] == [b"\xff", b"{x}"]
@@ -282,11 +282,11 @@ def ack(message_id: str) -> bytes:
 
 
 def test_acks_become_runs_for_each_consumer() -> None:
-    ledger = DeliveryIndex(entries_max=100)
+    delivery_index = DeliveryIndex(entries_max=100)
     ids = [b"%02d" % number for number in range(10)]
-    ledger.note(ids, 1, range(100, 110))
-    ledger.note([b"xx"], 2, [7])
-    acks = AckIntake(ledger)
+    delivery_index.note(ids, 1, range(100, 110))
+    delivery_index.note([b"xx"], 2, [7])
+    acks = AckIntake(delivery_index)
     acks.expect(2)
     data = b"".join(ack(message_id) for message_id in ("03", "01", "02", "xx", "09", "no"))
     assert acks.take(data, 0) == len(data)
@@ -294,7 +294,7 @@ def test_acks_become_runs_for_each_consumer() -> None:
     assert (first.session, first.token, first.consumer, first.verb) == (5, None, 1, Settlement.ACK)
     assert (first.runs, second.runs) == ([(101, 103), (109, 109)], [(7, 7)])
     assert acks.flush(5) == []
-    assert len(ledger) == 6
+    assert len(delivery_index) == 6
 
 
 def test_other_frames_stop_the_run_of_acks() -> None:
@@ -306,28 +306,28 @@ def test_other_frames_stop_the_run_of_acks() -> None:
 
 
 def test_equal_ids_are_settled_oldest_first() -> None:
-    ledger = DeliveryIndex(entries_max=100)
-    ledger.note([b"a", b"a", b"b"], 1, [1, 2, 3])
-    ledger.note([b"a"], 2, [9])
-    assert len(ledger) == 4
-    assert [ledger.take(b"a") for _ in range(4)] == [(1, 1), (1, 2), (2, 9), None]
+    delivery_index = DeliveryIndex(entries_max=100)
+    delivery_index.note([b"a", b"a", b"b"], 1, [1, 2, 3])
+    delivery_index.note([b"a"], 2, [9])
+    assert len(delivery_index) == 4
+    assert [delivery_index.take(b"a") for _ in range(4)] == [(1, 1), (1, 2), (2, 9), None]
 
 
 def test_a_redelivery_needs_one_ack() -> None:
-    ledger = DeliveryIndex(entries_max=100)
-    ledger.note([b"a"], 1, [1])
-    ledger.note([b"a"], 1, [1])
-    assert ledger.find(b"a") == (1, 1)
-    assert [ledger.take(b"a"), ledger.take(b"a")] == [(1, 1), None]
+    delivery_index = DeliveryIndex(entries_max=100)
+    delivery_index.note([b"a"], 1, [1])
+    delivery_index.note([b"a"], 1, [1])
+    assert delivery_index.find(b"a") == (1, 1)
+    assert [delivery_index.take(b"a"), delivery_index.take(b"a")] == [(1, 1), None]
 
 
 def test_the_ledger_forgets_the_oldest() -> None:
-    ledger = DeliveryIndex(entries_max=3)
+    delivery_index = DeliveryIndex(entries_max=3)
     for number in range(10):
-        ledger.note([b"%d" % number, b"same"], 1, [number, 100 + number])
-    assert len(ledger) <= 6
-    assert ledger.find(b"0") is None
-    assert ledger.find(b"9") is not None
+        delivery_index.note([b"%d" % number, b"same"], 1, [number, 100 + number])
+    assert len(delivery_index) <= 6
+    assert delivery_index.find(b"0") is None
+    assert delivery_index.find(b"9") is not None
 
 
 # -- rows -----------------------------------------------------------------------------------------------------------

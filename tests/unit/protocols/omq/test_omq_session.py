@@ -658,7 +658,7 @@ def test_what_follows_from_an_answer_is_due_at_once(world: World) -> None:
     client.say(b"(Subscribe brandnew From_current)")
     client.tick()
     assert client.session.next_deadline() == NOW + 25_000, "the next ping"
-    world.switchboard.release(world.held.popleft()[1])
+    world.effect_router.release(world.held.popleft()[1])
     deadline = client.session.next_deadline()
     assert deadline is not None
     assert deadline <= world.now

@@ -228,7 +228,7 @@ def test_a_reader_that_never_reads_costs_a_few_numbers(options: QueueOptions) ->
     for first in range(1, last, 500):
         world.publish("ticks", *numbered(first, first + 499))
         if client.room <= 0 and not client.flow_open:
-            assert len(client.outbox._items) <= 1
+            assert len(client.delivery_queue._items) <= 1
     assert len(client.sent) < 500_000
     assert len(client.session.data_to_send()) == 0
     client.room = None

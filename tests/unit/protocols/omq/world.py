@@ -60,7 +60,7 @@ class World:
         self.engine = Engine(
             EngineSettings(auto_create=auto_create), jitter=lambda: 0.0, new_id=lambda: f"{next(ids):032x}"
         )
-        self.switchboard = EffectRouter()
+        self.effect_router = EffectRouter()
         self.hold = False
         self.held: deque[tuple[Outcome, list[Hold]]] = deque()
         self.clients: list[Client] = []
@@ -86,15 +86,15 @@ class World:
     def _submit(self, outcome: Outcome) -> None:
         # As the committer, with a disk that is done at once: appended first, then told.
         self.storage.append(outcome.records)
-        held = self.switchboard.accept(outcome)
-        self.switchboard.release(held.after_append)
+        held = self.effect_router.accept(outcome)
+        self.effect_router.release(held.after_append)
         self.held.append((outcome, list(held.gated)))
 
     def keep(self) -> None:
         """The disk has everything."""
         while self.held:
             outcome, holds = self.held.popleft()
-            self.switchboard.release(holds)
+            self.effect_router.release(holds)
             if outcome.ticket:
                 self._submit(self.engine.committed(outcome.ticket, self.now))
         self.pump()
@@ -160,7 +160,7 @@ class Client:
         self.number = number
         self.session = OmqSession(context(number, now=world.now), world.settings)
         store = cast(Store, SimpleNamespace(blocking=False, provider=world.storage))
-        self.outbox = DeliveryQueue(
+        self.delivery_queue = DeliveryQueue(
             self.session,
             store,
             delivered=self._delivered,
@@ -168,7 +168,7 @@ class Client:
             wake=lambda: None,
             failed=lambda error: None,
         )
-        world.switchboard.connect(number, self._take)
+        world.effect_router.connect(number, self._take)
         self.sent = b""
         self.broken: RemoteProtocolError | None = None
         self.gone = False
@@ -223,7 +223,7 @@ class Client:
     def _leave(self) -> None:
         self._flush()
         if self.number >= 0:
-            self.world.switchboard.disconnect(self.number)
+            self.world.effect_router.disconnect(self.number)
             number, self.number, self.gone = self.number, -1, True
             self.world.decide([CloseSession(number, self.clean)])
 
@@ -243,8 +243,8 @@ class Client:
     def _take(self, effects: Sequence[Effect]) -> None:
         now: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, Deliver) or (self.outbox and self._ends_deliveries(effect)):
-                self.outbox.add(effect)
+            if isinstance(effect, Deliver) or (self.delivery_queue and self._ends_deliveries(effect)):
+                self.delivery_queue.add(effect)
             else:
                 now.append(effect)
         if now:
@@ -257,8 +257,8 @@ class Client:
         )
 
     def pump(self) -> None:
-        while not self.gone and self.outbox and (self.room is None or self.room > 0):
-            self.outbox.pump(1 << 20 if self.room is None else self.room)
+        while not self.gone and self.delivery_queue and (self.room is None or self.room > 0):
+            self.delivery_queue.pump(1 << 20 if self.room is None else self.room)
             before = len(self.sent)
             self._flush()
             written, self.written = self.written, []
@@ -267,7 +267,7 @@ class Client:
             self.buffered_most = max(self.buffered_most, len(self.sent) - before)
             self._carry_out()
         full = self.room is not None and self.room <= 0
-        if not self.gone and full == self.flow_open and (full or not self.outbox):
+        if not self.gone and full == self.flow_open and (full or not self.delivery_queue):
             self.flow_open = not full
             self.world.decide([SetFlow(self.number, self.flow_open)])
 

@@ -54,20 +54,20 @@ class Bench:
         self.told: list[Any] = []
         self.failures: list[BaseException] = []
         self.store = Store(storage)
-        switchboard = EffectRouter()
-        switchboard.connect(1, self._hear)
-        turn = LoopCycle()
+        effect_router = EffectRouter()
+        effect_router.connect(1, self._hear)
+        loop_cycle = LoopCycle()
         self.committer = Committer(
             store=self.store,
             engine=self.engine,
-            switchboard=switchboard,
+            effect_router=effect_router,
             clock=Clock(),
             metrics=Metrics(),
             weak_flush_ms=weak_flush_ms,
-            wake=turn.wake,
+            wake=loop_cycle.wake,
             fatal=self.failures.append,
         )
-        turn.before.append(self.committer.turn)
+        loop_cycle.before.append(self.committer.run_cycle)
 
     def _hear(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -220,7 +220,7 @@ async def test_weak_does_not_wait_for_the_flush_of_others(bench: Bench) -> None:
     while bench.storage.syncs == 0:
         await anyio.sleep(0)
     switched: list[str] = []
-    bench.committer._switchboard.connect(2, lambda effects: switched.append("weak"))
+    bench.committer._effect_router.connect(2, lambda effects: switched.append("weak"))
     bench.committer.submit(Outcome(records=[added()], gated=[Reply(2, "weak", None)], durability=Durability.WEAK))
     with anyio.fail_after(60):
         while not switched:
@@ -318,7 +318,7 @@ async def test_a_hand_out_that_keeps_nothing_waits_for_the_rows_of_an_outcome_be
     """A hand-out that is its own settlement has no records, and names rows that may still be on their way."""
     bench.committer.submit(Outcome(records=[added()], durability=Durability.ASYNC))
     bench.committer.submit(Outcome(effects=[Deliver(1, 1, "q", 1, 0, [(1, 1)], settled=True)]))
-    bench.committer.turn()
+    bench.committer.run_cycle()
     bench.committer.submit(Outcome(effects=[Deliver(1, 1, "q", 1, 0, [(1, 1)], settled=True)]))
     assert bench.told == ([] if bench.store.blocking else [("Deliver", 1)] * 2), "an append aside is under way"
     assert await bench.settled() == [("Deliver", 1)] * 2

@@ -125,7 +125,7 @@ class CheckpointDriver:
         try:
             self._see_to_the_process()
             self._hear(self._link.answers())
-            self._mind_silence()
+            self._check_silence()
             # Before it is ready nobody knows what it lacks: one that was killed may have committed its last order.
             if self._ordered_lsn or self._compacting or not self._ready:
                 return
@@ -198,7 +198,7 @@ class CheckpointDriver:
             self._compacting = False
             remove_leftover(self._layout)
 
-    def _mind_silence(self) -> None:
+    def _check_silence(self) -> None:
         """Kill a checkpointer that has an order and makes no progress; the next look starts another."""
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, SILENCE_STEP_S), now
@@ -321,7 +321,7 @@ class CheckpointDriver:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))
             if order:
-                self._mind_silence()
+                self._check_silence()
 
 
 def portion(sealed: Sequence[SealedSegment], size: int) -> list[SealedSegment]:
