@@ -8,8 +8,8 @@ from vibemq.spark.errors import OptionError, quarantine_command
 from vibemq.spark.read.offsets import Positions, load
 
 _SECTIONS = re.compile(r"Current Committed Offsets: (.*?)\nCurrent Available Offsets: (.*?)(?:\n\n|\Z)", re.DOTALL)
-_OUR_OWN = re.compile(r"vibemq\.spark\.errors\.(Refused|Unreachable|DataLoss|OptionError)\b")
-"""Errors that name their own remedy: no message causes them."""
+_NO_MESSAGE = re.compile(r"vibemq\.spark\.errors\.(Unreachable|DataLoss|OptionError|Refused(?!.*\b(INVALID|MESSAGE)_))")
+"""Errors that no message causes; they name their own remedy."""
 
 
 def failed_batch(error: BaseException | str, group: str) -> str:
@@ -24,7 +24,7 @@ def failed_batch(error: BaseException | str, group: str) -> str:
     """
     text = str(error)
     found = _SECTIONS.search(text)
-    if found is None or _OUR_OWN.search(text):
+    if found is None or _NO_MESSAGE.search(text):
         return ""
     done, planned = _positions(found[1]), _positions(found[2])
     sentences = []

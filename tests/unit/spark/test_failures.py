@@ -34,6 +34,11 @@ def test_in_the_first_batch_the_cursor_is_the_start() -> None:
     assert said[0].endswith("quarantine orders checker 1-60")
 
 
+def test_a_row_that_the_broker_refuses_has_its_message() -> None:
+    refused = "vibemq.spark.errors.Refused: queue name 'a b' is not allowed [INVALID_QUEUE_NAME]"
+    assert "1-60" in failed_batch(text("{}", why=refused), "checker")
+
+
 @pytest.mark.parametrize(
     "error",
     [
