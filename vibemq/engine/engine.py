@@ -260,9 +260,13 @@ class Engine:
             for group, queue in dirty.items():
                 if units <= 0:
                     step.dirty[group] = queue
-                elif not queue.deleted:
-                    expire(state, step, queue)
+                elif queue.deleted:
+                    continue
+                elif expire(state, step, queue):
                     units -= dispatch(state, step, queue, group, units)
+                else:
+                    step.dirty[group] = queue
+                    units = 0
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)

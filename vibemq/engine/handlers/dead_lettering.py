@@ -164,7 +164,7 @@ def drop_in_slices(
             step.work += cost
             if step.work >= STEP_UNITS:
                 step = yield
-    for piece, cost in pieces(runs, partial(_cut_log, queue)):
+    for piece, cost in pieces(runs, partial(cut_log, queue)):
         if queue.log is None or queue.deleted:
             break
         span = [(piece[0][0], piece[-1][1])]
@@ -181,7 +181,8 @@ def drop_in_slices(
     return step, dropped.count
 
 
-def _cut_log(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
+def cut_log(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
+    """(stop, cost): how far of [first, last] about `most` runs of the log and of what is held reach."""
     if queue.log is None:
         return last, most
     last, cost = queue.log.cut_runs(first, last, max(1, most // max(1, len(queue.groups))))
@@ -195,13 +196,13 @@ def _cut_log(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
 def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> None:
     """Drop messages from the log and from every group, held ones too."""
     for group in queue.groups.values():
-        for first, last in runs:
-            waiting, held = group.take_waiting(first, last), group.take_held(first, last)
-            if held:
-                step.touch(queue, group)
-            group.forget_history(waiting + held)
-            group.counters.dropped += run_count(waiting) + run_count(held)
-            lose(step, queue, group, waiting)
+        waiting = _take(group, runs)
+        held = [part for first, last in runs for part in group.take_held(first, last)] if group.in_flight else []
+        if held:
+            step.touch(queue, group)
+        group.forget_history(waiting + held)
+        group.counters.dropped += run_count(waiting) + run_count(held)
+        lose(step, queue, group, waiting)
     _unlog(queue, runs, RunSet())
     step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     step.free(queue)
