@@ -276,10 +276,14 @@ class Engine:
             for group, queue in dirty.items():
                 if units <= 0:
                     passed_over[group] = queue
-                elif not queue.deleted:
-                    expire(state, step, queue)
+                elif queue.deleted:
+                    continue
+                elif expire(state, step, queue):
                     units -= dispatch(state, step, queue, group, units)
-            # A group that could hand out only a part comes behind those that have not had their turn.
+                else:
+                    step.dirty[group] = queue
+                    units = 0
+            # A group that got only a part of its turn comes behind those that have had none.
             step.dirty = passed_over | step.dirty
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):

@@ -409,8 +409,8 @@ class ForgetApplication:
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
-    Those of `dead_ids` that are still there leave the DLQ and their rows enter `queue`, each letter in one batch with
-    its row, from the first on as far as a queue that drops its oldest messages has room. Reply: `Replayed`.
+    One batch: those of `dead_ids` that are still there leave the DLQ and their rows enter `queue`, from the first on as
+    far as a queue that drops its oldest messages has room. Reply: `Replayed`. The server gives a few dozen at a time.
     """
 
     session: int

@@ -137,6 +137,16 @@ def held_in_part() -> Driver:
     return driver
 
 
+def scattered_groups(**options: Any) -> Driver:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, **options)
+    for number in range(10):
+        driver.handle(ask.Subscribe(100 + number, None, 1, "q", group=f"g{number}", capacity_messages=1))
+    driver.publish(MANY)
+    driver.handle(ask.RemoveMessages(9, None, "q", SCATTERED))
+    return driver
+
+
 def groups(**options: Any) -> Driver:
     driver = Driver()
     driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, **options)
@@ -192,14 +202,12 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "purge scattered": (ready, ask.PurgeQueue(9, "t", "q")),
     "purge delayed": (delayed, ask.PurgeQueue(9, "t", "q")),
     "purge with history": (with_history, ask.PurgeQueue(9, "t", "q")),
-    "purge groups": (groups, ask.PurgeQueue(9, "t", "q")),
+    "purge groups": (scattered_groups, ask.PurgeQueue(9, "t", "q")),
     "purge log": (log, ask.PurgeQueue(9, "t", "q")),
     "remove scattered": (held_in_part, ask.RemoveMessages(9, "t", "q", SCATTERED)),
     "remove many runs": (ready, ask.RemoveMessages(9, "t", "q", SCATTERED)),
     "delete with consumers": (consumers, ask.DeleteQueue(9, "t", "q")),
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
-    "replay": (letters, ask.ReplayDead(9, "t", "q", list(range(1, MANY + 1)), rows_of(MANY))),
-    "purge letters": (letters, ask.PurgeDead(9, "t", list(range(1, MANY + 1)))),
     "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
     "close with messages": (held, ask.CloseSession(1, clean=False)),
     "close cleanly with messages": (held, ask.CloseSession(1, clean=True)),

@@ -91,7 +91,7 @@ def show(state: EngineState, step: Step, queue: Queue) -> None:
         queue.unseen_count -= last - added.first + 1
         _enter_all(state, step, queue, added.first, last)
     if queue.options.overflow is Overflow.DROP_OLDEST:
-        trim_oldest(step, queue)
+        trim_oldest(state, step, queue)
     if queue.log is not None:
         trim_log(state, step, queue)
     at = queue.next_expiry()

@@ -20,6 +20,7 @@ from vibemq.engine.handlers.fan_out import (
     move_group,
 )
 from vibemq.engine.handlers.queues import find
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
@@ -422,14 +423,15 @@ def cuts(queue: Queue, members: RunSet, start: int, end: int, parts: int) -> lis
 
 
 def see_to_cursor(step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
-    released = cursor.release_due(step.now)
-    if released is not None:
-        runs, plans = released
-        group.in_flight -= run_count(runs)
-        _settle(step, queue, group, runs)
+    plans = cursor.release_due(step.now)
+    if plans is not None:
         forget_plans(step, queue, group, cursor, plans, light(queue))
         cursor.forget_runs()
         step.note_cursor(queue, group, light(queue))
+    runs = cursor.take_released(max(1, STEP_UNITS - step.work))
+    step.work += len(runs)
+    group.in_flight -= run_count(runs)
+    _settle(step, queue, group, runs)
     enforce_lag_limit(step, queue, group, cursor)
 
 
@@ -439,7 +441,11 @@ def enforce_lag_limit(step: Step, queue: Queue, group: Group, cursor: Cursor) ->
         cursor.expired = True
         step.note_cursor(queue, group, heavy(queue))
     if cursor.expired and group.unsettled:
-        runs = RunSet([*group.take_waiting(1, END), *group.take_held(1, END)]).runs()
+        most = max(1, STEP_UNITS - step.work)
+        last, cost = group.cut_waiting(min(group.lowest_waiting(), group.lowest_held()), END, most)
+        last, held = group.cut_held(1, last, most)
+        step.work += cost + held
+        runs = RunSet([*group.take_waiting(1, last), *group.take_held(1, last)]).runs()
         discard(step, queue, group, runs, Reason.RETENTION)
 
 
@@ -452,8 +458,10 @@ def _lags(queue: Queue, group: Group, cursor: Cursor, now: int) -> bool:
     return bool(oldest_at) and oldest_at + cursor.max_lag_ms < now
 
 
-def next_alarm_of(cursor: Cursor, now: int) -> int:
+def next_alarm_of(group: Group, cursor: Cursor, now: int) -> int:
     at = cursor.next_release()
+    if cursor.expired and group.unsettled:
+        return now
     limited = cursor.expired or cursor.max_lag_ms or cursor.max_lag_bytes
     return min(at, now + LAG_CHECK_MS) if limited else at
 

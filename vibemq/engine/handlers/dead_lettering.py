@@ -125,21 +125,33 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> i
     What is in flight somewhere stays with its holder, and in the store until it is settled.
     """
     gone = [(group, taken) for group in queue.groups.values() if (taken := _take(group, runs))]
-    held = RunSet(run for group in queue.groups.values() for run in group.held_within(runs))
-    touched = _merged([run for _, taken in gone for run in taken] + _unlog(queue, runs, held))
+    held = _held_among(queue, runs)
+    touched = RunSet(_merged([run for _, taken in gone for run in taken] + _unlog(queue, runs, held)))
     if not touched:
         return 0
+    kept = RunSet(part for run in touched.runs() for part in held.overlap(*run))
     for group, taken in gone:
         group.forget_history(taken)
         group.counters.dropped += run_count(taken)
         lose(step, queue, group, taken)
-    if held and any(held.overlap(*run) for run in touched):
-        for group, taken in gone:
-            step.note_settled(queue, group, taken)
-    else:
-        step.note(Dropped(queue.queue_id, touched, reason), heavy(queue))
+        if kept and (settled := [part for run in taken for part in kept.overlap(*run)]):
+            step.note_settled(queue, group, settled)
+    count = touched.count
+    for run in kept.runs():
+        touched.remove(*run)
+    if touched:
+        step.note(Dropped(queue.queue_id, touched.runs(), reason), heavy(queue))
     step.free(queue)
-    return run_count(touched)
+    return count
+
+
+def _held_among(queue: Queue, runs: list[Run]) -> RunSet:
+    """What consumers or cursors hold between the first of the runs and the last."""
+    groups = [group for group in queue.groups.values() if group.in_flight]
+    if not groups:
+        return RunSet()
+    span = [(min(first for first, _ in runs), max(last for _, last in runs))]
+    return RunSet(run for group in groups for run in group.held_within(span))
 
 
 def drop_in_slices(
@@ -147,61 +159,46 @@ def drop_in_slices(
 ) -> Generator[None, Step, tuple[Step, int]]:
     """Like `drop_waiting`, for any number of runs; returns the last slice's step as well.
 
-    What a group has lost, or the queue, while others had their turn, is not dropped.
+    A slice takes messages out of every group and of the log in one step, so a group that joins between two slices gets
+    what is left and nothing else. Messages that were published later stay.
     """
-    dropped = RunSet()
-    for group in list(queue.groups.values()):
-        for piece, cost in pieces(runs, group.cut_waiting):
-            if queue.groups.get(group.name) is not group:
-                break
-            taken = _take(group, piece)
-            if taken:
-                lose(step, queue, group, taken)
-                discard(step, queue, group, taken, reason)
-                for run in taken:
-                    if not dropped.covers(*run):
-                        dropped.add(*run)
-            step.work += cost
-            if step.work >= STEP_UNITS:
-                step = yield
-    for piece, cost in pieces(runs, partial(_cut_log, queue)):
-        if queue.log is None or queue.deleted:
+    end = queue.unseen[0].first if queue.unseen else queue.next_sequence
+    known = [(first, min(last, end - 1)) for first, last in runs if first < end]
+    count = 0
+    for piece, cost in pieces(known, partial(cut_step, queue)):
+        if queue.deleted:
             break
-        span = [(piece[0][0], piece[-1][1])]
-        held = RunSet(run for group in queue.groups.values() if group.in_flight for run in group.held_within(span))
-        gone = _unlog(queue, piece, held)
-        if gone:
-            step.note(Dropped(queue.queue_id, gone, reason), heavy(queue))
-            for run in gone:
-                dropped.add(*run)
+        count += drop_waiting(step, queue, piece, reason)
         step.work += cost
         if step.work >= STEP_UNITS:
             step = yield
-    step.free(queue)
-    return step, dropped.count
+    return step, count
 
 
-def _cut_log(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
-    if queue.log is None:
-        return last, most
-    last, cost = queue.log.cut_runs(first, last, max(1, most // max(1, len(queue.groups))))
+def cut_step(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
+    """(stop, cost): how far of [first, last] about `most` runs reach, of all that waits, is held, or is in the log."""
+    share = max(1, most // max(1, len(queue.groups)))
+    cost = 0
     for group in queue.groups.values():
-        if group.in_flight:
-            last, held = group.cut_held(first, last, most)
-            cost += held
-    return last, max(cost * len(queue.groups), 1)
+        last, waiting = group.cut_waiting(first, last, share)
+        last, held = group.cut_held(first, last, share) if group.in_flight else (last, 0)
+        cost += waiting + held
+    if queue.log is not None:
+        last, logged = queue.log.cut_runs(first, last, most)
+        cost += logged
+    return last, cost
 
 
 def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> None:
     """Drop messages from the log and from every group, held ones too."""
     for group in queue.groups.values():
-        for first, last in runs:
-            waiting, held = group.take_waiting(first, last), group.take_held(first, last)
-            if held:
-                step.touch(queue, group)
-            group.forget_history(waiting + held)
-            group.counters.dropped += run_count(waiting) + run_count(held)
-            lose(step, queue, group, waiting)
+        waiting = _take(group, runs)
+        held = [part for first, last in runs for part in group.take_held(first, last)] if group.in_flight else []
+        if held:
+            step.touch(queue, group)
+        group.forget_history(waiting + held)
+        group.counters.dropped += run_count(waiting) + run_count(held)
+        lose(step, queue, group, waiting)
     _unlog(queue, runs, RunSet())
     step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     step.free(queue)

@@ -7,17 +7,14 @@ of 0.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 
 from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.overflow import fitting
 from vibemq.engine.handlers.publish import check_pressure
 from vibemq.engine.handlers.queues import find
-from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.errors import QueueNotFound
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted, Replayed
 from vibemq.model.options import Durability, Overflow
@@ -25,36 +22,24 @@ from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
 
 
-def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices:
-    """Out of the DLQ and into the queue: the letters that are still there, as far as the queue has room.
+def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
+    """Out of the DLQ and into the queue in one batch: the letters that are still there, as far as the queue has room.
 
-    Each letter is in one batch with its message. Only a queue that drops its oldest messages has to have room: it would
-    drop them, or the letters, for the letters. Any other takes replayed messages beyond its limits.
+    Only a queue that drops its oldest messages has to have room: it would drop them, or the letters, for the letters.
+    Any other takes replayed messages beyond its limits.
     """
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
-    return _replay(state, step, queue, command)
-
-
-def _replay(state: EngineState, step: Step, queue: Queue, command: ReplayDead) -> Slices:
-    indexes = iter(sorted({dead_id: index for index, dead_id in enumerate(command.dead_ids)}.values()))
-    count = left = 0
-    while some := list(islice(indexes, STEP_UNITS)):
-        if queue.deleted:
-            raise QueueNotFound(queue.name)
-        there = [index for index in some if _is_there(state, command.dead_ids[index], command.origins)]
-        # Letters keep their order: none overtakes one that did not fit.
-        fits = 0 if left else len(there)
-        if fits and queue.options.overflow is Overflow.DROP_OLDEST:
-            fits = fitting(queue, command.rows, there)
-        if fits:
-            _put_into(state, step, queue, command, there[:fits])
-        count, left = count + fits, left + len(there) - fits
-        step.work += len(some)
-        if step.work >= STEP_UNITS:
-            step = yield
-    step.answer(command, Replayed(count, left), _need_of_replay(queue) if count else state.need_of_known)
+    step.work += len(command.dead_ids)
+    known = {dead_id: index for index, dead_id in enumerate(command.dead_ids)}
+    there = sorted(index for dead_id, index in known.items() if _is_there(state, dead_id, command.origins))
+    fits = len(there)
+    if queue.options.overflow is Overflow.DROP_OLDEST:
+        fits = fitting(queue, command.rows, there)
+    if fits:
+        _put_into(state, step, queue, command, there[:fits])
+    step.answer(command, Replayed(fits, len(there) - fits), _need_of_replay(queue) if fits else state.need_of_known)
 
 
 def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead, indexes: list[int]) -> None:
@@ -70,19 +55,14 @@ def _need_of_replay(queue: Queue) -> Durability:
     return max(Durability.STRONG, queue.options.durability)
 
 
-def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> Slices:
-    known, count = command.origins, 0
-    wanted = iter(command.dead_ids)
-    while some := list(islice(wanted, STEP_UNITS)):
-        dead_ids = [dead_id for dead_id in dict.fromkeys(some) if _is_there(state, dead_id, known)]
-        if dead_ids:
-            step.note(DeadRemoved(dead_ids), Durability.STRONG)
-            remove(state, dead_ids, known)
-            count += len(dead_ids)
-        step.work += len(some)
-        if step.work >= STEP_UNITS:
-            step = yield
-    step.answer(command, Counted(count), Durability.STRONG if count else state.need_of_known)
+def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
+    step.work += len(command.dead_ids)
+    known = command.origins
+    dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id, known)]
+    if dead_ids:
+        step.note(DeadRemoved(dead_ids), Durability.STRONG)
+        remove(state, dead_ids, known)
+    step.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
 
 
 def _is_there(state: EngineState, dead_id: int, origins: Mapping[int, int] | None) -> bool:

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from vibemq.engine.handlers.dead_lettering import drop_waiting
+from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.queue.group import FORGOTTEN_PER_RUN, Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import QueueFull
 from vibemq.model.records import Reason
@@ -42,8 +45,9 @@ def full(queue: Queue, waited_ms: int = 0) -> QueueFull:
     return QueueFull(queue.name, " and ".join(limits) + waited)
 
 
-def trim_oldest(step: Step, queue: Queue) -> None:
-    """Drop the oldest waiting messages until every group is within the limits."""
+def trim_oldest(state: EngineState, step: Step, queue: Queue) -> None:
+    """Drop the oldest waiting messages until every group is within the limits; what is more than the work of one step
+    goes at the next tick, at once."""
     options = queue.options
     if not options.max_messages and not options.max_bytes:
         return
@@ -52,7 +56,20 @@ def trim_oldest(step: Step, queue: Queue) -> None:
         if options.max_bytes:
             excess = max(excess, _excess_by_bytes(queue, group.waiting, queue.group_size(group)))
         if excess > 0:
-            drop_waiting(step, queue, group.oldest_waiting(excess), Reason.OVERFLOW)
+            some = min(excess, _in_one_step(queue, group))
+            oldest = group.oldest_waiting(some)
+            step.work += len(oldest)
+            drop_waiting(step, queue, oldest, Reason.OVERFLOW)
+            if some < excess:
+                state.arm(queue, step.now)
+
+
+def _in_one_step(queue: Queue, group: Group) -> int:
+    """How many of the oldest messages that wait can be dropped in one step."""
+    if group.delayed or queue.levels:
+        return STEP_UNITS
+    in_runs = group.ready.in_runs(STEP_UNITS)
+    return min(in_runs, FORGOTTEN_PER_RUN * STEP_UNITS) if group.attempts else in_runs
 
 
 def _excess_by_bytes(queue: Queue, waiting: int, size: int) -> int:

@@ -12,6 +12,7 @@ from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.dead_lettering import bury_unseen
 from vibemq.engine.handlers.overflow import fitting, full
 from vibemq.engine.handlers.queues import find_or_create
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.state import EngineState
@@ -174,9 +175,14 @@ def _park(state: EngineState, step: Step, queue: Queue, command: Publish) -> Non
 
 
 def unpark(state: EngineState, step: Step, queue: Queue) -> None:
-    """Let parked publishers go on, in order, as far as there is room; refuse those that waited too long."""
+    """Let parked publishers go on, in order, as far as there is room; refuse those that waited too long. Those that one
+    step has no time for have their turn at the next tick, at once."""
     parked = queue.parked
     while parked:
+        if step.work >= STEP_UNITS:
+            state.arm(queue, step.now)
+            return
+        step.work += 1
         publish = parked[0]
         if publish.deadline <= step.now:
             parked.popleft()

@@ -1,6 +1,7 @@
 """Log retention: what the log keeps is limited by age, number and bytes, whoever has read it or not."""
 
-from vibemq.engine.handlers.dead_lettering import drop_logged
+from vibemq.engine.handlers.dead_lettering import cut_step, drop_logged
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.group import END
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
@@ -10,14 +11,19 @@ from vibemq.model.runs import RunSet
 
 
 def trim_log(state: EngineState, step: Step, queue: Queue) -> None:
-    """Drop the oldest messages beyond the limits, and come back when the next one is too old."""
+    """Drop the oldest messages beyond the limits, and come back when the next one is too old, or at once when they are
+    more than the work of one step."""
     log = queue.log
     if not log:
         return
     cut = max(_too_old(queue, step.now), _too_many(queue, log), _too_big(queue, log))
-    gone = log.overlap(1, cut)
-    if gone:
-        drop_logged(step, queue, gone, Reason.RETENTION)
+    if cut >= log.first:
+        stop, cost = cut_step(queue, log.first, cut, STEP_UNITS)
+        step.work += cost
+        drop_logged(step, queue, log.overlap(1, stop), Reason.RETENTION)
+        if log and log.first <= cut:
+            state.arm(queue, step.now)
+            return
     if queue.options.retain_ms and log:
         complete_at = queue.sizes.next_at(log.first - 1)
         if complete_at is not None:

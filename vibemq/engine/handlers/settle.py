@@ -157,10 +157,12 @@ def deadline_of(now: int, ack_timeout_ms: int) -> int:
 
 
 def time_out(state: EngineState, step: Step, consumer: Consumer) -> None:
-    """Take back what is overdue: a failed delivery of each such message; the consumer lives on."""
-    overdue = consumer.unacked.due(step.now)
+    """Take back what is overdue, as much as one step can: a failed delivery of each such message; the consumer lives
+    on."""
+    overdue = consumer.unacked.due(step.now, max(1, STEP_UNITS - step.work))
     if not overdue:
         return
+    step.work += run_count(overdue)
     for first, last in overdue:
         consumer.unacked.take(first, last)
     consumer.group.in_flight -= run_count(overdue)

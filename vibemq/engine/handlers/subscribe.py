@@ -149,7 +149,7 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
 def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
     for consumer in list(session.consumers.values()):
         step = yield from _take_out(state, step, consumer, clean=clean)
-    del state.sessions[session.number]
+    state.sessions.pop(session.number, None)
 
 
 def _take_out(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> Generator[None, Step, Step]:

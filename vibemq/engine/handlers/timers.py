@@ -8,6 +8,7 @@ from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.publish import unpark
 from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.handlers.settle import time_out
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.dedup import prune
 from vibemq.engine.queue.group import END, Group
@@ -16,6 +17,9 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.options import Overflow
 from vibemq.model.runs import runs_of
+
+_DUE_PER_UNIT = 8
+"""Delayed messages that become ready for the cost of one run."""
 
 
 def next_alarm(state: EngineState) -> int | None:
@@ -31,21 +35,24 @@ def next_alarm(state: EngineState) -> int | None:
 
 
 def run_due_timers(state: EngineState, step: Step) -> None:
-    """See to every queue whose alarm is due."""
-    while (at := next_alarm(state)) is not None and at <= step.now:
+    """See to the queues whose alarm is due, as far as that is the work of one step; the others stay due."""
+    while step.work < STEP_UNITS and (at := next_alarm(state)) is not None and at <= step.now:
         _, queue_id = heappop(state.timers)
         queue = state.queues_by_id[queue_id]
         queue.armed_at = END
+        step.work += 1
         run_timers_of(state, step, queue)
 
 
 def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
-    due = queue.pop_alarms(step.now)
+    due = queue.pop_alarms(step.now, STEP_UNITS - step.work + 1)
     for part in due:
+        step.work += 1
         _see_to_part(state, step, queue, part)
-    expire(state, step, queue)
+    if not expire(state, step, queue):
+        state.arm(queue, step.now)
     if queue.options.overflow is Overflow.DROP_OLDEST:
-        trim_oldest(step, queue)
+        trim_oldest(state, step, queue)
     if queue.log is not None:
         trim_log(state, step, queue)
     for part in due:
@@ -65,15 +72,16 @@ def _see_to_part(state: EngineState, step: Step, queue: Queue, part: Group | Con
 
 
 def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
-    due = group.delayed.pop_due(step.now)
+    due = group.delayed.pop_due(step.now, _DUE_PER_UNIT * max(1, STEP_UNITS - step.work))
     if due:
+        step.work += 1 + len(due) // _DUE_PER_UNIT
         for first, last in runs_of(due):
             group.ready.add(first, last)
         step.touch(queue, group)
 
 
 def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
-    """Say when it wants to be seen to next."""
+    """Say when it wants to be seen to next: at once when it has more to do than one step could."""
     if isinstance(part, Consumer):
         at = part.unacked.earliest if part in part.group.consumers else END
     elif queue.groups.get(part.name) is part:
@@ -81,17 +89,18 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
         at = END if due is None else due
         if part.cursor is not None:
             see_to_cursor(step, queue, part, part.cursor)
-            at = min(at, next_alarm_of(part.cursor, step.now))
+            at = min(at, next_alarm_of(part, part.cursor, step.now))
     else:
         return
     if at < END:
-        state.arm_part(queue, part, max(at, step.now + 1))
+        state.arm_part(queue, part, max(at, step.now))
 
 
 def _arm_next(state: EngineState, step: Step, queue: Queue) -> None:
-    at = min(queue.next_expiry(), queue.next_alarm())
+    at = queue.next_expiry()
     if queue.dedup_order:
         at = min(at, queue.dedup_order[0][0] + queue.options.dedup_window_ms + 1)
+    # What has expired but is not visible yet would ring without end.
+    at = min(max(at, step.now + 1), queue.next_alarm())
     if at < END:
-        # What is due but not visible yet would ring without end.
-        state.arm(queue, max(at, step.now + 1))
+        state.arm(queue, at)

@@ -105,22 +105,30 @@ class Cursor:
             self.held.add(*run)
         self._releases.append((now + self.hold_ms, self.committed, self.plans_done))
 
-    def release_due(self, now: int) -> tuple[list[Run], int] | None:
-        """Take out what has been held for long enough, and below which number plans may be forgotten; None = nothing
-        is due."""
+    def release_due(self, now: int) -> int | None:
+        """Release what has been held for long enough; below which number plans may be forgotten, None = nothing is due.
+        The messages leave with `take_released`."""
         below, plans = 0, 0
         while self._releases and self._releases[0][0] <= now:
             _, below, plans = self._releases.popleft()
         if not below:
             return None
         self.release(below)
-        return self.take_held(1, below - 1), plans
+        return plans
+
+    def take_released(self, most: int) -> list[Run]:
+        """Take out up to `most` runs of what is released."""
+        last, _ = self.held.cut_runs(1, self.head - 1, most)
+        return self.take_held(1, last)
 
     def release(self, below: int) -> None:
         """Nothing below is kept any more, unless something older is held."""
         self.head = max(self.head, below if self._releases else self.committed)
 
     def next_release(self) -> int:
+        """0: at once, of what is released some is still there."""
+        if self.held and self.held.first < self.head:
+            return 0
         return self._releases[0][0] if self._releases else NEVER
 
     def take_held(self, first: int, last: int) -> list[Run]:

@@ -7,6 +7,8 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.model.options import DEDUP_IDS_MAX
 from vibemq.model.records import MessageExtra
 
+_PRUNED_TOGETHER = 2_000
+
 
 @dataclass(slots=True)
 class Screened:
@@ -20,11 +22,12 @@ class Screened:
     """Index -> index of an earlier new row of the same publish with the same dedup_id."""
 
 
-def prune(queue: Queue, now: int) -> None:
-    """Forget ids whose window is over, and the oldest of too many."""
+def prune(queue: Queue, now: int, most: int = _PRUNED_TOGETHER) -> None:
+    """Forget ids whose window is over, and the oldest of too many: up to `most` of them."""
     oldest = now - queue.options.dedup_window_ms
     order = queue.dedup_order
-    while order and (order[0][0] < oldest or len(order) > DEDUP_IDS_MAX):
+    while order and most and (order[0][0] < oldest or len(order) > DEDUP_IDS_MAX):
+        most -= 1
         published_at, dedup_id = order.popleft()
         known = queue.dedup.get(dedup_id)
         if known is not None and known[1] == published_at:
@@ -32,9 +35,11 @@ def prune(queue: Queue, now: int) -> None:
 
 
 def screen(queue: Queue, count: int, extras: dict[int, MessageExtra] | None, now: int) -> Screened:
-    prune(queue, now)
+    # More than this publish may add, so that they do not grow.
+    prune(queue, now, _PRUNED_TOGETHER + count)
     if not extras or not queue.options.dedup_window_ms:
         return Screened(range(count))
+    oldest = now - queue.options.dedup_window_ms
     seen: dict[bytes, int] = {}
     known: dict[int, int] = {}
     twins: dict[int, int] = {}
@@ -42,8 +47,9 @@ def screen(queue: Queue, count: int, extras: dict[int, MessageExtra] | None, now
         dedup_id = extras[index].dedup_id
         if not dedup_id:
             continue
-        if dedup_id in queue.dedup:
-            known[index] = queue.dedup[dedup_id][0]
+        before = queue.dedup.get(dedup_id)
+        if before is not None and before[1] >= oldest:
+            known[index] = before[0]
         elif dedup_id in seen:
             twins[index] = seen[dedup_id]
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from operator import le
 
 from vibemq.model.instants import Instants
+from vibemq.model.options import NUMBER_MAX
 from vibemq.model.runs import Run
 
 _TOGETHER_MAX = 1024
@@ -124,17 +125,17 @@ class Delayed:
             self._put_in_order()
         return found
 
-    def pop_due(self, now: int) -> list[int]:
-        """Remove and return every sequence that is due at or before now."""
+    def pop_due(self, now: int, most: int = NUMBER_MAX) -> list[int]:
+        """Remove and return up to `most` sequences that are due at or before now, the longest due first."""
         found: list[int] = []
-        while self._order and self._order[0][0][0] <= now:
-            found += self._pop_stretch(now)
+        while len(found) < most and self._order and self._order[0][0][0] <= now:
+            found += self._pop_stretch(now, most - len(found))
         return found
 
-    def _pop_stretch(self, now: int) -> list[int]:
-        """Of the first stretch."""
+    def _pop_stretch(self, now: int, most: int) -> list[int]:
+        """Of the first stretch, and of that the first `most` entries."""
         instants, sequences = self._order[0]
-        place = bisect_right(instants, now)
+        place = min(bisect_right(instants, now), most)
         due = self._due
         assert due is not None
         found: list[int] = []

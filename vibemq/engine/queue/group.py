@@ -52,7 +52,7 @@ class GroupCounters:
 
 
 _LOOKUPS_MAX = 16
-_FORGOTTEN_PER_RUN = 20
+FORGOTTEN_PER_RUN = 20
 """To forget the history of so many messages costs as much as a run."""
 _NO_DELAYED = Delayed()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
@@ -214,11 +214,11 @@ class Group:
         return found.front(count)
 
     def held_within(self, runs: list[Run]) -> list[Run]:
-        """What of the runs is held, whoever holds it; of many runs, everything that is held."""
+        """What of the runs, which ascend, is held, whoever holds it; of many runs, everything between their ends."""
         if not self.in_flight:
             return []
         if len(runs) > _LOOKUPS_MAX:
-            return self.held_runs()
+            runs = [(runs[0][0], runs[-1][1])]
         held = [part for consumer in self.consumers for run in runs for part in consumer.unacked.overlap(*run)]
         if self.cursor is not None:
             held += [part for run in runs for part in self.cursor.held.overlap(*run)]
@@ -257,12 +257,13 @@ class Group:
             merged.add(*run)
         return merged.runs()
 
-    def cut_waiting(self, first: int, last: int, most: int) -> tuple[int, int]:
-        """(stop, cost): how far of [first, last] about `most` runs of what waits reach, and how many these are."""
-        last, cost = self.ready.cut(first, last, most)
+    def cut_waiting(self, first: int, last: int, most: int, *, by_message: bool = False) -> tuple[int, int]:
+        """(stop, cost): how far of [first, last] about `most` runs of what waits reach, or messages, and how many these
+        are."""
+        last, cost = self.ready.cut(first, last, most, by_message=by_message)
         if self.attempts:
-            last = min(last, first + _FORGOTTEN_PER_RUN * most)
-            cost += (last - first) // _FORGOTTEN_PER_RUN
+            last = min(last, first + FORGOTTEN_PER_RUN * most)
+            cost += (last - first) // FORGOTTEN_PER_RUN
         if self.delayed:
             delayed = self.delayed.smallest(most, first)
             if len(delayed) == most:

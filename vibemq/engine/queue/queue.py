@@ -263,11 +263,11 @@ class Queue:
             self.alarms = []
         heappush(self.alarms, (at, order, part))
 
-    def pop_alarms(self, now: int) -> list[Group | Consumer]:
-        """Who wants to be seen to at or before now."""
+    def pop_alarms(self, now: int, most: int) -> list[Group | Consumer]:
+        """Who wants to be seen to at or before now, the first `most` of them."""
         due: list[Group | Consumer] = []
         alarms = self.alarms
-        while alarms and alarms[0][0] <= now:
+        while len(due) < most and alarms and alarms[0][0] <= now:
             at, _, part = heappop(alarms)
             if part.armed_at == at:
                 part.armed_at = END
@@ -284,21 +284,21 @@ class Queue:
 
     def set_expiry(self, sequence: int, expires_at: int) -> None:
         if self.expires is _NO_INSTANTS:
-            self.expires, self._upcoming = Instants(), Delayed()
+            self.expires, self._upcoming, self._expired = Instants(), Delayed(), []
         self.expires[sequence] = expires_at
         self._upcoming.add(sequence, expires_at)
 
     def set_expiries(self, expires: Instants) -> None:
         """Those of all messages, after a start."""
         if expires:
-            self.expires, self._upcoming = expires.copy(), Delayed()
+            self.expires, self._upcoming, self._expired = expires.copy(), Delayed(), []
             self._upcoming.fill(expires.copy())
 
-    def pop_expired(self, now: int) -> list[int]:
-        """Sequences whose own expiry has come; they stay in `expires`, for those that are in flight."""
-        found = self._upcoming.pop_due(now)
+    def pop_expired(self, now: int, most: int) -> list[int]:
+        """Up to `most` sequences whose own expiry has come; they stay in `expires`, for those that are in flight."""
+        found = self._upcoming.pop_due(now, most)
         if found:
-            self._expired = self._expired + found
+            self._expired += found
         return found
 
     def next_expiry(self) -> int:

@@ -102,11 +102,11 @@ class Ready:
             count -= run_count(found)
         return runs
 
-    def cut(self, first: int, last: int, most: int) -> tuple[int, int]:
-        """(stop, cost): how far of [first, last] about `most` runs reach, and how many these are."""
+    def cut(self, first: int, last: int, most: int, *, by_message: bool = False) -> tuple[int, int]:
+        """(stop, cost): how far of [first, last] about `most` runs reach, or messages, and how many these are."""
         cost = 0
         for members in (self._plain, *self._levels.values()):
-            last, number = members.cut_runs(first, last, most)
+            last, number = (members.cut_members if by_message else members.cut_runs)(first, last, most)
             cost += number
         return last, cost
 

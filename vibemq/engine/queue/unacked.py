@@ -6,7 +6,7 @@ A hand-out of a thousand consecutive messages is one stretch, so holding and set
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from vibemq.model.runs import Run, Stretches
+from vibemq.model.runs import Run, Stretches, run_count
 
 NEVER = 1 << 62
 """A deadline that does not come."""
@@ -149,20 +149,29 @@ class Unacked(Stretches):
         self._sizes = [between(first, last) for first, last in self.runs()]
         self.size = sum(self._sizes)
 
-    def due(self, now: int) -> list[Run]:
-        """The runs whose deadline is at or before now; they stay held. Makes `earliest` exact for the others."""
+    def due(self, now: int, most: int = NEVER) -> list[Run]:
+        """Up to `most` members whose deadline is at or before now, as runs; they stay held. When these are all, makes
+        `earliest` exact for the others."""
         if self.earliest > now:
             return []
         if self._parts is not None:
-            found = [run for part in self._parts for run in part.due(now)]
+            found: list[Run] = []
+            for part in self._parts:
+                found += part.due(now, most - run_count(found))
+                if part.earliest <= now:
+                    return found
             self.earliest = min(part.earliest for part in self._parts)
             return found
-        self.earliest = min((d for d in self._deadlines if d > now), default=NEVER)
-        return [
-            (first, last)
-            for first, last, deadline in zip(self._firsts, self._lasts, self._deadlines, strict=True)
-            if deadline <= now
-        ]
+        found = []
+        for first, last, deadline in zip(self._firsts, self._lasts, self._deadlines, strict=True):
+            if deadline <= now:
+                if most <= 0:
+                    return found
+                found.append((first, min(last, first + most - 1)))
+                most -= last - first + 1
+        if most >= 0:
+            self.earliest = min((d for d in self._deadlines if d > now), default=NEVER)
+        return found
 
     def extend(self, first: int, last: int, deadline: int) -> int:
         """Give what is held within [first, last] a new deadline; return how many that are."""

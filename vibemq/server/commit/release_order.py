@@ -119,7 +119,7 @@ class EffectRouter:
         marked.sort(key=itemgetter(0))
         after_append: list[Hold] = []
         gated: list[Hold] = []
-        for release_queue, entries in self._by_lane(marked, lambda mark: mark[2].session):
+        for release_queue, entries in self._grouped(marked, lambda mark: mark[2].session):
             for moment, run in groupby(entries, itemgetter(1)):
                 effects = [effect for _, _, effect in run]
                 if moment == 0:
@@ -130,7 +130,7 @@ class EffectRouter:
 
     def hold(self, effects: Sequence[Effect]) -> list[Hold]:
         """Line effects up behind everything that their sessions have been promised so far."""
-        return [release_queue.hold(its_effects) for release_queue, its_effects in self._by_lane(effects, _session_of)]
+        return [release_queue.hold(its_effects) for release_queue, its_effects in self._grouped(effects, _session_of)]
 
     def release(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
@@ -143,10 +143,10 @@ class EffectRouter:
             hold.release_queue.open(hold)
 
     def _tell(self, effects: Sequence[Effect]) -> None:
-        for release_queue, its_effects in self._by_lane(effects, _session_of):
+        for release_queue, its_effects in self._grouped(effects, _session_of):
             release_queue.tell(its_effects)
 
-    def _by_lane(
+    def _grouped(
         self, items: Iterable[Item], session_of: Callable[[Item], int]
     ) -> list[tuple[ReleaseQueue, list[Item]]]:
         groups: dict[int, list[Item]] = {}
