@@ -377,11 +377,15 @@ def known_end(queue: Queue) -> int:
     return queue.unseen[0].first if queue.unseen else queue.next_sequence
 
 
-def readable(queue: Queue, group: Group | None, now: int) -> RunSet:
-    """The sequences below the tail that a reader may be given: of one cursor, or of anybody."""
+def readable(
+    queue: Queue, group: Group | None, now: int, start: int, end: int = END, max_messages: int = END
+) -> RunSet:
+    """The sequences of [start, end) that a reader may be given: of one cursor, or of anybody. Of a cursor no more than
+    the first `max_messages` may need."""
     if group is None or group.cursor is None:
         return queue.alive(1, now)
-    return group.unsettled_set()
+    last, _ = group.ready.cut(start, end - 1, max_messages)
+    return group.unsettled_within(start, last)
 
 
 def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
