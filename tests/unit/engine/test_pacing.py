@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import Batch
+from vibemq.engine.handlers.cursors import EPOCHS_OF_A_GROUP
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.unacked import Unacked
 from vibemq.errors import QueueNotFound
@@ -22,6 +23,8 @@ from vibemq.model.runs import Run, RunSet, run_count
 
 runs = st.lists(st.tuples(st.integers(1, 9_000), st.integers(0, 900)).map(lambda p: (p[0], p[0] + p[1])), max_size=900)
 MANY = 1_200
+EPOCH = EPOCHS_OF_A_GROUP + 1
+"""Of the second group's first owner."""
 SCATTERED = [(sequence, sequence) for sequence in range(1, MANY, 2)]
 
 
@@ -219,8 +222,11 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "replay": (letters, ask.ReplayDead(9, "t", "q", list(range(1, MANY + 1)), rows_of(MANY))),
     "purge letters": (letters, ask.PurgeDead(9, "t", list(range(1, MANY + 1)))),
     "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
-    "commit of a cursor": (cursor, ask.CommitCursor(1, "t", "q", "c", 1, MANY + 1)),
-    "commit of a cursor that holds": (lambda: cursor(hold_ms=1_000), ask.CommitCursor(1, "t", "q", "c", 1, MANY + 1)),
+    "commit of a cursor": (cursor, ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)),
+    "commit of a cursor that holds": (
+        lambda: cursor(hold_ms=1_000),
+        ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1),
+    ),
     "reject at": (whole_cursor, ask.RejectAt(1, "t", "q", "c", [(s, "bad") for s in range(1, MANY + 1)])),
     "quarantine of one run": (whole_cursor, ask.Quarantine(1, "t", "q", "c", [(1, MANY)])),
     "quarantine of many runs": (whole_cursor, ask.Quarantine(1, "t", "q", "c", SCATTERED)),
@@ -270,7 +276,7 @@ def test_a_long_command_takes_steps_that_come_to_the_same_as_the_whole(name: str
 @pytest.mark.parametrize("hold_ms", [0, 1_000])
 def test_a_commit_that_a_crash_interrupts_holds_whole(hold_ms: int) -> None:
     driver = cursor(hold_ms=hold_ms)
-    batch = Batch([ask.CommitCursor(1, "t", "q", "c", 1, MANY + 1)])
+    batch = Batch([ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)])
     driver.submit(driver.engine.advance(batch, driver.now))
     assert not batch.done
     driver.restart()
@@ -282,7 +288,7 @@ def test_a_commit_that_a_crash_interrupts_holds_whole(hold_ms: int) -> None:
 
 def test_a_seek_ends_a_commit_that_is_carried_out() -> None:
     driver = cursor()
-    batch = Batch([ask.CommitCursor(1, "t", "q", "c", 1, MANY + 1)])
+    batch = Batch([ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)])
     driver.submit(driver.engine.advance(batch, driver.now))
     driver.handle(ask.SeekGroup(2, None, "q", "c", ask.StartAt.BEGINNING))
     while not batch.done:
