@@ -281,7 +281,7 @@ class Engine:
                 elif expire(state, step, queue):
                     units -= dispatch(state, step, queue, group, units)
                 else:
-                    step.dirty[group] = queue
+                    step.touch(queue, group)
                     units = 0
             # A group that got only a part of its turn comes behind those that have had none.
             step.dirty = passed_over | step.dirty

@@ -5,7 +5,7 @@ from typing import TypeGuard
 
 from vibemq.engine.handlers import cursors, transactions
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
@@ -74,7 +74,7 @@ class Readers:
         self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
     ) -> tuple[Reach, list[Run]]:
         """(how far a reader at `start` may go, what of that is lost to the group)."""
-        queue, members, cursor = self._readable(name, group, start, incarnation)
+        queue, members, cursor = self._readable(name, group, start, incarnation, END, max_messages or END)
         reach = cursors.reach(queue, members, start, max_messages, max_bytes)
         lost = [] if cursor is None else cursor.lost.overlap(start, reach.end - 1)
         return reach, lost
@@ -94,7 +94,7 @@ class Readers:
     def cuts(
         self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
     ) -> list[int]:
-        queue, members, _ = self._readable(name, group, start, incarnation)
+        queue, members, _ = self._readable(name, group, start, incarnation, end)
         return cursors.cuts(queue, members, start, end, parts)
 
     def size_between(self, name: str, start: int, end: int) -> int:
@@ -103,7 +103,7 @@ class Readers:
 
     def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span:
         """What may be read of [start, end)."""
-        queue, members, cursor = self._readable(name, group, start, incarnation)
+        queue, members, cursor = self._readable(name, group, start, incarnation, end)
         reached = max(start, min(end, cursors.known_end(queue)))
         last = min(end, cursors.tail_of(queue)) - 1
         wanted = members.overlap(start, last)
@@ -127,15 +127,15 @@ class Readers:
         }
 
     def _readable(
-        self, name: str, group: str | None, start: int, incarnation: str | None
+        self, name: str, group: str | None, start: int, incarnation: str | None, end: int, max_messages: int = END
     ) -> tuple[Queue, RunSet, Cursor | None]:
         if group is None:
             queue = cursors.find_same(self._state, name, incarnation)
-            return queue, cursors.readable(queue, None, self._state.now), None
+            return queue, cursors.readable(queue, None, self._state.now, start), None
         queue, found, cursor = cursors.find_cursor(self._state, name, group, incarnation)
         cursors.check_expired(queue, found, cursor)
         _check_start(queue, found, cursor, start)
-        return queue, cursors.readable(queue, found, self._state.now), cursor
+        return queue, cursors.readable(queue, found, self._state.now, start, end, max_messages), cursor
 
     # -- transactions -----------------------------------------------------------------------------------------------
 

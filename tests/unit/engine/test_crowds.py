@@ -10,8 +10,10 @@ from vibemq.model.commands import (
     Command,
     CreateQueue,
     DeleteQueue,
+    JoinCursor,
     Publish,
     PurgeDead,
+    RemoveMessages,
     Settle,
     Settlement,
     Subscribe,
@@ -128,3 +130,24 @@ def test_a_session_that_leaves_before_its_turn_is_handed_nothing() -> None:
     do(engine, DeleteQueue(1, None, "q"))
     assert not [effect for effect in engine.tick(1).effects if isinstance(effect, Deliver)]
     assert engine.next_deadline() is None
+
+
+def looks_at_a_scattered_cursor(messages: int) -> int:
+    engine = make_engine()
+    do(engine, CreateQueue(1, None, "q", QueueOptions(), False))
+    do(engine, JoinCursor(1, None, "q", "c", take_over=True, create=True))
+    do(engine, Publish(1, None, "q", Rows.of([pack_row("m", b"x")] * messages)))
+    do(engine, RemoveMessages(1, None, "q", [(s, s) for s in range(2, messages + 1, 2)]))
+
+    def look() -> None:
+        reach, _ = engine.readers.reach("q", "c", 101, 20, 0, None)
+        assert (reach.end, reach.messages) == (140, 20)
+        span = engine.readers.span("q", "c", 101, 140, None)
+        assert len(span.wanted) == 20
+        engine.readers.cuts("q", "c", 101, 140, 2, None)
+
+    return lines_of(look)
+
+
+def test_a_small_read_of_a_cursor_does_not_look_through_its_whole_backlog() -> None:
+    assert looks_at_a_scattered_cursor(20_000) - looks_at_a_scattered_cursor(400) < 200

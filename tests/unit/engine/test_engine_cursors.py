@@ -477,8 +477,8 @@ def test_commits_cost_one_settlement_each(driver: Driver) -> None:
     join(driver)
     driver.records.clear()
     commit(driver, 1001)
-    assert [type(record) for record in driver.records] == [Settled, CursorChanged]
-    assert driver.records[0].runs == [(1, 1000)]
+    assert [type(record) for record in driver.records] == [CursorChanged, Settled]
+    assert driver.records[1].runs == [(1, 1000)]
 
 
 def test_a_deleted_group_ends_and_the_queue_waits_again(driver: Driver) -> None:

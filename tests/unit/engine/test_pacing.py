@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import Batch
+from vibemq.engine.handlers.cursors import EPOCHS_OF_A_GROUP
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.unacked import Unacked
 from vibemq.errors import QueueNotFound
@@ -22,6 +23,8 @@ from vibemq.model.runs import Run, RunSet, run_count
 
 runs = st.lists(st.tuples(st.integers(1, 9_000), st.integers(0, 900)).map(lambda p: (p[0], p[0] + p[1])), max_size=900)
 MANY = 1_200
+EPOCH = EPOCHS_OF_A_GROUP + 1
+"""Of the second group's first owner."""
 SCATTERED = [(sequence, sequence) for sequence in range(1, MANY, 2)]
 
 
@@ -186,6 +189,24 @@ def log() -> Driver:
     return driver
 
 
+def cursor(**options: int) -> Driver:
+    """Every other message waits for a cursor."""
+    driver = Driver()
+    driver.create()
+    driver.handle(ask.JoinCursor(1, "join", "q", "c", take_over=True, create=True, **options))
+    driver.publish(MANY)
+    driver.handle(ask.RemoveMessages(9, None, "q", [(s, s) for s in range(2, MANY + 1, 2)]))
+    return driver
+
+
+def whole_cursor() -> Driver:
+    driver = Driver()
+    driver.create()
+    driver.publish(MANY)
+    driver.handle(ask.JoinCursor(1, "join", "q", "c", take_over=True, create=True, start=ask.StartAt.BEGINNING))
+    return driver
+
+
 LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     **{
         f"settle {verb.name} {name}": (world, Settle(1, "t", 1, verb, list(wanted)))
@@ -209,6 +230,14 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "delete with consumers": (consumers, ask.DeleteQueue(9, "t", "q")),
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
     "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
+    "commit of a cursor": (cursor, ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)),
+    "commit of a cursor that holds": (
+        lambda: cursor(hold_ms=1_000),
+        ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1),
+    ),
+    "reject at": (whole_cursor, ask.RejectAt(1, "t", "q", "c", [(s, "bad") for s in range(1, MANY + 1)])),
+    "quarantine of one run": (whole_cursor, ask.Quarantine(1, "t", "q", "c", [(1, MANY)])),
+    "quarantine of many runs": (whole_cursor, ask.Quarantine(1, "t", "q", "c", SCATTERED)),
     "close with messages": (held, ask.CloseSession(1, clean=False)),
     "close cleanly with messages": (held, ask.CloseSession(1, clean=True)),
     "close with consumers": (consumers, ask.CloseSession(1, clean=False)),
@@ -235,7 +264,7 @@ def test_a_long_command_takes_steps_that_come_to_the_same_as_the_whole(name: str
     outcomes: list[Outcome] = []
     batch, steps = Batch([command, Publish(8, "behind", "other", rows_of(1), create=True)]), []
     while not batch.done:
-        assert cut.answer("t") is None, "answered before the end"
+        assert batch.place or cut.answer("t") is None, "answered before the end"
         steps.append(sum(instructions(lambda: outcomes.append(cut.engine.advance(batch, cut.now))).values()))
         cut.submit(outcomes.pop())
     assert len(steps) > 1
@@ -250,3 +279,28 @@ def test_a_long_command_takes_steps_that_come_to_the_same_as_the_whole(name: str
         assert cut.info() == whole.info()
     assert cut.engine.queue_info("q") == whole.engine.queue_info("q")
     assert cut.engine.dead_count == whole.engine.dead_count
+
+
+@pytest.mark.parametrize("hold_ms", [0, 1_000])
+def test_a_commit_that_a_crash_interrupts_holds_whole(hold_ms: int) -> None:
+    driver = cursor(hold_ms=hold_ms)
+    batch = Batch([ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)])
+    driver.submit(driver.engine.advance(batch, driver.now))
+    assert not batch.done
+    driver.restart()
+    driver.advance(1_001)
+    group = next(group for group in driver.info().groups if group.cursor)
+    assert (group.head, group.waiting) == (MANY + 1, 0)
+    driver.check()
+
+
+def test_a_seek_ends_a_commit_that_is_carried_out() -> None:
+    driver = cursor()
+    batch = Batch([ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)])
+    driver.submit(driver.engine.advance(batch, driver.now))
+    driver.handle(ask.SeekGroup(2, None, "q", "c", ask.StartAt.BEGINNING))
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+    group = next(group for group in driver.info().groups if group.cursor)
+    assert (group.head, group.waiting) == (1, MANY // 2)
+    driver.check()

@@ -6,7 +6,8 @@ describe, reach, cuts                what a reader may know; the rows themselves
 see_to_cursor                        holds that are over, and groups that lag too far behind
 """
 
-from itertools import groupby
+from functools import partial
+from itertools import groupby, islice
 from operator import itemgetter
 
 from vibemq.engine.handlers.dead_lettering import discard, turn_down
@@ -20,7 +21,7 @@ from vibemq.engine.handlers.fan_out import (
     move_group,
 )
 from vibemq.engine.handlers.queues import find
-from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import END, Group
 from vibemq.engine.queue.queue import Queue
@@ -123,17 +124,28 @@ def _configure(cursor: Cursor, command: JoinCursor) -> None:
             setattr(cursor, name, value)
 
 
-def commit(state: EngineState, step: Step, command: CommitCursor) -> None:
-    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
-    check_owner(queue, group, command.user, manage=command.manage)
-    check_expired(queue, group, cursor)
+def commit(state: EngineState, step: Step, command: CommitCursor) -> Slices:
+    """The cursor moves at once. What lies below it leaves the group in slices; a restart does the same."""
+    queue, group, cursor = _of_owner(state, command)
     _check_epoch(queue, group, cursor, command.epoch)
     below = max(cursor.committed, min(command.sequence, tail_of(queue)))
     plans = 0 if command.plan is None else cursor.plans.before(command.plan)
     first = not cursor.moved and below > cursor.committed
     if below > cursor.committed or plans > cursor.plans_done:
         _acknowledge(state, step, queue, group, cursor, below, plans)
+        while not _let_go(state, step, queue, group, cursor):
+            step = yield
+            if queue.deleted or queue.groups.get(group.name) is not group:
+                break
     step.answer(command, describe(queue, group, cursor), durable_need(queue) if first else light(queue))
+
+
+def _of_owner(state: EngineState, command: CommitCursor | RejectAt | Quarantine) -> tuple[Queue, Group, Cursor]:
+    """The cursor, if the command's user may change it."""
+    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
+    check_expired(queue, group, cursor)
+    return queue, group, cursor
 
 
 def _acknowledge(
@@ -141,24 +153,34 @@ def _acknowledge(
 ) -> None:
     """`plans`: below this number what they cover is acknowledged as well."""
     need = light(queue) if cursor.moved else durable_need(queue)
-    runs: list[Run] = []
     if below > cursor.committed:
-        runs = group.take_waiting(1, below - 1)
         cursor.committed = below
         cursor.moved = True
         cursor.joins = 0
     cursor.plans_done = max(cursor.plans_done, plans)
     if cursor.hold_ms:
-        group.in_flight += run_count(runs)
-        cursor.hold(runs, step.now)
-        state.arm_part(queue, group, cursor.next_release())
+        cursor.hold(step.now)
     else:
-        _settle(step, queue, group, runs)
         cursor.release(cursor.head)
         forget_plans(step, queue, group, cursor, cursor.plans_done, light(queue))
     cursor.forget_runs()
     step.note_cursor(queue, group, need)
+
+
+def _let_go(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> bool:
+    """Take what is acknowledged out of what waits, as much as one step can; whether that is all."""
+    last = cursor.committed - 1
+    stop, cost = group.cut_waiting(min(group.lowest_waiting(), last), last, STEP_UNITS)
+    runs = group.take_waiting(1, stop)
+    step.work += cost
+    if cursor.hold_ms:
+        group.in_flight += run_count(runs)
+        cursor.keep(runs)
+        state.arm_part(queue, group, cursor.next_release())
+    else:
+        _settle(step, queue, group, runs)
     step.free(queue)
+    return group.lowest_waiting() > last
 
 
 def _settle(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
@@ -168,40 +190,58 @@ def _settle(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
         step.note_settled(queue, group, runs)
 
 
-def reject(state: EngineState, step: Step, command: RejectAt) -> None:
-    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
-    check_owner(queue, group, command.user, manage=command.manage)
-    check_expired(queue, group, cursor)
-    if command.epoch is not None:
-        _check_epoch(queue, group, cursor, command.epoch)
+def reject(state: EngineState, step: Step, command: RejectAt) -> Slices:
+    count = 0
+    rejects = iter(command.rejects)
+    queue = find(state, command.queue)
+    while True:
+        queue, group, cursor = _of_owner(state, command)
+        if command.epoch is not None:
+            _check_epoch(queue, group, cursor, command.epoch)
+        some = list(islice(rejects, STEP_UNITS))
+        count += _reject(state, step, queue, group, cursor, some)
+        step.work += len(some)
+        if len(some) < STEP_UNITS:
+            break
+        if step.work >= STEP_UNITS:
+            step = yield
+    step.answer(command, Rejected(count, len(command.rejects) - count), heavy(queue) if count else light(queue))
+
+
+def _reject(
+    state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, rejects: list[tuple[int, str]]
+) -> int:
+    """How many of them waited."""
     taken: list[tuple[str, int]] = []
-    for sequence, error in command.rejects:
+    for sequence, error in rejects:
         if sequence >= cursor.committed and group.take_waiting(sequence, sequence):
             taken.append((error, sequence))
     for error, items in groupby(sorted(taken), key=itemgetter(0)):
         turn_down(state, step, queue, group, runs_of(sequence for _, sequence in items), error)
-    answer = Rejected(len(taken), len(command.rejects) - len(taken))
-    step.answer(command, answer, heavy(queue) if taken else light(queue))
+    return len(taken)
 
 
-def quarantine(state: EngineState, step: Step, command: Quarantine) -> None:
-    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
-    check_owner(queue, group, command.user, manage=command.manage)
-    check_expired(queue, group, cursor)
+def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
+    queue, group, cursor = _of_owner(state, command)
     if len(command.runs) > RUNS_MAX:
         raise InvalidOptions(f"at most {RUNS_MAX} runs can be quarantined at a time, not {len(command.runs)}")
     asked, taken = 0, 0
-    for first, last in command.runs:
-        first, last = max(first, cursor.committed), min(last, tail_of(queue) - 1)
-        if first > last:
-            continue
-        asked += last - first + 1
-        runs = group.take_waiting(first, last)
-        taken += run_count(runs)
-        if runs:
-            turn_down(state, step, queue, group, sorted(runs), "quarantined by an operator")
-        cursor.quarantined.add(first, last)
-    step.note_cursor(queue, group, heavy(queue))
+    for runs, cost in pieces(command.runs, partial(group.cut_waiting, by_message=queue.options.dead_letter)):
+        end, found = tail_of(queue) - 1, RunSet()
+        for first, last in runs:
+            first, last = max(first, cursor.committed), min(last, end)
+            if first <= last:
+                asked += last - first + 1
+                found.add_all(group.take_waiting(first, last))
+                cursor.quarantined.add(first, last)
+        taken += found.count
+        if found:
+            turn_down(state, step, queue, group, found.runs(), "quarantined by an operator")
+        step.note_cursor(queue, group, heavy(queue))
+        step.work += cost
+        if step.work >= STEP_UNITS:
+            step = yield
+            queue, group, cursor = _of_owner(state, command)
     step.answer(command, Rejected(taken, asked - taken), heavy(queue))
 
 
@@ -340,11 +380,15 @@ def known_end(queue: Queue) -> int:
     return queue.unseen[0].first if queue.unseen else queue.next_sequence
 
 
-def readable(queue: Queue, group: Group | None, now: int) -> RunSet:
-    """The sequences below the tail that a reader may be given: of one cursor, or of anybody."""
+def readable(
+    queue: Queue, group: Group | None, now: int, start: int, end: int = END, max_messages: int = END
+) -> RunSet:
+    """The sequences of [start, end) that a reader may be given: of one cursor, or of anybody. Of a cursor no more than
+    the first `max_messages` may need."""
     if group is None or group.cursor is None:
         return queue.alive(1, now)
-    return group.unsettled_set()
+    last, _ = group.ready.cut(start, end - 1, max_messages)
+    return group.unsettled_within(start, last)
 
 
 def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
@@ -477,7 +521,8 @@ def take_up(state: EngineState, step: Step, queue: Queue, group: Group, cursor: 
         cursor.head = min((first for first, _ in acknowledged), default=cursor.committed)
     if cursor.hold_ms and (acknowledged or cursor.head < cursor.committed):
         group.in_flight += run_count(acknowledged)
-        cursor.hold(acknowledged, step.now)
+        cursor.keep(acknowledged)
+        cursor.hold(step.now)
     else:
         _settle(step, queue, group, acknowledged)
         cursor.release(cursor.head)

@@ -99,10 +99,12 @@ class Cursor:
                 self.lost.add(max(first, self.committed), last)
         return len(self.lost) > before
 
-    def hold(self, runs: list[Run], now: int) -> None:
-        """Keep what was acknowledged, and the plans that covered it, until the hold is over."""
-        for run in runs:
-            self.held.add(*run)
+    def keep(self, runs: list[Run]) -> None:
+        """The runs are acknowledged, and kept until their hold is over."""
+        self.held.add_all(runs)
+
+    def hold(self, now: int) -> None:
+        """From now on counts the hold of what was acknowledged, and of the plans that covered it."""
         self._releases.append((now + self.hold_ms, self.committed, self.plans_done))
 
     def release_due(self, now: int) -> int | None:

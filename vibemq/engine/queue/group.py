@@ -224,6 +224,13 @@ class Group:
             held += [part for run in runs for part in self.cursor.held.overlap(*run)]
         return held
 
+    def unsettled_within(self, first: int, last: int) -> RunSet:
+        """The part of `unsettled_set` in [first, last]. Costs what is there, however much the group has."""
+        found = RunSet(sorted(self.ready.overlap(first, last)))
+        found.add_all(runs_of(self.delayed.within(first, last)))
+        found.add_all(self.held_within([(first, last)]))
+        return found
+
     def unsettled_set(self) -> RunSet:
         unsettled = RunSet()
         self.gather(unsettled)
