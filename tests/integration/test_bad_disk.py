@@ -10,6 +10,7 @@ import pytest
 
 import vibemq
 from tests.integration.conditions import (
+    creates,
     Book,
     accepts,
     broker_on,
