@@ -402,7 +402,7 @@ actions = ["subscribe"]
         for name in ("mine", "yours"):
             root.admin("queue.create", queue=name)
         peer = Peer(process.port, headers={"authUsername": "reader", "authPassword": "secret"})
-        assert peer.ask("group.join", "mine", group="g")["epoch"] == 1
+        assert peer.ask("group.join", "mine", group="g")["joins"] == 1
         for verb, queue in (("group.offsets", "yours"), ("group.offsets", "missing"), ("dead.fetch", "mine")):
             refused(peer, "NOT_AUTHORIZED", verb, queue, from_=1, to=2)
         with pytest.raises(Refusal, match="NOT_AUTHORIZED"):

@@ -212,7 +212,7 @@ async def test_what_the_embedding_program_asks_leaves_the_loop_to_others(broker:
         await mq.create_queue("q")
         await mq.publish_many("q", [b"x"] * (2 * RUNS))
     assert broker._parts is not None
-    local = broker._parts.inner
+    local = broker._parts.local_session
     async with watched() as watchdog:
         removed = await local.ask(lambda session, token: RemoveMessages(session, token, "q", SCATTERED))
         purged = await local.ask(lambda session, token: PurgeQueue(session, token, "q"))

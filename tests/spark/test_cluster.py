@@ -190,7 +190,26 @@ messages = spark.readStream.format("vibemq").options(**options).option("group", 
 writer = messages.select("body").writeStream.format("vibemq").options(endpoint=endpoint, queue="connect.out")
 query = writer.option("exactlyOnce", "true").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 query.awaitTermination()
-print(json.dumps({"rows": rows}))
+
+def in_batches(group, breaks, **name):
+    def write(frame, batch_id):
+        more = {**name, "txnVersion": batch_id} if name else {}
+        target = {"endpoint": endpoint, "queue": "connect.batches", "exactlyOnce": "true"}
+        frame.select("body").write.format("vibemq").options(**target, **more).mode("append").save()
+        if breaks:
+            raise RuntimeError("broken on purpose")
+
+    messages = spark.readStream.format("vibemq").options(**options).option("group", group).load()
+    writer = messages.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint + group)
+    try:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    except Exception as error:
+        return str(error)
+    return ""
+
+said = [in_batches("nameless", False)]
+said += [in_batches("named", breaks, txnAppId="connect/batches") for breaks in (True, False)]
+print(json.dumps({"rows": rows, "said": said}))
 """
 
 
@@ -207,6 +226,8 @@ def test_spark_connect(broker: BrokerProcess, folder: Path) -> None:
     launch = ("org.apache.spark.deploy.SparkSubmit", *configured, "--class", server, "spark-internal")
     with daemon(folder, "connect", *launch, environment=environment) as log, vibemq.sync.connect(broker.url) as mq:
         orders = filled(mq, "connect")
+        for group in ("nameless", "named"):
+            mq.admin("group.join", queue="connect", group=group)
         wait_until_open(port, log)
         arguments = (f"sc://127.0.0.1:{port}", endpoint(broker), str(folder / "connect"))
         done = subprocess.run(
@@ -218,5 +239,10 @@ def test_spark_connect(broker: BrokerProcess, folder: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"{done.stderr[-4000:]}\n{log.read_text(errors='replace')[-4000:]}"
-        assert json.loads(done.stdout.splitlines()[-1]) == {"rows": len(orders)}
-        assert sorted(row["order"] for row in drained(mq, "connect.out")) == [one["order"] for one in orders]
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert found["rows"] == len(orders)
+        assert "exactlyOnce needs the name of the batch" in found["said"][0]
+        assert "broken on purpose" in found["said"][1]
+        assert found["said"][2] == ""
+        for queue in ("connect.out", "connect.batches"):
+            assert sorted(row["order"] for row in drained(mq, queue)) == [one["order"] for one in orders]

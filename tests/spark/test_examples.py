@@ -90,6 +90,24 @@ def finish(query: Any) -> None:
     assert query.awaitTermination(ENOUGH_S), "the query did not end"
 
 
+def program(arguments: list[str], without: str = "", code: int = 0) -> str:
+    """Run an example as a program; what it said on its standard error."""
+    with tidy.folder() as folder:
+        settings = {key: value for key, value in tidy.settings(folder).items() if key != without}
+        configured = [f"--conf {key}='{value}'" for key, value in settings.items()]
+        submit = " ".join(["--master local[2]", *configured, "pyspark-shell"])
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            env=tidy.environment(folder) | {"PYSPARK_SUBMIT_ARGS": submit},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=ENOUGH_S,
+        )
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
 def readings(first: int, count: int) -> list[dict[str, Any]]:
     """One a minute for each of two sensors."""
     return [
@@ -128,6 +146,27 @@ def test_windows(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
     # The last reading is of minute 119: windows that end by minute 109 are over, the younger ones wait.
     over = {key: value for key, value in averages(sent).items() if key[1] < BEGIN + timedelta(minutes=100)}
     assert found == over
+
+
+@pytest.mark.spark_cluster
+@spark_run
+def test_windows_as_a_program_has_few_tasks(mq: vibemq.sync.Client, to: list[str], tmp_path: Path) -> None:
+    """With nothing set, where Spark would have 200 of them."""
+    mq.create_queue("few", mode=CURSORS_ONLY)
+    mq.publish_many("few", readings(0, 5))
+    program(["vibemq.spark.examples.windows", *to, "--once", "--source", "few"], "spark.sql.shuffle.partitions")
+    states = [folder.name for folder in (tmp_path / "checkpoint" / "state" / "0").iterdir() if folder.name.isdigit()]
+    assert sorted(states) == ["0", "1"], "one for each core"
+
+
+@pytest.mark.spark_cluster
+@spark_run
+def test_a_program_that_fails_names_its_messages(mq: vibemq.sync.Client, to: list[str]) -> None:
+    mq.create_queue("broken", mode=CURSORS_ONLY)
+    mq.publish_many("broken", [{"order": 1, "country": "not a queue's name!"}])
+    arguments = ["vibemq.spark.examples.route", *to, "--once", "--source", "broken"]
+    said = program(arguments, code=1)
+    assert "vibemq-admin group quarantine broken router 1-1" in said
 
 
 @spark_run
@@ -191,15 +230,7 @@ def test_backfill_as_a_program(spark: Any, mq: vibemq.sync.Client, to: list[str]
     into = str(tmp_path / "history.parquet")
     arguments = [*to, "--source", "history", "--into", into, "--batch", "400"]
     mq.publish_many("history", [{"n": n} for n in range(1000)])
-    with tidy.folder() as folder:
-        configured = [f"--conf {key}='{value}'" for key, value in tidy.settings(folder).items()]
-        submit = " ".join(["--master local[2]", *configured, "pyspark-shell"])
-        subprocess.run(
-            [sys.executable, "-m", "vibemq.spark.examples.backfill", *arguments],
-            env=tidy.environment(folder) | {"PYSPARK_SUBMIT_ARGS": submit},
-            check=True,
-            timeout=ENOUGH_S,
-        )
+    program(["vibemq.spark.examples.backfill", *arguments])
     assert sorted(row["seq"] for row in spark.read.parquet(into).collect()) == list(range(1, 1001))
     mq.publish_many("history", [{"n": n} for n in range(1000, 1100)])
     finish(backfill.start(spark, backfill.options(arguments)))

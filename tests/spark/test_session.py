@@ -25,7 +25,7 @@ from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.spark import mutants
 from vibemq.demos.spark import tidy
-from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, lag, register
+from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, failed_batch, lag, register
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused
 from vibemq.spark.options import parse
@@ -519,6 +519,19 @@ def test_a_batch_write_is_atomic_or_has_a_name(world: World) -> None:
     assert sorted(world.numbers(target)) == [1, 2]
     frame = world.stream(queue=target).select("body")
     assert "atomic belongs to batch writes" in failure_of(world.into(frame, target, "c", atomic="true").start())
+
+
+def test_the_messages_of_a_batch_that_fails_are_named(world: World) -> None:
+    source, target = world.queue(1, 2), world.queue()
+    numbers = world.stream(queue=source).selectExpr("cast(cast(cast(body AS STRING) AS INT) AS STRING) AS body")
+    world.drain(numbers, target, "c")
+    world.mq.publish_many(source, [b"3", b"four", b"5"])
+    for _ in range(2):
+        said = failed_batch(failure_of(world.into(numbers, target, "c").start()), "etl")
+        assert said.endswith(f"vibemq-admin group quarantine {source} etl 3-5")
+    world.mq.admin("group.quarantine", queue=source, group="etl", runs=[[4, 4]])
+    world.drain(numbers, target, "c")
+    assert set(world.numbers(target)) == {1, 2, 3, 5}
 
 
 def test_queues_that_are_not_what_they_were(world: World) -> None:

@@ -32,7 +32,8 @@ from vibemq.engine.handlers.append import show
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
-from vibemq.engine.queue.group import END
+from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
 from vibemq.engine.settings import EngineSettings
@@ -74,11 +75,19 @@ class Engine:
         return self._finish(step)
 
     def handle(self, commands: Sequence[ask.Command], now: int) -> Outcome:
-        """Carry out a batch whole, in order. Dispatch comes after the last one."""
-        return self._carry_out(Batch(commands), now, END)
+        """Carry out a batch whole, in order. Dispatch comes after the last one. Raises the fault of a handler."""
+        batch = Batch(commands)
+        outcome = self._carry_out(batch, now, END)
+        if batch.fault is not None:
+            raise batch.fault
+        return outcome
 
     def advance(self, batch: Batch, now: int) -> Outcome:
-        """Carry out the next step of a batch: all of it, unless there is long work in it."""
+        """Carry out the next step of a batch: all of it, unless there is long work in it.
+
+        A fault of a handler ends the batch (`Batch.fault`). Its command is refused, and the outcome has what was noted
+        before. Any other exception leaves a state here that nobody can keep: the broker must stop.
+        """
         return self._carry_out(batch, now, STEP_UNITS)
 
     def _carry_out(self, batch: Batch, now: int, units: int) -> Outcome:
@@ -99,10 +108,16 @@ class Engine:
                         batch.slices = slices
             except VibeMQError as error:
                 _refuse(step, command, error)
+            except Exception as error:
+                # What was noted before it is true here, so it has to be kept all the same; nothing comes behind it.
+                batch.fail(error)
+                _refuse(
+                    step, command, VibeMQError("the broker could not carry out the request; its log has the reason")
+                )
             if step.facts > facts and len(step.effects) > told:
                 # Whatever a handler says while it changes what has to be kept, nobody hears it before it is kept.
                 step.confirm_after_append(told)
-            if batch.slices is not None:
+            if batch.slices is not None or batch.fault is not None:
                 break
             batch.place = place + 1
             if step.work >= units:
@@ -257,12 +272,15 @@ class Engine:
             while step.freed:
                 publish.unpark(state, step, step.freed.popitem()[0])
             dirty, step.dirty = step.dirty, {}
+            passed_over: dict[Group, Queue] = {}
             for group, queue in dirty.items():
                 if units <= 0:
-                    step.dirty[group] = queue
+                    passed_over[group] = queue
                 elif not queue.deleted:
                     expire(state, step, queue)
                     units -= dispatch(state, step, queue, group, units)
+            # A group that could hand out only a part comes behind those that have not had their turn.
+            step.dirty = passed_over | step.dirty
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)

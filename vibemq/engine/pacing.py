@@ -27,13 +27,19 @@ Cut = Callable[[int, int, int], tuple[int, int]]
 class Batch:
     """Commands that are carried out in order, and how far that has come: for `Engine.advance`, until it is done."""
 
-    __slots__ = ("commands", "place", "slices")
+    __slots__ = ("commands", "fault", "place", "slices")
 
     def __init__(self, commands: Sequence[Command]) -> None:
         self.commands = commands
         self.place = 0
         """Of the command that is carried out next, or that `slices` is left of."""
         self.slices: Slices | None = None
+        self.fault: Exception | None = None
+        """A bug of ours, which ended the batch at the command that met it."""
+
+    def fail(self, fault: Exception) -> None:
+        """Nothing of the batch that is not done yet is carried out."""
+        self.fault, self.slices, self.place = fault, None, len(self.commands)
 
     @property
     def done(self) -> bool:
@@ -41,8 +47,8 @@ class Batch:
 
 
 def pieces(runs: Iterable[Run], cut: Cut) -> Iterator[tuple[list[Run], int]]:
-    """The runs in order, cut into pieces of the work of one step, each with its cost. Look at the next piece only when
-    it is due: what there is to do is found then."""
+    """The runs in order, cut into pieces of the work of one step, each with its cost; none is empty. Look at the next
+    piece only when it is due: what there is to do is found then."""
     piece: list[Run] = []
     left = STEP_UNITS
     for first, last in runs:
@@ -54,7 +60,8 @@ def pieces(runs: Iterable[Run], cut: Cut) -> Iterator[tuple[list[Run], int]]:
             piece.append((first, stop))
             left -= max(1, cost)
             first = stop + 1
-    yield piece, STEP_UNITS - left
+    if piece:
+        yield piece, STEP_UNITS - left
 
 
 def work_off(slices: Slices, step: Step, units: int, *, begun: bool) -> bool:

@@ -410,7 +410,7 @@ class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
     Those of `dead_ids` that are still there leave the DLQ and their rows enter `queue`, each letter in one batch with
-    its row, from the first on as far as a queue that drops its oldest messages has room. Reply: `Counted`.
+    its row, from the first on as far as a queue that drops its oldest messages has room. Reply: `Replayed`.
     """
 
     session: int

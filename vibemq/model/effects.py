@@ -37,8 +37,13 @@ class Subscribed:
 @dataclass(slots=True)
 class Counted:
     count: int
-    left: int = 0
-    """Dead letters that a replay has left where they were, because the queue has no room for them."""
+
+
+@dataclass(slots=True)
+class Replayed:
+    count: int
+    left: int
+    """Dead letters that stay where they are, because the queue has no room for them."""
 
 
 @dataclass(slots=True)

@@ -12,12 +12,12 @@ executors need nothing else of it.
 import sys
 from typing import Any
 
+from vibemq.spark.failures import failed_batch
 from vibemq.spark.listener import LagListener
 from vibemq.spark.read.reporting import Lag, lag
 from vibemq.spark.source import DefaultSource
 
-__all__ = ["DefaultSource", "Lag", "LagListener", "lag", "register"]
-
+__all__ = ["DefaultSource", "Lag", "LagListener", "failed_batch", "lag", "register"]
 
 REGISTRY_LOGGER = "org.apache.spark.sql.execution.datasources.DataSourceManager"
 

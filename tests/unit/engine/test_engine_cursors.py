@@ -194,11 +194,11 @@ def test_a_cursor_survives_a_restart(driver: Driver) -> None:
 
 def test_each_cursor_holds_its_messages_back(driver: Driver) -> None:
     driver.publish(4)
-    join(driver, "a")
-    join(driver, "b")
-    commit(driver, 5, group="a")
+    epochs = {group: join(driver, group).epoch for group in ("a", "b")}
+    assert epochs["b"] > epochs["a"]
+    commit(driver, 5, group="a", epoch=epochs["a"])
     assert alive(driver, 1)
-    commit(driver, 3, group="b")
+    commit(driver, 3, group="b", epoch=epochs["b"])
     assert not alive(driver, 1)
     assert alive(driver, 3)
     driver.ask(DeleteGroup(9, None, "q", "b"))
@@ -364,14 +364,14 @@ def test_a_group_that_lags_too_far_expires_and_holds_nothing_back(driver: Driver
 def test_a_seek_moves_the_cursor_and_fences_its_owner(driver: Driver) -> None:
     driver.publish(5)
     join(driver, "keeper")
-    join(driver)
-    commit(driver, 5)
+    epoch = join(driver).epoch
+    commit(driver, 5, epoch=epoch)
     driver.ask(SeekGroup(9, None, "q", "etl", StartAt.SEQUENCE, 2))
-    assert (cursor(driver).committed, cursor(driver).epoch) == (2, 2)
+    assert (cursor(driver).committed, cursor(driver).epoch) == (2, epoch + 1)
     assert wanted(driver, 2) == [(2, 5)]
-    assert isinstance(commit(driver, 3, epoch=1), GroupFenced)
+    assert isinstance(commit(driver, 3, epoch=epoch), GroupFenced)
     driver.restart()
-    assert (cursor(driver).committed, cursor(driver).epoch) == (2, 2)
+    assert (cursor(driver).committed, cursor(driver).epoch) == (2, epoch + 1)
     driver.check()
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.engine_driver import Driver
 from vibemq.engine.queue import plans
 from vibemq.errors import GroupFenced, GroupHasProgress, InvalidOptions, PlanUnknown
-from vibemq.model.commands import Begin, CommitCursor, JoinCursor, PlanBatch, RejectAt, SeekGroup, StartAt
+from vibemq.model.commands import Begin, CommitCursor, DeleteGroup, JoinCursor, PlanBatch, RejectAt, SeekGroup, StartAt
 from vibemq.model.effects import CursorInfo
 from vibemq.model.options import DeliveryMode
 from vibemq.model.records import CursorChanged, Plan, PlanMade, PlansForgotten, tag_of
@@ -174,6 +174,17 @@ def test_an_older_reader_plans_nothing(driver: Driver) -> None:
     join(driver)
     assert isinstance(plan(driver, "1", "4"), GroupFenced)
     assert plan(driver, "1", "4", epoch=2) == "4"
+
+
+def test_a_reader_of_a_deleted_group_is_not_taken_for_one_of_the_new(driver: Driver) -> None:
+    join(driver)
+    for _ in range(3):
+        old = cursor(driver).epoch
+        driver.ask(DeleteGroup(1, None, "q", "etl"))
+        driver.restart()
+        assert join(driver).epoch > old
+        assert isinstance(driver.ask(CommitCursor(1, None, "q", "etl", old, 4)), GroupFenced)
+        assert isinstance(plan(driver, "1", "4", epoch=old), GroupFenced)
 
 
 def test_a_seek_forgets_plans(driver: Driver) -> None:

@@ -26,7 +26,7 @@ from vibemq.model.commands import (
     Settlement,
     Subscribe,
 )
-from vibemq.model.effects import Counted, Published, Subscribed
+from vibemq.model.effects import Counted, Published, Replayed, Subscribed
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention
 from vibemq.model.records import DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
 
@@ -219,7 +219,7 @@ def test_a_replay_is_one_batch() -> None:
     assert [type(record).__name__ for record in outcome.records] == ["DeadRemoved", "MessagesAdded"]
     assert driver.take() == {}
     driver.keep()
-    assert driver.answer("t") == Counted(2)
+    assert driver.answer("t") == Replayed(2, 0)
     assert driver.take() == {1: [3, 4]}
     assert driver.info().dead == 0
     driver.check()
@@ -228,10 +228,10 @@ def test_a_replay_is_one_batch() -> None:
 def test_what_was_replayed_or_purged_cannot_be_replayed_again() -> None:
     driver = with_letters(3)
     assert driver.ask(PurgeDead(1, None, [1, 1, 77])) == Counted(1)
-    assert driver.ask(ReplayDead(1, None, "q", [1, 77], rows_of(2))) == Counted(0)
+    assert driver.ask(ReplayDead(1, None, "q", [1, 77], rows_of(2))) == Replayed(0, 0)
     assert isinstance(driver.ask(ReplayDead(1, None, "none", [2], rows_of(1))), QueueNotFound)
     assert driver.info().dead == 2
-    assert driver.ask(ReplayDead(1, None, "q", [1, 2, 2], rows_of(3))) == Counted(1)
+    assert driver.ask(ReplayDead(1, None, "q", [1, 2, 2], rows_of(3))) == Replayed(1, 0)
     assert (driver.info().dead, driver.info().ready + driver.info().in_flight) == (1, 1)
     assert [record.dead_ids for record in driver.records_of(DeadRemoved)] == [[1], [2]]
     driver.check()
@@ -242,12 +242,12 @@ def test_a_replay_drops_nothing_for_the_letters() -> None:
     driver.handle(CloseSession(1, False))
     driver.ask(ChangeQueue(1, None, "q", {"overflow": "drop_oldest", "max_messages": 3}))
     driver.publish(1)
-    assert driver.ask(ReplayDead(1, None, "q", [1, 2, 3, 4], rows_of(4))) == Counted(2, left=2)
-    assert driver.ask(ReplayDead(1, None, "q", [3, 4], rows_of(2))) == Counted(0, left=2)
+    assert driver.ask(ReplayDead(1, None, "q", [1, 2, 3, 4], rows_of(4))) == Replayed(2, 2)
+    assert driver.ask(ReplayDead(1, None, "q", [3, 4], rows_of(2))) == Replayed(0, 2)
     assert (driver.info().dead, driver.info().ready) == (3, 3)
     assert driver.records_of(Dropped) == []
     driver.ask(ChangeQueue(1, None, "q", {"overflow": "drop_newest"}))
-    assert driver.ask(ReplayDead(1, None, "q", [3, 4], rows_of(2))) == Counted(2)
+    assert driver.ask(ReplayDead(1, None, "q", [3, 4], rows_of(2))) == Replayed(2, 0)
     driver.check()
 
 
@@ -280,7 +280,7 @@ def test_a_replay_that_cannot_be_stored_did_not_happen() -> None:
     driver.hold = False
     assert isinstance(driver.answer("t"), StorageFull)
     assert driver.info().dead == 2
-    assert driver.ask(ReplayDead(1, None, "q", [1, 2], rows_of(2))) == Counted(2)
+    assert driver.ask(ReplayDead(1, None, "q", [1, 2], rows_of(2))) == Replayed(2, 0)
     driver.check()
 
 
@@ -494,7 +494,7 @@ def test_letters_that_are_gone_leave_nothing_behind_in_memory() -> None:
     driver.refuse()
     driver.hold = False
     assert driver.info("r").dead == 50
-    assert driver.ask(ReplayDead(1, None, "q", [51, 52], rows_of(2))) == Counted(2)
+    assert driver.ask(ReplayDead(1, None, "q", [51, 52], rows_of(2))) == Replayed(2, 0)
     assert driver.info("r").dead == 48
     assert driver.ask(PurgeDead(1, None, list(range(53, 101)))) == Counted(48)
     assert driver.info("r").dead == 0

@@ -418,7 +418,7 @@ def test_a_report_tells_the_lag(broker: BrokerProcess, queue: str, publish: Publ
     assert (told["backlog"], told["age_ms"]) == (0, 0)
 
 
-def test_a_batch_that_always_fails_is_told_with_the_way_out(
+def test_a_standstill_is_told_and_names_no_messages(
     broker: BrokerProcess, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
 ) -> None:
     publish(queue, 0, 10)
@@ -427,7 +427,8 @@ def test_a_batch_that_always_fails_is_told_with_the_way_out(
         query.batch(query.live.initialOffset())
     said = capfd.readouterr().err
     assert said.count("no progress: group 'etl'") == 1
-    assert f"vibemq-admin group quarantine {queue} etl 1-10" in said
+    assert "If drivers were killed, nothing is wrong" in said
+    assert "1-10" not in said
     BrokerClient(parse(options_of(broker))).call("group.quarantine", queue, {"group": "etl", "runs": [[3, 5]]})
     query = Query(broker, queue=queue)
     assert query.batch(query.live.initialOffset())[1] == [0, 1, 5, 6, 7, 8, 9]

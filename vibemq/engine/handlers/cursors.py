@@ -45,6 +45,7 @@ OWNER_MAX = 256
 RUNS_MAX = 10_000
 """Most runs of one Quarantine."""
 TAG_MAX = 64
+EPOCHS_OF_A_GROUP = 1 << 20
 LAG_CHECK_MS = 1_000
 LEAP = 1 << 24
 """How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
@@ -63,6 +64,8 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
         _check_no_delays(queue, name, step.now)
         group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
+        # A reader of a group of this name that was deleted must not pass for this one's: ids are never used again.
+        group.epoch += group.group_id * EPOCHS_OF_A_GROUP
     else:
         check_owner(queue, group, command.user, manage=command.manage)
     cursor = cursor_of(queue, group)

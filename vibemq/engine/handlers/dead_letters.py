@@ -19,7 +19,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import QueueNotFound
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
-from vibemq.model.effects import Counted
+from vibemq.model.effects import Counted, Replayed
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
@@ -54,7 +54,7 @@ def _replay(state: EngineState, step: Step, queue: Queue, command: ReplayDead) -
         step.work += len(some)
         if step.work >= STEP_UNITS:
             step = yield
-    step.answer(command, Counted(count, left), _need_of_replay(queue) if count else state.need_of_known)
+    step.answer(command, Replayed(count, left), _need_of_replay(queue) if count else state.need_of_known)
 
 
 def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead, indexes: list[int]) -> None:

@@ -199,7 +199,7 @@ def _empty(group: Group) -> None:
 
 def remove_consumer(step: Step, consumer: Consumer) -> None:
     """Take out a consumer that holds nothing; a passing group ends with its last one."""
-    consumer.session.consumers.pop(consumer.number, None)
+    consumer.session.forget(consumer)
     queue, group = consumer.queue, consumer.group
     if group.leave(consumer):
         step.touch(queue, group)

@@ -160,7 +160,8 @@ def _end_all(step: Step, queue: Queue, parked: deque[Parked], command: DeleteQue
 def end_consumers(
     step: Step, queue: Queue, group_name: str, error: VibeMQError, *, but_session: int | None = None
 ) -> None:
-    """End a group's subscriptions; what they hold is forgotten (the caller says what becomes of it)."""
+    """End a group's subscriptions; what they hold is forgotten here and stays counted in the group's `in_flight` (the
+    caller says what becomes of it)."""
     group = queue.groups[group_name]
     for consumer in list(group.consumers):
         if consumer.session.number == but_session:
@@ -172,7 +173,9 @@ def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQErro
     if consumer.active:
         step.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
     consumer.group.leave(consumer)
-    consumer.session.consumers.pop(consumer.number, None)
+    consumer.session.forget(consumer)
+    # Whoever takes it out in slices finds nothing left to give back: that would be said of a group that is gone.
+    consumer.unacked.take_all()
 
 
 def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices:

@@ -85,3 +85,8 @@ class SessionState:
     open: bool = True
     """Whether its connection takes more (SetFlow)."""
     consumers: dict[int, Consumer] = field(default_factory=dict)
+
+    def forget(self, consumer: Consumer) -> None:
+        """The consumer has ended; its number may have been given to another one meanwhile."""
+        if self.consumers.get(consumer.number) is consumer:
+            del self.consumers[consumer.number]

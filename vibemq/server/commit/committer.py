@@ -186,7 +186,7 @@ class Committer:
         try:
             self._appended(steps, *append_steps(provider, steps))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     async def settled(self) -> None:
         """Return when everything submitted so far, and what followed from it, has been told."""
@@ -208,7 +208,7 @@ class Committer:
         try:
             self._appended(steps, *done.result())
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         self._wake()
 
     def _appended(self, steps: list[Step], written: int, full: StorageFull | None) -> None:
@@ -317,7 +317,7 @@ class Committer:
             self._metrics.fsync_seconds.observe(self._loop.time() - flush.begun)
             self._covered(flush)
         except Exception as failure:
-            self._fail(failure)
+            self.fail(failure)
         self._flush_if_asked()
         self._note_idle()
         self._wake()
@@ -335,7 +335,8 @@ class Committer:
         if not (self._gathered or self._awaiting_flush or self._appending or self._flushing):
             self._idle.set()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Stop: what is on disk and what is known here may differ. Nobody is told anything any more."""
         if self._dead:
             return
         self._dead = True

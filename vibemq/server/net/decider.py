@@ -11,8 +11,10 @@ from vibemq.server.net.pacer import Pacer
 
 
 class Decider:
-    """The one way to the engine for everybody who has commands decided. Raises what the engine raises, which is a bug
-    of ours."""
+    """The one way to the engine for everybody who has commands decided.
+
+    Raises the fault of a handler, a bug of ours, when everything that the engine decided before it is on its way.
+    """
 
     def __init__(self, engine: QueueEngine, committer: Committer, clock: Clock, pacer: Pacer) -> None:
         self._engine = engine
@@ -22,7 +24,14 @@ class Decider:
 
     def advance(self, batch: Batch) -> None:
         """The next step of a batch."""
-        self._committer.submit(self._engine.advance(batch, self._clock.now()))
+        try:
+            outcome = self._engine.advance(batch, self._clock.now())
+        except Exception as error:
+            self._committer.fail(error)
+            raise
+        self._committer.submit(outcome)
+        if batch.fault is not None:
+            raise batch.fault
 
     def steps(self, batch: Batch) -> Iterator[None]:
         """What is left of a batch, for the pacer."""

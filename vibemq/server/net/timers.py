@@ -102,7 +102,12 @@ class Timers:
         now = self._clock.now()
         deadline = self._engine.next_deadline()
         if deadline is not None and deadline <= now:
-            self._committer.submit(self._engine.tick(now))
+            try:
+                outcome = self._engine.tick(now)
+            except Exception as error:
+                self._committer.fail(error)
+                return
+            self._committer.submit(outcome)
         end = self._monotonic() + SHARE_S
         while self._heap and self._heap[0][0] <= now and self._monotonic() < end:
             due, _, connection = heappop(self._heap)

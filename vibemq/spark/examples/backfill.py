@@ -11,7 +11,7 @@ from pyspark.sql.functions import col, to_date
 from pyspark.sql.streaming.query import StreamingQuery
 
 from vibemq.spark import register
-from vibemq.spark.examples.common import command_line, session
+from vibemq.spark.examples.common import command_line, finish, session
 
 
 def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
@@ -49,4 +49,4 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     args = options(sys.argv[1:])
-    start(session("backfill"), args).awaitTermination()
+    finish(start(session("backfill"), args), "backfill")

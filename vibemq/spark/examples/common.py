@@ -3,7 +3,11 @@
 import argparse
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from vibemq.spark import failed_batch
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -29,10 +33,19 @@ def trigger(once: bool) -> dict[str, Any]:
     return {"availableNow": True} if once else {"processingTime": "0 seconds"}
 
 
+def finish(query: StreamingQuery, group: str) -> None:
+    """Until it ends; an error names the messages of the batch that failed."""
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        raise SystemExit(f"{error}\n{failed_batch(error, group)}") from None
+
+
 def session(name: str) -> SparkSession:
     """The session that spark-submit has prepared, or a local one."""
     spark = SparkSession.Builder().appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    if SHUFFLE_PARTITIONS not in dict(spark.sparkContext.getConf().getAll()):
+    context = getattr(spark, "sparkContext", None)  # Spark Connect has none
+    if context is not None and SHUFFLE_PARTITIONS not in dict(context.getConf().getAll()):
         # Spark's 200 are for terabytes: each is a task with a Python worker, in every batch.
-        spark.conf.set(SHUFFLE_PARTITIONS, spark.sparkContext.defaultParallelism)
+        spark.conf.set(SHUFFLE_PARTITIONS, context.defaultParallelism)
     return spark

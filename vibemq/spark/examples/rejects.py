@@ -15,7 +15,7 @@ from pyspark.sql.functions import coalesce, col, from_json, lit, struct, to_json
 from pyspark.sql.streaming.query import StreamingQuery
 
 from vibemq.spark import register
-from vibemq.spark.examples.common import session, stream_command_line, trigger
+from vibemq.spark.examples.common import finish, session, stream_command_line, trigger
 
 GROUP = "checker"
 
@@ -97,4 +97,4 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     args = options(sys.argv[1:])
-    start(session("rejects"), args).awaitTermination()
+    finish(start(session("rejects"), args), GROUP)

@@ -14,7 +14,7 @@ from pyspark.sql.functions import coalesce, col, concat, get_json_object, lit, l
 from pyspark.sql.streaming.query import StreamingQuery
 
 from vibemq.spark import register
-from vibemq.spark.examples.common import session, stream_command_line, trigger
+from vibemq.spark.examples.common import finish, session, stream_command_line, trigger
 
 
 def routed(messages: DataFrame, prefix: str) -> DataFrame:
@@ -53,4 +53,4 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     args = options(sys.argv[1:])
-    start(session("route"), args).awaitTermination()
+    finish(start(session("route"), args), "router")

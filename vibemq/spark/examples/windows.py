@@ -15,7 +15,7 @@ from pyspark.sql.functions import max as highest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from vibemq.spark import register
-from vibemq.spark.examples.common import session, stream_command_line, trigger
+from vibemq.spark.examples.common import finish, session, stream_command_line, trigger
 
 
 def averages(messages: DataFrame) -> DataFrame:
@@ -69,4 +69,4 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     args = options(sys.argv[1:])
-    start(session("windows"), args).awaitTermination()
+    finish(start(session("windows"), args), "windows")

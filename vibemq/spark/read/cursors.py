@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass
 
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import Refused, explained, quarantine_command
+from vibemq.spark.errors import Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice
 from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition
@@ -113,15 +113,14 @@ class QueryCursors:
                 raise explained(fenced, queue, self._settings.group)
 
     def warn_of_standstill(self, spans: list[OffsetRange]) -> None:
-        """A batch that was started again and again may never succeed; say how to get it out of the way."""
+        """A batch was started again and again. Its messages are not named: drivers may only have been killed."""
         for span in spans:
             cursor = self._joined.get(span.queue)
             if cursor is not None and cursor.joins >= JOINS_SUSPICIOUS:
-                command = quarantine_command(span.queue, self._settings.group, span.first, span.end - 1)
                 notice(
                     f"no progress: group {self._settings.group!r} of queue {span.queue!r} was joined"
-                    f" {cursor.joins} times and stands at {cursor.committed}. If sequences {span.first} to"
-                    f" {span.end - 1} always fail, find the bad ones and quarantine them: {command}"
+                    f" {cursor.joins} times and stands at {cursor.committed}. If drivers were killed, nothing is wrong."
+                    " If the query fails with the same error at every start, see the documentation of failed_batch"
                 )
                 cursor.joins = 0
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vibemq.cli.spark_example import EXAMPLES, names, run
+from vibemq.demos.spark.example import EXAMPLES, names, run
 
 
 def test_every_example_is_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,454 @@
+"""What people do by hand to a Spark query, at random, against sinks that know a batch by its number.
+
+The reader is the real one, driven as Spark drives it: an offset log, a commit log, a process that may end anywhere. The
+broker is the engine with the real operations over a disk of the simulation. Checkpoints are rolled back and deleted,
+drivers and brokers killed, older drivers go on, groups are deleted, and batches are planned under other limits. No
+acknowledged row may be missing from the outputs, and none may be twice in one; a query may be refused instead.
+
+The mutants at the end break the connector; the same programs must notice.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from tests.simulation.engine_driver import Driver
+from tests.simulation.test_range_reads import Disk, finished
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import DeleteGroup
+from vibemq.model.options import Retention
+from vibemq.operations.arguments import read
+from vibemq.operations.groups import OPERATIONS, Groups
+from vibemq.operations.range_reads import FetchArguments, RangeReads
+from vibemq.spark.errors import DataLoss, Refused, SourceError
+from vibemq.spark.options import STREAM, parse
+from vibemq.spark.read import plans, stream
+from vibemq.spark.read.cursors import QueryCursors
+from vibemq.spark.read.offsets import Positions
+from vibemq.spark.read.plans import QueryPlans
+from vibemq.spark.schema import read_schema
+
+QUEUES = ("a", "b")
+HOLD_MS = 10_000
+Row = tuple[str, int]
+Result = dict[str, Any] | Refused
+_VERBS = {operation.name: operation for operation in OPERATIONS}
+
+
+class Broker:
+    """The engine, asked by verb as the wire would."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        for queue in QUEUES:
+            self.driver.create(queue, retention=Retention.LOG)
+        self._local = SimpleNamespace(ask=self._ask)
+        self._caller = SimpleNamespace(owned=lambda command: command)
+        self._polls = SimpleNamespace(wait=self._wait)
+
+    async def _ask(self, make: Callable[[int, Any], Any]) -> Any:
+        answer = self.driver.ask(make(1, None))
+        if isinstance(answer, VibeMQError):
+            raise answer
+        return answer
+
+    async def _wait(self, *_: object) -> None:
+        return
+
+    def verb(self, name: str, queue: str, arguments: dict[str, Any]) -> Result:
+        engine, disk = self.driver.engine, cast(Any, Disk(self.driver))
+        groups = Groups(engine, disk, cast(Any, self._local), cast(Any, self._polls))
+        operation = _VERBS[name]
+        try:
+            wanted = read(operation.arguments, name, {**arguments, "queue": queue})
+            return dict(finished(cast(Any, operation.task)(groups, cast(Any, self._caller), wanted)))
+        except VibeMQError as error:
+            return Refused(error.code, str(error))
+
+    def rows(self, queue: str, group: str, first: int, end: int) -> list[Row]:
+        reads = RangeReads(self.driver.engine, cast(Any, Disk(self.driver)), cast(Any, None), cast(Any, None))
+        found: list[Row] = []
+        while first < end:
+            named = {"group": group, "queue": queue, "from": first, "to": end, "max_bytes": 500}
+            try:
+                answer = finished(reads.fetch(cast(Any, None), read(FetchArguments, "group.fetch", named)))
+            except VibeMQError as error:
+                raise Refused(error.code, str(error)) from None
+            assert not [gap for gap in answer.gaps if gap[2] == "lost"]
+            found += [(queue, part.first_sequence) for part in answer.slices]
+            first = answer.next
+        return found
+
+
+class Client:
+    """In the place of the connector's own, which speaks over a socket."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def ask_verb(self, verb: str, queue: str, arguments: dict[str, Any], **_: object) -> Result:
+        return self._broker.verb(verb, queue, arguments)
+
+    def json(self, answer: Result, **_: object) -> dict[str, Any]:
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    def call(self, verb: str, queue: str, arguments: dict[str, Any], **_: object) -> dict[str, Any]:
+        return self.json(self.ask_verb(verb, queue, arguments))
+
+    def close(self) -> None:
+        return
+
+
+class Died(Exception):
+    """The driver's process is gone."""
+
+
+class UnexpectedRefusal(AssertionError):
+    """Or one that was expected and did not come: says nothing about rows."""
+
+
+class Sink:
+    """Takes a batch once by its number, as files, transactions and tables of finished batches do."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Row]] = {}
+
+    def write(self, number: int, rows: list[Row]) -> None:
+        self.batches.setdefault(number, rows)
+
+    def rows(self) -> list[Row]:
+        return [row for rows in self.batches.values() for row in rows]
+
+
+class World:
+    """One query over two queues, its checkpoint, and every output that it ever had."""
+
+    def __init__(self, ack_on: str, hold_ms: int) -> None:
+        self.broker = Broker()
+        self._options = {"endpoint": "x:1", "queues": "a,b", "group": "etl", "pollTimeout": "0", "ackOn": ack_on}
+        self._options["hold"] = f"{hold_ms}ms"
+        self.offsets: dict[int, str] = {}
+        self.commits: set[int] = set()
+        self.sink = Sink()
+        self.outputs = [self.sink]
+        self.published: list[Row] = []
+        self.reader: Any = None
+        self.older: list[tuple[Any, str]] = []
+        self.rerun = True
+
+    # -- Spark ------------------------------------------------------------------------------------------------------
+
+    def start(self, limit: int, new_checkpoint: str = "refuse") -> None:
+        """A new process of the driver; the one before may come back."""
+        if self.reader is not None and self.offsets:
+            self.older.append((self.reader, self.offsets[max(self.offsets)]))
+        options = {**self._options, "maxMessagesPerTrigger": f"{limit}", "newCheckpoint": new_checkpoint}
+        chosen = parse(options, STREAM)
+        self.reader = stream.StreamReader(chosen, read_schema(chosen))
+        live = stream._Live(chosen)
+        client = cast(Any, Client(self.broker))
+        live._client = live._cursors._client = live._plans._client = live._admission._client = client
+        self.reader._live = live
+        self.rerun = True
+
+    def begin(self, number: int) -> dict[str, Any]:
+        found = json.loads(self.offsets[number - 1]) if number else self.reader.initialOffset()
+        return cast(dict[str, Any], found)
+
+    def trigger(self, dies: str) -> bool:
+        """One micro-batch, as MicroBatchExecution does it; whether there was one. Raises Died at the named place."""
+        last = max(self.offsets, default=-1)
+        if self.rerun and last >= 0 and last not in self.commits:
+            number, start = last, self.begin(last)
+            end = json.loads(self.offsets[last])
+        else:
+            number, start = last + 1, self.begin(last + 1)
+            end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
+            self.rerun = False
+            if json.dumps(end) == json.dumps(start):
+                return False
+            _die(dies, "planned")
+            self.offsets[number] = json.dumps(end)
+            _die(dies, "noted")
+            if number:
+                self.reader.commit(start)
+        self.rerun = False
+        rows = [
+            row
+            for task in self.reader.partitions(start, end)
+            for row in self.broker.rows(task.value["queue"], "etl", task.value["first"], task.value["end"])
+        ]
+        _die(dies, "read")
+        self.sink.write(number, rows)
+        _die(dies, "written")
+        self.commits.add(number)
+        return True
+
+    def run(self, limit: int, dies: str) -> None:
+        """Micro-batches until there is nothing, or until the driver dies in one."""
+        self.start(limit)
+        for _ in range(100):
+            try:
+                if not self.trigger(dies):
+                    return
+            except Died:
+                return
+            except SourceError:
+                self.reader = None
+                raise
+        raise AssertionError("endless batches")
+
+    # -- what people do ---------------------------------------------------------------------------------------------
+
+    def roll_back(self, batches: int) -> None:
+        for number in sorted(self.offsets, reverse=True)[:batches]:
+            del self.offsets[number]
+            self.commits.discard(number)
+
+    def lose_checkpoint(self, decision: str) -> None:
+        """Deleted; nothing is decided at first, then by the book: with an output that is new."""
+        self.offsets, self.commits = {}, set()
+        with suppress(Refused):
+            self.run(100, "")
+            return  # The group was not moved: nothing was ever acknowledged.
+        self.sink = Sink()
+        self.outputs.append(self.sink)
+        self.start(100, decision)
+        while self.trigger(""):
+            pass
+
+    def check(self) -> None:
+        for sink in self.outputs:
+            rows = sink.rows()
+            assert len(rows) == len(set(rows)), "a row is twice in one output"
+        written = {row for sink in self.outputs for row in sink.rows()}
+        for queue, committed in self.committed().items():
+            lacking = [row for row in self.published if row[0] == queue and row[1] < committed and row not in written]
+            assert not lacking, f"acknowledged and not written: {lacking}"
+
+    def committed(self) -> dict[str, int]:
+        found = {}
+        for queue in QUEUES:
+            answer = self.broker.verb("group.offsets", queue, {"group": "etl"})
+            found[queue] = 1 if isinstance(answer, Refused) else int(answer["committed"])
+        return found
+
+
+def _die(dies: str, here: str) -> None:
+    if dies == here:
+        raise Died
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Thousands of queries that are started again and again say so in the log."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vibemq.spark.read.cursors.notice", lambda sentence: None)
+        yield
+
+
+# -- programs -------------------------------------------------------------------------------------------------------
+
+number = st.integers(1, 4)
+deaths = st.sampled_from(["", "", "planned", "noted", "read", "written"])
+step = st.one_of(
+    st.tuples(st.just("publish"), st.sampled_from(QUEUES), st.integers(1, 9)),
+    st.tuples(st.just("run"), st.integers(1, 12), deaths),
+    st.tuples(st.just("run"), st.integers(1, 12), deaths),
+    st.tuples(st.just("roll back"), number, st.just(0)),
+    st.tuples(st.just("forget commits"), number, st.just(0)),
+    st.tuples(st.just("lose"), st.sampled_from(["continue", "replay"]), st.just(0)),
+    st.tuples(st.just("wait"), st.sampled_from([100, HOLD_MS + 1]), st.just(0)),
+    st.tuples(st.just("restart broker"), st.just(0), st.just(0)),
+    st.tuples(st.just("older driver"), st.just(0), st.just(0)),
+    st.tuples(st.just("delete group"), st.sampled_from(QUEUES), st.just(0)),
+)
+programs = st.lists(step, min_size=3, max_size=25)
+
+
+def carry_out(world: World, program: list[tuple[str, Any, Any]]) -> None:
+    for verb, what, more in program:
+        saved = dict(world.offsets), set(world.commits)
+        match verb:
+            case "publish":
+                first = world.broker.driver.engine.readers.queue(what).tail
+                world.broker.driver.publish(more, queue=what)
+                world.published += [(what, first + index) for index in range(more)]
+            case "run":
+                _run(world, what, more)
+            case "roll back":
+                world.roll_back(what)
+                _run(world, 100, "", saved)
+            case "forget commits":
+                world.commits -= set(sorted(world.offsets, reverse=True)[:1])
+                _run(world, 100, "", saved)
+            case "lose":
+                world.lose_checkpoint(what)
+            case "wait":
+                world.broker.driver.advance(what)
+            case "restart broker":
+                world.broker.driver.restart()
+            case "older driver":
+                _wake(world)
+            case "delete group":
+                if 0 in world.commits:
+                    world.broker.driver.ask(DeleteGroup(1, None, what, "etl"))
+                    _expect_refusal(world)
+                    _anew(world)
+        world.check()
+    _run(world, 100, "")
+    world.check()
+    written = {row for sink in world.outputs for row in sink.rows()}
+    assert written == set(world.published), "not everything arrived"
+
+
+def _run(world: World, limit: int, dies: str, saved: Any = None) -> None:
+    """A refused query gets its newest checkpoint back, as its error says."""
+    try:
+        world.run(limit, dies)
+    except (Refused, DataLoss) as error:
+        if saved is None:
+            raise UnexpectedRefusal("refused with the newest checkpoint") from error
+        world.check()
+        world.offsets, world.commits = saved
+        world.run(100, "")
+
+
+def _wake(world: World) -> None:
+    """A driver that was frozen goes on where it was, and knows nothing of the others."""
+    for reader, start in world.older:
+        with suppress(SourceError):
+            end = reader.latestOffset(json.loads(start), reader.getDefaultReadLimit())
+            reader.commit(end)
+            assert reader is world.reader or end == json.loads(start), "an older driver got a batch"
+    world.older.clear()
+
+
+def _expect_refusal(world: World) -> None:
+    world.start(100)
+    try:
+        if world.trigger(""):
+            world.trigger("")
+    except (Refused, DataLoss):
+        return
+    raise UnexpectedRefusal("a query went on whose group is gone")
+
+
+def _anew(world: World) -> None:
+    """As the error says: a new checkpoint and a new output, the groups from the beginning."""
+    for queue in QUEUES:
+        world.broker.driver.ask(DeleteGroup(1, None, queue, "etl"))
+    world.offsets, world.commits = {}, set()
+    world.sink = Sink()
+    world.outputs.append(world.sink)
+    _run(world, 100, "")
+
+
+@given(programs, st.sampled_from(["auto", "auto", "commit", "never"]), st.sampled_from([0, HOLD_MS]))
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_no_acknowledged_row_is_missing_and_none_is_twice(program: list[Any], ack_on: str, hold_ms: int) -> None:
+    carry_out(World(ack_on, hold_ms), program)
+
+
+# -- negative controls ----------------------------------------------------------------------------------------------
+
+
+def forget_the_plan(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueryPlans, "settle", lambda self, start, end: end)
+
+
+def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
+    advance = stream._Live.advance
+
+    def eager(self: Any, start: Positions, limits: Any) -> Positions:
+        end = advance(self, start, limits)
+        self._cursors.acknowledge(end, plans.tag_of(end))
+        return end
+
+    patch.setattr(stream._Live, "advance", eager)
+
+
+def ignore_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    acknowledge = QueryCursors.acknowledge
+
+    def stubborn(self: Any, positions: Positions, tag: str, **more: Any) -> None:
+        try:
+            acknowledge(self, positions, tag, **more)
+        except SourceError:
+            self._joined.clear()
+            for queue, position in positions.items():
+                self.of(queue, position)
+            acknowledge(self, positions, tag, **more)
+
+    patch.setattr(QueryCursors, "acknowledge", stubborn)
+
+
+def go_on_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    join = QueryCursors._join
+
+    def careless(self: Any, queue: str, at: Any) -> Any:
+        self._settings = replace(self._settings, new_checkpoint="continue")
+        return join(self, queue, at)
+
+    patch.setattr(QueryCursors, "_join", careless)
+
+
+PHASES = (Phase.generate,)
+FINDINGS = "acknowledged and not written|twice in one output|older driver got a batch|not everything arrived"
+several, limit = st.integers(4, 9), st.integers(1, 3)
+published = st.tuples(st.just("publish"), st.just("a"), several)
+ran = st.tuples(st.just("run"), limit, st.just(""))
+died = st.tuples(st.just("run"), limit, st.sampled_from(["planned", "noted", "read"]))
+AIMED = {
+    forget_the_plan: [published, ran, published, st.tuples(st.just("roll back"), st.integers(1, 2), st.just(0))],
+    acknowledge_early: [published, died],
+    ignore_the_epoch: [published, ran, ran, published, st.just(("older driver", 0, 0))],
+    go_on_without_a_checkpoint: [published, ran, published, st.just(("lose", "continue", 0))],
+}
+"""Programs that come to where the defect shows: chance alone rarely does."""
+
+
+@pytest.mark.parametrize("mutant", AIMED)
+def test_a_broken_connector_is_noticed(mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """By what becomes of the rows; that it refuses too much would be no proof."""
+
+    @given(st.lists(step, max_size=2), st.tuples(*AIMED[mutant]))
+    @settings(
+        max_examples=60,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=PHASES,
+        report_multiple_bugs=False,
+    )
+    def same(before: list[Any], aimed: tuple[Any, ...]) -> None:
+        with suppress(SourceError, UnexpectedRefusal):
+            carry_out(World("auto", HOLD_MS), [*before, *aimed])
+
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        with pytest.raises(AssertionError, match=FINDINGS):
+            same()
+
+
+@pytest.mark.parametrize("mutant", AIMED)
+def test_the_sound_connector_passes_where_a_broken_one_is_noticed(
+    mutant: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    @given(st.lists(step, max_size=2), st.tuples(*AIMED[mutant]))
+    @settings(max_examples=30, deadline=None, database=None)
+    def same(before: list[Any], aimed: tuple[Any, ...]) -> None:
+        carry_out(World("auto", HOLD_MS), [*before, *aimed])
+
+    same()
