@@ -10,11 +10,11 @@ import pytest
 
 import vibemq
 from tests.integration.conditions import (
-    creates,
     Book,
     accepts,
     broker_on,
     check,
+    creates,
     failing,
     fill,
     running,
