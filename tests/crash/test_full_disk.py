@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,25 @@ def test_from_full_to_empty_without_help(small_disk: Path) -> None:
     append_patiently(provider, [MessagesAdded(1, count + 1, 1, ROWS)])
     assert list(provider.check()) == []
     provider.close()
+
+
+def test_a_checkpoint_has_the_room_that_is_kept_for_it(small_disk: Path) -> None:
+    """Free segments count as room for it. Here nothing but the checkpoint itself gives them back to the disk."""
+    settings = SETTINGS.model_copy(update={"segment_bytes": 1 << 16, "checkpoint_lag_bytes": 1 << 20})
+    with closing(LmdbProvider(small_disk / "data", settings)) as provider:
+        provider.open()
+        provider.append([QueueCreated(1, "q", QueueOptions(), 0, "a"), GroupCreated(1, 0, "", True, 1)])
+        provider.maintain()
+        accepted = refused = 0
+        while refused < 30:
+            try:
+                provider.append([MessagesAdded(1, accepted + 1, 1, ROWS)])
+                provider.sync()
+                accepted += 100
+            except StorageFull:
+                refused += 1
+                time.sleep(0.02)
+        provider.checkpoint()
+        assert accepted > 5_000
+        assert provider.stats().details["checkpointer_error"] == ""
+        assert provider.stats().details["ballast_held"]

@@ -238,6 +238,15 @@ async def accepts(mq: Any, queue: str, body: object) -> bool:
     return True
 
 
+async def creates(mq: Any, queue: str) -> bool:
+    """Once it does, everything that was decided before is written, on a full disk as well."""
+    try:
+        await mq.create_queue(queue)
+    except VibeMQError:
+        return False
+    return True
+
+
 def resident_mib(pid: int) -> int:
     """Private memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -14,6 +14,7 @@ from tests.integration.conditions import (
     accepts,
     broker_on,
     check,
+    creates,
     failing,
     fill,
     running,
@@ -195,8 +196,8 @@ async def test_a_full_disk_is_refused_drained_and_survived(tmp_path: Path, provi
                 info = await mq.queue_info("q")
                 assert info is not None
                 assert (info.ready, info.in_flight, info.delayed, info.dead) == (0, 0, 0, rejected)
-                # What met the full disk beside a refused publish is written a second later.
-                await anyio.sleep(1.5)
+                # What met the full disk beside a refused publish is owed, and written before anything that follows.
+                await until(lambda: creates(mq, "after"), anyio.sleep)
             assert book.lost == set()
 
             broker.kill()

@@ -3,19 +3,20 @@
 import random
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
+import anyio
+import anyio.to_thread
 import pytest
 
 import vibemq.sync
 from tests.integration.conditions import resident_mib, running
 from tests.interop.omq import OmqBroker
 from vibemq.auth.passwords import hash_password
+from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.protocols.omq.frames import (
     ACCEPTED,
     REFUSED,
@@ -28,6 +29,7 @@ from vibemq.protocols.omq.frames import (
     Topic,
     Unsubscribed,
 )
+from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.slow
 
@@ -43,10 +45,16 @@ checkpoint_lag_bytes = 8388608
 """What the broker keeps in memory for storage's sake is to be little beside what a stuck reader could cost it."""
 
 
+class Door(NamedTuple):
+    """Where a broker of this process listens."""
+
+    omq_port: int
+
+
 class Peer:
     """A client on a raw socket. Answers pings unless told otherwise."""
 
-    def __init__(self, broker: OmqBroker, hello: bytes = ACCEPTED + CONNECT, *, acks: bool = True) -> None:
+    def __init__(self, broker: OmqBroker | Door, hello: bytes = ACCEPTED + CONNECT, *, acks: bool = True) -> None:
         self.socket = socket.create_connection(("127.0.0.1", broker.omq_port), timeout=WAIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.acks = acks
@@ -372,15 +380,27 @@ def test_credentials_in_the_id(tmp_path: Path, name: str, right: bool) -> None:
             assert last.text.startswith("authentication failed: ")
 
 
-def test_a_silent_client_is_closed(tmp_path: Path) -> None:
-    broker = OmqBroker(tmp_path, listener="ack_timeout_ms = 5000\nping_interval_ms = 1000")
-    with running(broker), Peer(broker, acks=False) as silent, Peer(broker) as talking, ThreadPoolExecutor(1) as pool:
-        rest = pool.submit(silent.rest)
-        while not rest.done():
-            talking.say(b"(Ack 1)")
-            time.sleep(0.1)
-        assert rest.result() == [Error("heartbeat timeout: no command within 5000 ms")]
-        talking.subscribe("anything")
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_silent_client_is_closed(tmp_path: Path) -> None:
+    in_thread = anyio.to_thread.run_sync
+    listener = Listener(protocol="omq", port=0, settings={"ack_timeout_ms": 5_000, "ping_interval_ms": 1_000})
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        storage=StorageChoice(provider="sqlite"),
+        listeners=(listener,),
+        http=Http(enabled=False),
+    )
+    async with TimedBroker(settings=settings) as broker:
+        door = Door(broker.listening[0].port)
+        silent = await in_thread(lambda: Peer(door, acks=False))
+        talking = await in_thread(lambda: Peer(door))
+        with silent, talking:
+            for number in range(1, 7):
+                await in_thread(talking.subscribe, f"topic{number}", "From_current", number)
+                broker.advance(1)
+            assert await in_thread(silent.rest) == [Error("heartbeat timeout: no command within 5000 ms")]
+            await in_thread(talking.subscribe, "anything", "From_current", 7)
 
 
 def test_acks_settle_with_every_provider(tmp_path: Path) -> None:

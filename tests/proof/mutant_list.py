@@ -96,8 +96,8 @@ FLUSHES = (
     Mutant(
         "recovery believes what it has not flushed",
         RECOVERY,
-        "    disk.fdatasync(segment.file)\n    for record in",
-        "    for record in",
+        "        disk.fdatasync(segment.file)\n        first = SegmentReader",
+        "        first = SegmentReader",
         sign=LOST_OR_BROKEN,
         by=(SIM_KILLS,),
         quick=False,

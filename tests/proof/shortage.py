@@ -8,17 +8,17 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
-from tests.integration.conditions import write_until_full
+from tests.integration.conditions import creates, write_until_full
 from tests.proof.account import Account, Contents, judge
 from tests.proof.contents import drained, open_store
 from tests.proof.forked import in_fork
@@ -73,8 +73,7 @@ def full_disk(work: Path, provider: str) -> Outcome:
         write_until_full(disk / "filler")
         broker.start()
         outcome.judge(account, anyio.run(drained, broker.url), "drained from a full disk")
-        # What met the full disk beside a refused publish is written a moment later.
-        time.sleep(1.5)
+        anyio.run(_write_what_is_owed, broker, outcome)
         broker.kill()
         write_until_full(disk / "filler")
         broker.start()
@@ -127,8 +126,7 @@ def messages_alone(work: Path, provider: str) -> Outcome:
         account = Account()
         broker.start()
         anyio.run(_publish_until_refused, broker, account, Plan(5, consume=False, publishers=2))
-        # The checkpoints that are due have their time.
-        time.sleep(1.5)
+        anyio.run(_checkpoint, broker, outcome)
         if not (disk / BALLAST_FILE).exists():
             outcome.complaints.append("messages alone have cost the ballast")
         broker.kill()
@@ -276,6 +274,29 @@ async def _publish_again(broker: BrokerProcess, outcome: Outcome) -> None:
                 except VibeMQError:
                     await anyio.sleep(0.1)
     outcome.complaints.append("with room again, messages are still refused")
+
+
+async def _write_what_is_owed(broker: BrokerProcess, outcome: Outcome) -> None:
+    """What met the full disk beside a refused publish is written before anything that follows."""
+    async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
+        with anyio.move_on_after(PATIENCE_S):
+            while not await creates(mq, "after"):
+                await anyio.sleep(0.1)
+            return
+    outcome.complaints.append("drained on a full disk, it takes nothing that settles or creates")
+
+
+async def _checkpoint(broker: BrokerProcess, outcome: Outcome) -> None:
+    """Wait until the store has everything that the journal has."""
+    async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
+        storage: dict[str, Any] = {}
+        with anyio.move_on_after(PATIENCE_S):
+            while True:
+                storage = (await mq.admin("broker.info"))["storage"]
+                if storage["applied_lsn"] >= storage["last_lsn"]:
+                    return
+                await anyio.sleep(0.1)
+    outcome.complaints.append(f"no checkpoint of everything within {PATIENCE_S:.0f} s: {storage}")
 
 
 async def _serve_in_a_crowd(broker: BrokerProcess, account: Account, outcome: Outcome) -> None:

@@ -40,7 +40,6 @@ EXCEPTIONS = {
     "integration/test_http_limits.py": "a peer that sends a byte again and again; the limit itself ends it",
     "integration/test_long_work.py": "processor time of one thread between two turns of the loop",
     "integration/test_monitoring.py": "processor time of one thread, best of some; a wall clock a year ahead",
-    "integration/test_omq_broker.py": "a peer that sends a byte again and again; the limit itself ends it",
     "interop/test_native_rules.py": "a clock makes names that differ",
     "properties/test_native_codec.py": "processor time, best of three, one against another",
     "run.py": "prints how long the run took",

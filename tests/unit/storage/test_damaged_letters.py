@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from vibemq.errors import StorageFailed
 from vibemq.model.records import ALL_GROUPS, DeadLettered, DeadRemoved
 from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.kvstore import keys
@@ -13,7 +14,7 @@ from vibemq.storage.lmdb.environment.tables import writing
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
-from vibemq.storage.sqlite.connection import SqliteKV, connect, transaction
+from vibemq.storage.sqlite.connection import HINT, SqliteKV, connect, transaction
 from vibemq.storage.sqlite.provider import SqliteStorage
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.testing.storage_conformance import added, letter, queue
@@ -67,3 +68,25 @@ def test_a_removal_of_a_damaged_letter_is_replayed_and_checkpointed(tmp_path: Pa
     assert [found.facts.dead_id for found in storage.dead_letters()] == [1]
     assert not any("kept for" in problem.what for problem in storage.check())
     storage.close()
+
+
+def test_a_damaged_page_of_letters_is_to_be_repaired_and_a_restart_is_not_advised(tmp_path: Path) -> None:
+    storage = SqliteStorage(tmp_path, SqliteSettings())
+    storage.open()
+    letters = [letter(i, i) for i in range(1, 3_001)]
+    storage.append([*queue(), added(1, 3_000), DeadLettered(1, ALL_GROUPS, letters)])
+    storage.close()
+    path = tmp_path / "vibemq.sqlite"
+    content = bytearray(path.read_bytes())
+    page_bytes = int.from_bytes(content[16:18], "big")
+    place = content.index(keys.dead_key(1_500)) // page_bytes * page_bytes
+    content[place] = 0xEE
+    path.write_bytes(content)
+    storage = SqliteStorage(tmp_path, SqliteSettings())
+    storage.open()
+    with pytest.raises(StorageFailed) as refusal:
+        storage.append([DeadRemoved([1_500])])
+    storage.close()
+    assert str(refusal.value).endswith(f"; {HINT}")
+    assert str(refusal.value).count(HINT) == 1
+    assert "restart" not in str(refusal.value)

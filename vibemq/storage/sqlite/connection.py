@@ -26,6 +26,7 @@ REFUSALS = (sqlite3.Error, UnicodeDecodeError)
 _FULL = {sqlite3.SQLITE_FULL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
+RESTART = "restart to recover"
 
 
 any_text = partial(str, encoding="utf-8", errors="replace")
@@ -128,7 +129,7 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     made_readonly = code == sqlite3.SQLITE_READONLY and os.access(where, os.W_OK)
     if code in _DAMAGE or not_ours or made_readonly:
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
-    return StorageFailed(f"SQLite failed in {where}: {error}; restart to recover")
+    return StorageFailed(f"SQLite failed in {where}: {error}; {RESTART}")
 
 
 @contextmanager

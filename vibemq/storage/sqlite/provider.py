@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from vibemq.errors import StorageError, StorageFailed, StorageFenced, StorageFull
+from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFenced, StorageFull
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
@@ -41,7 +41,9 @@ from vibemq.storage.sqlite.check import check
 from vibemq.storage.sqlite.connection import (
     DATABASE,
     FILES,
+    HINT,
     REFUSALS,
+    RESTART,
     VERSION,
     SqliteKV,
     connect,
@@ -242,7 +244,10 @@ class SqliteStorage:
     def _fail(self, error: Exception) -> StorageFailed:
         """Whatever went wrong, nothing may be trusted or tried again."""
         if self._failed is None:
-            self._failed = StorageFailed(f"the store {self._where} failed ({error}); restart to recover")
+            # A restart does not help against damage: the next change of the same page fails again.
+            remedy = HINT if isinstance(error, StorageDamaged) else RESTART
+            what = str(error).removesuffix(f"; {remedy}")
+            self._failed = StorageFailed(f"the store {self._where} failed ({what}); {remedy}")
         return self._failed
 
     # -- writing --------------------------------------------------------------------------------------------------

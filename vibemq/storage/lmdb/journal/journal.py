@@ -299,6 +299,20 @@ class Journal:
         with self._create_lock:
             self._delete(self._surplus(1) if short else self._surplus(FREE_SEGMENTS_MAX)[:1])
 
+    def make_room(self) -> None:
+        """Delete free segments until the disk has the room that is kept for a checkpoint.
+
+        They count as room as long as there are files enough to delete; a checkpoint cannot use it before.
+        """
+        self._check()
+        while self._disk.free_bytes(self._folder) < self.room_kept:
+            # Appends that need a new segment take the lock in between.
+            with self._create_lock:
+                surplus = self._surplus(0)
+                if not surplus:
+                    return
+                self._delete(surplus[:1])
+
     def trim(self) -> None:
         """Delete every released segment, as `compact` wants it."""
         with self._create_lock:

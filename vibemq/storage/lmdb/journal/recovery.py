@@ -85,6 +85,7 @@ def scan_all(disk: Disk, segments: Sequence[Segment], applied_lsn: int) -> None:
     """
     begun: list[Segment] = []
     for segment in segments:
+        # What a dead process wrote may still be in the page cache only. It must not be believed now and lost later.
         disk.fdatasync(segment.file)
         first = SegmentReader(disk, segment.file, segment.serial).record_at(0)
         if first is not None:
@@ -99,9 +100,7 @@ def scan_all(disk: Disk, segments: Sequence[Segment], applied_lsn: int) -> None:
 
 
 def scan(disk: Disk, segment: Segment) -> None:
-    """Flush the segment, then find its valid records and fill in its lsns and end."""
-    # What a dead process wrote may still be in the page cache only. It must not be believed now and lost later.
-    disk.fdatasync(segment.file)
+    """Find the valid records of a segment that was flushed, and fill in its lsns and end."""
     for record in SegmentReader(disk, segment.file, segment.serial).records():
         segment.first_lsn = segment.first_lsn or record.lsn
         segment.last_lsn = record.lsn

@@ -454,6 +454,26 @@ def test_on_a_short_disk_one_free_segment_is_enough() -> None:
     assert journal.stats().bytes_reusable < 2 << 16
 
 
+def test_free_segments_that_stand_for_the_room_of_a_checkpoint_are_deleted_before_it() -> None:
+    disk = SimDisk(capacity=40 << 16)
+    disk.mkdir("/j")
+    journal, _ = Journal.open(disk, "/j", segment_bytes=1 << 16)
+    for lsn in range(1, 17):
+        journal.append([bytes(60_000)])
+        journal.sync()
+        if lsn == 12:
+            journal.seal()
+            journal.release(12)
+    journal.make_room()
+    assert journal.stats().spares == 8, "the disk has room enough"
+    disk.capacity -= disk.free_bytes("/j")
+    journal.make_room()
+    assert disk.free_bytes("/j") >= journal.room_kept
+    assert journal.stats().spares == 2
+    journal.append([bytes(60_000)], urgent=True)
+    assert journal.sync() == 17
+
+
 def test_released_segments_are_not_read_at_the_start() -> None:
     disk = SimDisk()
     disk.mkdir("/j")
