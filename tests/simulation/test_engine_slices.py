@@ -1,4 +1,4 @@
-"""As `test_engine_chaos`, with steps so short that every long command takes many, and those of all sessions interleaved:
+"""As `test_engine_chaos`, with steps so short that every long command takes many, and those of all sessions mixed:
 whatever one command finds in its next slice, others have been at it in between.
 """
 
