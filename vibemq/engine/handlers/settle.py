@@ -69,7 +69,8 @@ def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list
 
 def _settle_runs(state: EngineState, step: Step, consumer: Consumer | None, command: Settle, runs: list[Run]) -> None:
     asked = _asked(runs)
-    if consumer is None:
+    if consumer is None or consumer.queue.deleted:
+        # The consumers of a deleted queue end one after the other; what they hold has gone with the queue.
         state.totals.unknown_settles += asked
         return
     before = consumer.unacked.count

@@ -268,9 +268,10 @@ class Group:
         """(stop, cost): how far of [first, last] about `most` runs of what waits reach, or messages, and how many these
         are."""
         last, cost = self.ready.cut(first, last, most, by_message=by_message)
-        if self.attempts:
-            last = min(last, first + FORGOTTEN_PER_RUN * most)
-            cost += (last - first) // FORGOTTEN_PER_RUN
+        if self.attempts and (start := self.ready.first_at(first)) is not None and start <= last:
+            # From the first message that waits: sequences without messages cost nothing, however many they are.
+            last = min(last, start + FORGOTTEN_PER_RUN * most)
+            cost += (last - start) // FORGOTTEN_PER_RUN
         if self.delayed:
             delayed = self.delayed.smallest(most, first)
             if len(delayed) == most:

@@ -117,6 +117,11 @@ class Ready:
             return self.count
         return sum(run_count(members.first_runs(most)) for members in (plain, *levels.values()))
 
+    def first_at(self, start: int) -> int | None:
+        """The smallest sequence from `start` on, whatever its level."""
+        found = [runs[0][0] for members in (self._plain, *self._levels.values()) if (runs := members.front(1, start))]
+        return min(found, default=None)
+
     def lowest(self) -> int | None:
         """The smallest sequence, whatever its level; None when nothing is ready."""
         if not self._levels:
