@@ -314,6 +314,10 @@ class NotConnected(ClientError):
     """No connection, and the reconnect policy has given up or was not asked to wait."""
 
 
+class NotABroker(NotConnected):
+    """What listens at the address does not speak the native protocol; another attempt meets the same."""
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the answer came; the request may or may not have happened."""
 

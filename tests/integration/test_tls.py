@@ -158,7 +158,9 @@ async def test_http_and_the_native_protocol_meet(tmp_path: Path, log: pytest.Log
     async with broker(tmp_path, None) as running:
         assert running.http_address is not None
         host, port = running.http_address
-        assert "this is a port for HTTP" in await refusal(f"vibemq://{host}:{port}")
+        said = await refusal(f"vibemq://{host}:{port}")
+        assert said.startswith(f"NotABroker: {host}:{port} does not speak the native protocol")
+        assert "this is a port for HTTP; use the port of the native protocol" in said
         assert "this port does not speak TLS" in await refusal(f"vibemqs://{host}:{port}")
         with pytest.raises(httpx.HTTPError):
             async with httpx.AsyncClient() as http:

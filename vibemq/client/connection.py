@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import Link
 from vibemq.client.protocol import ClientProtocol
-from vibemq.errors import ConfigInvalid, NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
+from vibemq.errors import ConfigInvalid, NotABroker, NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
 from vibemq.protocols.native.codec.wire import WireMessage
 
 READ_BYTES = 262_144
@@ -105,6 +105,7 @@ async def dial(settings: ClientSettings) -> AsyncIterator[tuple[ByteStream, Clie
 
     Raises:
         NotConnected: nobody there, TLS failed, or the connection ended during the handshake.
+        NotABroker: the peer speaks something else, HTTP for example.
         RequestTimeout: the peer takes longer than `command_timeout`.
         VibeMQError: the broker refused.
     """
@@ -194,7 +195,13 @@ async def _shake_hands(stream: ByteStream, settings: ClientSettings) -> ClientPr
     protocol = ClientProtocol(settings)
     await stream.send(protocol.connect("connect"))
     while True:
-        for frame in protocol.receive_data(await stream.receive(READ_BYTES)):
+        data = await stream.receive(READ_BYTES)
+        try:
+            frames = list(protocol.receive_data(data))
+        except RemoteProtocolError as exc:
+            where = f"{settings.host}:{settings.port}"
+            raise NotABroker(f"{where} does not speak the native protocol: {exc}") from exc
+        for frame in frames:
             if not isinstance(frame, WireMessage):
                 raise RemoteProtocolError("the broker answered Connect with a delivery")
             protocol.accept(frame)
