@@ -65,6 +65,12 @@ class PartlyDone(CommandFailed):
         super().__init__(sentence, code="PARTLY_DONE", exit_code=ExitCode.PARTLY)
 
 
+def how_to_install(extra: str) -> str:
+    """The remedy for a missing package. VibeMQ is installed from a checkout or a wheel: its name alone tells pip
+    nothing."""
+    return f"install it from the checkout or wheel that you have: pip install '/path/to/vibemq[{extra}]'"
+
+
 def exit_code_of(error: BaseException) -> ExitCode:
     if isinstance(error, CommandFailed):
         return error.exit_code
