@@ -128,8 +128,8 @@ class QueueNotFound(EngineError):
 
     def __init__(self, queue: str) -> None:
         super().__init__(
-            f"queue {queue!r} does not exist; create it first; publishing creates it only with the "
-            "setting auto_create and the permission `create`"
+            f"queue {queue!r} does not exist; check the name, or create the queue; publishing creates it only with "
+            "the setting auto_create and the permission `create`"
         )
         self.queue = queue
 

@@ -583,3 +583,10 @@ def test_the_doctor_tells_wrong_credentials_from_a_missing_broker(vibemq: Run, t
         assert code == 1
         [finding] = [finding for finding in found["checks"] if finding["check"] == "broker"]
         assert "correct the credentials" in finding["mend"]
+
+
+def test_only_reasons_of_dead_letters_are_known(vibemq: Run) -> None:
+    code, _, err = vibemq("admin", "dlq", "ls", "--reason", "purged")
+    assert code == 2
+    assert "choose one of max_attempts, expired, deserialization, rejected, overflow" in err
+    assert vibemq("admin", "dlq", "ls", "--reason", "overflow")[0] == 0

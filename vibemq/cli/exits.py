@@ -96,7 +96,7 @@ def code_name_of(error: BaseException) -> str:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SYSTEM: tuple[tuple[type[OSError], str, str], ...] = (
-    (FileExistsError, "FILE_EXISTS", "{} exists already, and is not what is needed there; choose another place"),
+    (FileExistsError, "FILE_EXISTS", "{} exists already and is not usable here; choose another place"),
     (FileNotFoundError, "NOT_FOUND", "file or folder {} does not exist"),
     (PermissionError, "NO_PERMISSION", "this user may not use {}; change its owner or mode, or choose another place"),
     (NotADirectoryError, "NOT_A_FOLDER", "a part of the path {} is a file where a folder is needed"),

@@ -1,5 +1,6 @@
 """One connection: the socket, a task that reads, a task that writes. The rest is `Link` and `ClientProtocol`."""
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -129,8 +130,8 @@ async def _reach(settings: ClientSettings) -> ByteStream:
         hint = "name the authority that signed it with tlsCa (--tls-ca), or the name it holds with tlsServerName"
         raise NotConnected(f"the certificate of {where} is not accepted: {exc.verify_message}; {hint}") from exc
     except _BROKEN as exc:
-        hint = "check the address and the port, and that a broker listens there"
-        raise NotConnected(f"cannot connect to {where}: {_tls_sentence(exc)}; {hint}") from exc
+        hint = "" if _is_tls(exc) else "; check the address and the port, and that a broker listens there"
+        raise NotConnected(f"cannot connect to {where}: {_tls_sentence(exc)}{hint}") from exc
 
 
 async def _introduce(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:
@@ -228,7 +229,18 @@ def _tls_sentence(error: BaseException) -> str:
     return _sentence(error)
 
 
+def _is_tls(error: BaseException) -> bool:
+    """Whether something answered, and TLS failed."""
+    return isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError)
+
+
 def _sentence(error: BaseException) -> str:
+    cause = error.__cause__
+    if isinstance(error, OSError) and not error.errno and isinstance(cause, OSError | BaseExceptionGroup):
+        # anyio says only that all attempts failed; of several addresses the first one's reason is shown.
+        first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause
+        number = getattr(first, "errno", None) or 0
+        return os.strerror(number).lower() if number > 0 else str(first)
     if isinstance(error, anyio.BrokenResourceError | anyio.ClosedResourceError):
         return f"the connection broke ({error.__cause__ or type(error).__name__})"
     return str(error) or type(error).__name__
