@@ -101,7 +101,7 @@ docs: install ## check the documentation: links, tables, and every example
 	$(BIN)/pytest tests/docs $(ARGS)
 
 site: $(SITE) mkdocs.yml ## build the documentation as a site in build/site, readable without a network
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 	@echo 'build/site; with search: $(BIN)/python -m http.server --directory build/site'
 
 docker-test: install ## build the image and test it: kill, restart, drain (needs a Docker engine)

@@ -1,6 +1,8 @@
-"""What `make site` does to the pages on their way: links to files outside docs/ lead to copies inside the site.
+"""What `make site` does to the pages on their way.
 
-On a forge such a link opens the file; a site that is only a folder must bring it along.
+Links to files outside docs/ lead to copies inside the site: on a forge such a link opens the file; a site that is only
+a folder must bring it along. Fences keep only their language: the second word (`sh run`) tells the tests what to do
+with a block, and the site's Markdown does not take a fence that has one for a fence.
 """
 
 import posixpath
@@ -12,6 +14,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+FENCE = re.compile(r"^( *`{3,}[\w+-]+)[ \t]+[^`\n]*$", re.MULTILINE)
 SHOWN = "source"
 """Folder of the copies."""
 
@@ -36,7 +39,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         place = posixpath.relpath(f"{SHOWN}/{path}.md", posixpath.dirname(page.file.src_uri) or ".")
         return f"]({place})"
 
-    return LINK.sub(lead, markdown)
+    return LINK.sub(lead, FENCE.sub(r"\1", markdown))
 
 
 def _targets(markdown: str) -> list[str]:

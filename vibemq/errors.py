@@ -128,8 +128,8 @@ class QueueNotFound(EngineError):
 
     def __init__(self, queue: str) -> None:
         super().__init__(
-            f"queue {queue!r} does not exist; create it first; publishing creates it only with the "
-            "setting auto_create and the permission `create`"
+            f"queue {queue!r} does not exist; check the name, or create the queue; publishing creates it only with "
+            "the setting auto_create and the permission `create`"
         )
         self.queue = queue
 
@@ -312,6 +312,10 @@ class ClientError(VibeMQError):
 
 class NotConnected(ClientError):
     """No connection, and the reconnect policy has given up or was not asked to wait."""
+
+
+class NotABroker(NotConnected):
+    """What listens at the address does not speak the native protocol; another attempt meets the same."""
 
 
 class ConnectionLost(ClientError):

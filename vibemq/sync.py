@@ -15,13 +15,13 @@ import atexit
 import importlib.util
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, TypeVarTuple, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -40,6 +40,7 @@ from vibemq.client import (
 from vibemq.client.message import Delivery, Settler, route
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.queues import Difference, OnConflict
+from vibemq.errors import NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo
 from vibemq.model.runs import Run
@@ -58,6 +59,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 _open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
@@ -73,6 +76,35 @@ def connect(address: str | ClientSettings = "vibemq://localhost", **options: Any
     return Client(asynchronous.connect(address, **options))
 
 
+class _Portal:
+    """The way into the loop of a client, until it is closed."""
+
+    def __init__(self, portal: BlockingPortal) -> None:
+        self._portal = portal
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    @overload
+    def call(self, function: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R: ...
+
+    @overload
+    def call(self, function: Callable[[*Ts], R], *args: *Ts) -> R: ...
+
+    def call(self, function: Callable[[*Ts], Any], *args: *Ts) -> Any:
+        self._check()
+        return self._portal.call(function, *args)
+
+    def start_task_soon(self, function: Callable[[], object]) -> None:
+        self._check()
+        self._portal.start_task_soon(function)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise NotConnected("this client is closed; make another with vibemq.sync.connect")
+
+
 class Client:
     """See `vibemq.client.Client`; every verb means the same and raises the same."""
 
@@ -82,8 +114,10 @@ class Client:
         uvloop = importlib.util.find_spec("uvloop") is not None
         portal = start_blocking_portal("asyncio", {"use_uvloop": uvloop}, name="vibemq-client")
         with ExitStack() as stack:
-            self._portal: BlockingPortal = stack.enter_context(portal)
-            stack.enter_context(self._portal.wrap_async_context_manager(client))
+            running = stack.enter_context(portal)
+            self._portal = _Portal(running)
+            stack.callback(self._portal.close)
+            stack.enter_context(running.wrap_async_context_manager(client))
             self._stack = stack.pop_all()
         _open_clients.add(self)
 
@@ -194,7 +228,7 @@ class Client:
 class Publisher:
     """See `vibemq.client.Publisher`."""
 
-    def __init__(self, portal: BlockingPortal, publisher: asynchronous.Publisher) -> None:
+    def __init__(self, portal: _Portal, publisher: asynchronous.Publisher) -> None:
         self._portal = portal
         self._publisher = publisher
 
@@ -218,7 +252,7 @@ class Publisher:
 class Subscription(Generic[T]):
     """See `vibemq.client.Subscription`. One thread iterates; any thread may settle what it was given."""
 
-    def __init__(self, portal: BlockingPortal, subscription: asynchronous.Subscription[T]) -> None:
+    def __init__(self, portal: _Portal, subscription: asynchronous.Subscription[T]) -> None:
         self._portal = portal
         self._subscription = subscription
         self._settler = subscription.settler = _ThreadSettler(portal, subscription)
@@ -267,7 +301,7 @@ class Subscription(Generic[T]):
 class _ThreadSettler:
     """Carries settlements from any thread to the loop: they gather, and one hop takes all that are there."""
 
-    def __init__(self, portal: BlockingPortal, settler: Settler) -> None:
+    def __init__(self, portal: _Portal, settler: Settler) -> None:
         self._portal = portal
         self._settler = settler
         self._waiting: deque[Callable[[], None]] = deque()

@@ -60,10 +60,13 @@ def links(path: Path) -> list[str]:
     return _LINK.findall(prose(path))
 
 
+def headings(path: Path) -> list[str]:
+    return _HEADING.findall(_FENCE.sub("", path.read_text(encoding="utf-8")))
+
+
 def anchors(path: Path) -> set[str]:
     """Anchors of the headings, as GitHub makes them."""
-    headings = _HEADING.findall(_FENCE.sub("", path.read_text(encoding="utf-8")))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(path)}
 
 
 def first_cells(path: Path) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, blocks, headings
 
 ROOT = DOCS.parent
 
@@ -19,15 +19,36 @@ def test_the_navigation_names_every_page_once() -> None:
     assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed: make site")
-def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: make site")
+    folder = tmp_path_factory.mktemp("site")
+    # With --quiet no warning is counted, and --strict has nothing to refuse.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
-    assert len(pages) > 40
-    for page in pages:
+    assert "WARNING " not in done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    rendered = list(site.rglob("*.html"))
+    assert len(rendered) > 40
+    for page in rendered:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|link)\b[^>]*?(?:src|href)="([^"]*)"', text)
         assert [place for place in loaded if re.match(r"(https?:)?//", place)] == [], page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_page_of_the_site_has_every_heading_and_every_block(site: Path, page: Path) -> None:
+    name = page.relative_to(DOCS)
+    place = name.with_name("index.html") if name.name == "README.md" else name.with_suffix(".html")
+    text = (site / place).read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+    assert "```" not in text
+    assert len(re.findall(r"<h[1-6] id=", text)) == len(headings(page))
+    # Indented blocks of code are counted on the side of the site only.
+    assert len(re.findall(r'<div class="[^"]*\bhighlight"', text)) >= len(list(blocks(page)))

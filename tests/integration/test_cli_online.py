@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from tests.crash import ledger
-from tests.integration.conditions import running
+from tests.integration.conditions import broker_on, running
 from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.cli import main
@@ -558,3 +558,35 @@ def test_ctrl_c_during_the_import_is_quiet_too() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_timeout_comes_from_the_environment_too(vibemq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIBEMQ_TIMEOUT", "soon")
+    code, _, err = vibemq("ping", "--count", 1)
+    assert code == 2
+    assert "soon" in err
+
+
+def test_without_a_terminal_only_flags_that_exist_are_named(vibemq: Run, tmp_path: Path) -> None:
+    file = tmp_path / "letters.ndjson"
+    file.touch()
+    code, _, err = vibemq("admin", "dlq", "export", file)
+    assert code == 2
+    assert "--yes" in err
+    assert "--dry-run" not in err
+
+
+def test_the_doctor_tells_wrong_credentials_from_a_missing_broker(vibemq: Run, tmp_path: Path) -> None:
+    toml = '[auth]\nsuperuser = "root"\nsuperuser_password = "pw"'
+    with running(broker_on(tmp_path / "data", tmp_path, toml=toml)) as guarded:
+        code, (found,), _ = vibemq("admin", "doctor", "--url", f"vibemq://127.0.0.1:{guarded.port}")
+        assert code == 1
+        [finding] = [finding for finding in found["checks"] if finding["check"] == "broker"]
+        assert "correct the credentials" in finding["mend"]
+
+
+def test_only_reasons_of_dead_letters_are_known(vibemq: Run) -> None:
+    code, _, err = vibemq("admin", "dlq", "ls", "--reason", "purged")
+    assert code == 2
+    assert "choose one of max_attempts, expired, deserialization, rejected, overflow" in err
+    assert vibemq("admin", "dlq", "ls", "--reason", "overflow")[0] == 0

@@ -13,7 +13,7 @@ import pytest
 import vibemq
 from tests.waiting import until
 from vibemq.client import Outgoing, ReconnectPolicy
-from vibemq.errors import InvalidOptions, PublishRefused, QueueExists, QueueFull, QueueNotFound
+from vibemq.errors import InvalidOptions, NotConnected, PublishRefused, QueueExists, QueueFull, QueueNotFound
 
 pytestmark = pytest.mark.anyio
 
@@ -256,3 +256,15 @@ async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Pat
     finally:
         home.kill()
     assert sorted(seen) == list(range(total))
+
+
+async def test_a_client_that_was_not_entered_says_how_to() -> None:
+    mq = vibemq.connect("vibemq://127.0.0.1:1")
+    assert not mq.is_connected
+    for use in (mq.ping, lambda: mq.publish("q", 1), lambda: mq.fetch("q"), lambda: mq.create_queue("q"), mq.close):
+        with pytest.raises(NotConnected, match="async with"):
+            await use()
+    for begin in (lambda: mq.subscribe("q"), lambda: mq.publisher("q")):
+        with pytest.raises(NotConnected, match="async with"):
+            begin()
+    assert not hasattr(mq, "publsh")

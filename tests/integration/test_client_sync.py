@@ -171,3 +171,19 @@ def test_a_client_left_open_does_not_keep_the_interpreter(broker: FakeBroker) ->
 def test_a_subscription_that_was_not_entered_says_so_at_once(broker: FakeBroker) -> None:
     with vibemq.sync.connect(address(broker)) as mq, pytest.raises(LocalProtocolError, match=r"with` in vibemq.sync"):
         next(iter(mq.subscribe("orders")))
+
+
+def test_a_closed_client_says_so(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        out = mq.publisher("orders")
+        mq.publish("orders", 1)
+        [message] = mq.fetch("orders")
+    for use in (
+        mq.ping,
+        lambda: mq.publish("orders", 1),
+        lambda: mq.fetch("orders"),
+        lambda: out.send(1),
+        message.ack,
+    ):
+        with pytest.raises(NotConnected, match="closed"):
+            use()

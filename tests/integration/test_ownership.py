@@ -1,5 +1,6 @@
 """What belongs to whom: applications, stages and groups of several users; and what becomes of rights that are lost."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -16,6 +17,8 @@ from tests.integration.access import PASSWORD, cheap_hash, connected, groups, qu
 from tests.integration.conditions import broker_on, run, running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
 from tests.interop.omq import ERROR, UNSUBSCRIBED, OmqWire
+from vibemq.cli.admin import main as admin_main
+from vibemq.cli.entry import run_app
 from vibemq.config import Auth, Http, Listener, Permission, Settings, StorageChoice, User
 from vibemq.errors import ConfigInvalid, NotAuthorized, QueueNotFound
 from vibemq.protocols.native.codec import extensions
@@ -164,6 +167,26 @@ def test_what_was_made_without_authentication_is_taken_over_as_the_rules_allow(t
         with connected(broker.port, "chief") as chief:
             chief.ask("group.join", "q", group="team-old")
         refused(ann, "NOT_AUTHORIZED", "group.join", "q", group="team-old")
+
+
+def test_operators_see_to_whom_a_group_belongs(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with connected(port, "ann") as ann, connected(port, "root") as root:
+        ann.admin("group.join", queue="q", group="anns", owner="etl")
+        root.admin("group.join", queue="q", group="roots", owner="vibemq-admin")
+        entries = {entry["group"]: entry for entry in root.admin("group.list", queue="q")["groups"]}
+        assert [(entries[name]["user"], entries[name]["owner"]) for name in ("anns", "roots")] == [
+            ("ann", "etl"),
+            ("", "vibemq-admin"),
+        ]
+    url = f"vibemq://root:pw@127.0.0.1:{port}"
+    assert run_app(admin_main.app, "vibemq-admin", ["group", "show", "q", "anns", "--url", url]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^user +ann *$", shown, re.MULTILINE)
+    assert re.search(r"^reader +etl *$", shown, re.MULTILINE)
+    assert run_app(admin_main.app, "vibemq-admin", ["group", "ls", "q", "--url", url]) == 0
+    listed = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert listed[0].split()[-2:] == ["user", "reader"]
+    assert [line.split()[-2:] for line in listed[2:4]] == [["ann", "etl"], ["-", "vibemq-admin"]]
 
 
 def test_groups_of_a_superuser_are_not_for_every_subscriber(port: int) -> None:

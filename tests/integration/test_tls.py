@@ -3,6 +3,7 @@ something else."""
 
 import logging
 import shutil
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -158,7 +159,9 @@ async def test_http_and_the_native_protocol_meet(tmp_path: Path, log: pytest.Log
     async with broker(tmp_path, None) as running:
         assert running.http_address is not None
         host, port = running.http_address
-        assert "this is a port for HTTP" in await refusal(f"vibemq://{host}:{port}")
+        said = await refusal(f"vibemq://{host}:{port}")
+        assert said.startswith(f"NotABroker: {host}:{port} does not speak the native protocol")
+        assert "this is a port for HTTP; use the port of the native protocol" in said
         assert "this port does not speak TLS" in await refusal(f"vibemqs://{host}:{port}")
         with pytest.raises(httpx.HTTPError):
             async with httpx.AsyncClient() as http:
@@ -214,3 +217,13 @@ async def test_credentials_are_asked_for_in_words_of_the_command_line(
     said = capfd.readouterr().err
     assert "vibemq://user:password@host" in said
     assert "header" not in said
+
+
+async def test_the_reason_of_a_refused_connection_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = await refusal(f"vibemq://127.0.0.1:{port}")
+    assert "connection refused; check the address and the port" in said
+    async with broker(tmp_path, None) as running:
+        said = await refusal(f"vibemqs://127.0.0.1:{running.port}")
+        assert "that a broker listens there" not in said

@@ -156,9 +156,14 @@ def check_total(rows: Mapping[type, Row], words: tuple[type, ...]) -> None:
 check_total(COMMANDS, get_args(c.Command))
 
 
+_BROKER_WORDS = {Action.ADMIN: "a superuser", Action.LIST: "none"}
+
+
 def in_words(permission: Permission) -> str:
     """`purge` on the queue, as references and help texts say it."""
     conditions = {When.MISSING: " when it is missing", When.NOT_OWNER: " when it does not belong to the user"}
+    if permission.action in _BROKER_WORDS:
+        return _BROKER_WORDS[permission.action]
     if permission.kind is ResourceKind.BROKER:
         return f"`{permission.action}`"
     place = f" (`{permission.argument}`)" if permission.argument else ""

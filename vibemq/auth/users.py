@@ -107,10 +107,12 @@ class Accounts:
             if hmac.compare_digest(token.encode(errors="surrogatepass"), known.token):
                 return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", token))
             raise AuthFailed("the token is not valid")
+        if token and known.token is None and not username:
+            raise AuthFailed("this broker has no token; connect with a user name and a password")
         if not username or not password:
             raise AuthRequired("this broker asks for a user name and password, or a token")
         if not known.hashes:
-            raise AuthFailed("this broker knows no users; it asks for a token")
+            raise AuthFailed("this broker has no users; connect with a token")
         stored = known.hashes.get(username, known.nobody)
         try:
             right = verify_password(password, stored)

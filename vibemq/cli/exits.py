@@ -65,6 +65,12 @@ class PartlyDone(CommandFailed):
         super().__init__(sentence, code="PARTLY_DONE", exit_code=ExitCode.PARTLY)
 
 
+def how_to_install(extra: str) -> str:
+    """The remedy for a missing package. VibeMQ is installed from a checkout or a wheel: its name alone tells pip
+    nothing."""
+    return f"install it from the checkout or wheel that you have: pip install '/path/to/vibemq[{extra}]'"
+
+
 def exit_code_of(error: BaseException) -> ExitCode:
     if isinstance(error, CommandFailed):
         return error.exit_code
@@ -90,7 +96,7 @@ def code_name_of(error: BaseException) -> str:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SYSTEM: tuple[tuple[type[OSError], str, str], ...] = (
-    (FileExistsError, "FILE_EXISTS", "{} exists already, and is not what is needed there; choose another place"),
+    (FileExistsError, "FILE_EXISTS", "{} exists already and is not usable here; choose another place"),
     (FileNotFoundError, "NOT_FOUND", "file or folder {} does not exist"),
     (PermissionError, "NO_PERMISSION", "this user may not use {}; change its owner or mode, or choose another place"),
     (NotADirectoryError, "NOT_A_FOLDER", "a part of the path {} is a file where a folder is needed"),

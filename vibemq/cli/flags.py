@@ -22,13 +22,15 @@ Url = Annotated[
 ]
 
 
-def timeout_option(default: str) -> Any:
+def timeout_option(default: str, *, variable: str | None = None) -> Any:
     """`--timeout DURATION`, whose value arrives in seconds; `default` is the parameter's, with its unit."""
     help_text = "How long to wait for an answer (10s, 500ms)."
-    return typer.Option("--timeout", parser=seconds, metavar="DURATION", help=help_text, show_default=default)
+    return typer.Option(
+        "--timeout", parser=seconds, metavar="DURATION", help=help_text, show_default=default, envvar=variable
+    )
 
 
-Timeout = Annotated[float, timeout_option("10s")]
+Timeout = Annotated[float, timeout_option("10s", variable="VIBEMQ_TIMEOUT")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
 DataDir = Annotated[

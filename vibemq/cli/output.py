@@ -49,7 +49,7 @@ class Output:
         if not self.json:
             self.notes.print(text, style=style)
 
-    def confirm(self, question: str, *, yes: bool) -> None:
+    def confirm(self, question: str, *, yes: bool, can_dry_run: bool = True) -> None:
         """Ask before something is destroyed. Without a terminal, only --yes will do.
 
         Raises:
@@ -58,7 +58,8 @@ class Output:
         if yes:
             return
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Usage(f"{question} There is no terminal to ask on; add --yes to confirm, or --dry-run to see it")
+            hint = ", or --dry-run to see it" if can_dry_run else ""
+            raise Usage(f"{question} There is no terminal to ask on; add --yes to confirm{hint}")
         if not Confirm.ask(Text(question), console=self.notes, default=False):
             raise Usage("not confirmed; nothing was changed")
 

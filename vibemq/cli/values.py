@@ -21,7 +21,7 @@ def duration_ms(text: str | int) -> int:
     try:
         value = quantities.duration_ms(text)
     except ValueError as error:
-        raise ConfigInvalid(f"{text!r} is no duration; write {quantities.DURATION_EXAMPLES}") from error
+        raise ConfigInvalid(f"{text!r} is not a duration; write {quantities.DURATION_EXAMPLES}") from error
     if value > DURATION_MAX_MS:
         raise ConfigInvalid(f"{text!r} is too long; the longest duration is {DURATION_MAX_MS // 86_400_000:,}d")
     return value
@@ -42,14 +42,14 @@ def size_bytes(text: str | int) -> int:
     try:
         return quantities.size_bytes(text)
     except ValueError as error:
-        raise ConfigInvalid(f"{text!r} is no size; write {quantities.SIZE_EXAMPLES}") from error
+        raise ConfigInvalid(f"{text!r} is not a size; write {quantities.SIZE_EXAMPLES}") from error
 
 
 def key_value(text: str) -> tuple[str, str]:
     """`key=value`; the value may hold further `=`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigInvalid(f"{text!r} is no pair; write key=value")
+        raise ConfigInvalid(f"{text!r} is not a pair; write key=value")
     return key.strip(), value
 
 
@@ -75,7 +75,7 @@ def id_runs(texts: list[str]) -> list[int]:
     for part in (part.strip() for text in texts for part in text.split(",")):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigInvalid(f"{part!r} is no id; write 17, 20-25 or a comma list of them")
+            raise ConfigInvalid(f"{part!r} is not an id; write 17, 20-25 or a comma list of them")
         if int(last or first) < int(first):
             raise ConfigInvalid(f"{part!r} names no id; write the smaller one first")
         if int(last or first) > NUMBER_MAX:

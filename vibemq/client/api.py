@@ -25,6 +25,7 @@ from vibemq.model.effects import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")
+_PARTS = frozenset({"_link", "_supervisor", "_publishing", "_queues"})
 
 
 def connect(
@@ -102,6 +103,14 @@ class Client:
         self._publishing: Publishing
         self._queues: Queues
 
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is not there: the parts that `__aenter__` makes.
+        if name in _PARTS:
+            raise NotConnected(
+                "this client is not connected: write `async with vibemq.connect(…) as mq:` and use it in that block"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -147,7 +156,7 @@ class Client:
 
     @property
     def is_connected(self) -> bool:
-        return self._link.protocol is not None
+        return self._tasks is not None and self._link.protocol is not None
 
     @property
     def reconnects(self) -> int:

@@ -1,5 +1,6 @@
 """One connection: the socket, a task that reads, a task that writes. The rest is `Link` and `ClientProtocol`."""
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import Link
 from vibemq.client.protocol import ClientProtocol
-from vibemq.errors import ConfigInvalid, NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
+from vibemq.errors import ConfigInvalid, NotABroker, NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
 from vibemq.protocols.native.codec.wire import WireMessage
 
 READ_BYTES = 262_144
@@ -105,6 +106,7 @@ async def dial(settings: ClientSettings) -> AsyncIterator[tuple[ByteStream, Clie
 
     Raises:
         NotConnected: nobody there, TLS failed, or the connection ended during the handshake.
+        NotABroker: the peer speaks something else, HTTP for example.
         RequestTimeout: the peer takes longer than `command_timeout`.
         VibeMQError: the broker refused.
     """
@@ -128,8 +130,8 @@ async def _reach(settings: ClientSettings) -> ByteStream:
         hint = "name the authority that signed it with tlsCa (--tls-ca), or the name it holds with tlsServerName"
         raise NotConnected(f"the certificate of {where} is not accepted: {exc.verify_message}; {hint}") from exc
     except _BROKEN as exc:
-        hint = "check the address and the port, and that a broker listens there"
-        raise NotConnected(f"cannot connect to {where}: {_tls_sentence(exc)}; {hint}") from exc
+        hint = "" if _is_tls(exc) else "; check the address and the port, and that a broker listens there"
+        raise NotConnected(f"cannot connect to {where}: {_tls_sentence(exc)}{hint}") from exc
 
 
 async def _introduce(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:
@@ -194,7 +196,13 @@ async def _shake_hands(stream: ByteStream, settings: ClientSettings) -> ClientPr
     protocol = ClientProtocol(settings)
     await stream.send(protocol.connect("connect"))
     while True:
-        for frame in protocol.receive_data(await stream.receive(READ_BYTES)):
+        data = await stream.receive(READ_BYTES)
+        try:
+            frames = list(protocol.receive_data(data))
+        except RemoteProtocolError as exc:
+            where = f"{settings.host}:{settings.port}"
+            raise NotABroker(f"{where} does not speak the native protocol: {exc}") from exc
+        for frame in frames:
             if not isinstance(frame, WireMessage):
                 raise RemoteProtocolError("the broker answered Connect with a delivery")
             protocol.accept(frame)
@@ -221,7 +229,18 @@ def _tls_sentence(error: BaseException) -> str:
     return _sentence(error)
 
 
+def _is_tls(error: BaseException) -> bool:
+    """Whether something answered, and TLS failed."""
+    return isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError)
+
+
 def _sentence(error: BaseException) -> str:
+    cause = error.__cause__
+    if isinstance(error, OSError) and not error.errno and isinstance(cause, OSError | BaseExceptionGroup):
+        # anyio says only that all attempts failed; of several addresses the first one's reason is shown.
+        first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause
+        number = getattr(first, "errno", None) or 0
+        return os.strerror(number).lower() if number > 0 else str(first)
     if isinstance(error, anyio.BrokenResourceError | anyio.ClosedResourceError):
         return f"the connection broke ({error.__cause__ or type(error).__name__})"
     return str(error) or type(error).__name__

@@ -8,13 +8,13 @@ import anyio
 
 from vibemq.client.connection import GOODBYE_SECONDS, Connection, dial
 from vibemq.client.link import Link
-from vibemq.errors import AuthError, ConfigInvalid, NotConnected, ProtocolError, VibeMQError
+from vibemq.errors import AuthError, ConfigInvalid, NotABroker, NotConnected, ProtocolError, VibeMQError
 
 logger = logging.getLogger(__name__)
 
 STEADY_SECONDS = 5.0
 """A connection that lived so long was a good one: the next loss starts with the shortest delay again."""
-_HOPELESS = (AuthError, ConfigInvalid, ProtocolError)
+_HOPELESS = (AuthError, ConfigInvalid, NotABroker, ProtocolError)
 """No use in trying again, when the very first connection meets them."""
 
 

@@ -24,6 +24,7 @@ def group_info(group: Group, next_sequence: int) -> GroupInfo:
         epoch=group.epoch,
         cursor=cursor is not None,
         owner="" if cursor is None else cursor.owner,
+        user=group.owner,
     )
 
 

@@ -58,6 +58,8 @@ class GroupInfo:
     cursor: bool = False
     """Reads by ranges: nothing is handed out. `head` is then what it has acknowledged up to."""
     owner: str = ""
+    """What its reader calls itself; the user it belongs to is `user`."""
+    user: str = ""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,9 @@ class CursorInfo:
     """Batches of its reader whose ends are remembered."""
     joins: int
     owner: str
+    """What its reader calls itself."""
+    user: str
+    """Whom it belongs to; empty: nobody."""
     lost: list[Run]
     quarantined: list[Run]
 

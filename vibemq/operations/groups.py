@@ -54,7 +54,10 @@ class OfReader(OfQueue):
 
 
 class Limits(OfGroup):
-    owner: str | None = Field(None, description="Any text, shown to operators.")
+    owner: str | None = Field(
+        None,
+        description="What the reader calls itself, for operators: the group belongs to the user, not to this name.",
+    )
     hold_ms: Whole | None = Field(None, description="How long acknowledged messages are kept; 0 switches off.")
     max_lag_ms: Whole | None = Field(
         None, description="Age of the oldest message at which the group expires; 0: never."
@@ -73,7 +76,7 @@ class JoinArguments(Limits):
 
 
 class SeekArguments(OfGroup):
-    start: str = Field(description=f"Where the group goes on: {START}.")
+    start: str = Field(description=f"Where the group continues: {START}.")
 
 
 class CommitArguments(OfGroup):
@@ -103,7 +106,7 @@ class QuarantineArguments(OfGroup):
 
 
 class ListArguments(OfQueue):
-    after: str | None = Field(None, description="Go on behind this group: `next` of the page before.")
+    after: str | None = Field(None, description="Name of the last group of the page before (its `next`).")
     limit: Limit = None
 
 
@@ -338,6 +341,7 @@ def _entry(group: GroupInfo, cursor: CursorInfo | None) -> dict[str, Any]:
         "backlog_messages": group.waiting,
         "in_flight": group.in_flight,
         "consumers": group.consumers,
+        "user": group.user,
     }
     if cursor is not None:
         entry |= cursor_json(cursor)
@@ -354,7 +358,7 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.join,
     ),
-    Operation("group.set", "Change limits of a cursor; its owner goes on.", Limits, Groups, task=Groups.set),
+    Operation("group.set", "Change limits of a cursor; its reader continues.", Limits, Groups, task=Groups.set),
     Operation("group.commit", "Acknowledge everything below a sequence.", CommitArguments, Groups, task=Groups.commit),
     Operation("group.plan", "Where a batch ends, the same whenever asked.", PlanArguments, Groups, task=Groups.plan),
     Operation("group.reject", "Dead-letter messages, once each.", RejectArguments, Groups, task=Groups.reject),
@@ -365,7 +369,9 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.quarantine,
     ),
-    Operation("group.seek", "Move a group and fence its owner.", SeekArguments, Groups, task=Groups.seek),
+    Operation(
+        "group.seek", "Move a group; its reader is stopped with GROUP_FENCED.", SeekArguments, Groups, task=Groups.seek
+    ),
     Operation("group.delete", "Delete a group.", OfGroup, Groups, task=Groups.delete),
     Operation("group.list", "The groups of a queue, by name, in pages.", ListArguments, Groups, task=Groups.page),
     Operation("group.offsets", "Positions of a queue and of one group.", OffsetsArguments, Groups, task=Groups.offsets),

@@ -19,6 +19,8 @@ from vibemq.config import Log
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
+_PEER = ("remote", "conn_id", "user")
+"""Fields of a record that the text shows behind the message; the one that a peer may choose comes last."""
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Controls (C0, DEL, C1), separators of lines and paragraphs, marks of direction, halves of surrogate pairs."""
 
@@ -43,13 +45,20 @@ class TextFormatter(logging.Formatter):
             record.exc_text = kept
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name of logging
-        return escaped(super().formatMessage(record))
+        return escaped(super().formatMessage(record) + _peer(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the name of logging
         return _indented(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802  # the name of logging
         return _indented(super().formatStack(stack_info))
+
+
+def _peer(record: logging.LogRecord) -> str:
+    """Whom the record is about, as far as it says; JSON has these fields, and more, under their names."""
+    found = ((name, getattr(record, name, "")) for name in _PEER)
+    shown = ", ".join(f"{name}={value}" for name, value in found if value)
+    return f" ({shown})" if shown else ""
 
 
 def _indented(text: str) -> str:

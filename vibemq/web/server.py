@@ -61,7 +61,7 @@ class WebServer:
             self._socket = socket.create_server((http.host, http.port), family=family, backlog=256)
         except OSError as error:
             where = f"{http.host}:{http.port}"
-            mend = "choose another http host or port, or disable HTTP (--no-http)"
+            mend = "another broker may be running; choose another port (--http-port), or disable HTTP (--no-http)"
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         token = http.token.get_secret_value() if http.token is not None else None

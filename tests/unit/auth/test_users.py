@@ -201,3 +201,10 @@ def test_a_password_in_clear_is_the_same_credential_however_often_it_is_hashed()
     other = Auth(superuser="vibemq", superuser_password=SecretStr("other"))
     known.replace(other.accounts(), token=None)
     assert "was changed" in known.ended(root)
+
+
+def test_a_token_for_a_broker_without_one_is_told_what_to_use() -> None:
+    auth = Auth(users={"ann": User(password_hash=HASH)})
+    known = Accounts(auth.accounts(), token=None)
+    with pytest.raises(AuthFailed, match="has no token; connect with a user name"):
+        known.authenticate("", "", "t0ken")

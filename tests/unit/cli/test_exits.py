@@ -65,7 +65,7 @@ def test_an_error_of_the_system_names_the_file() -> None:
         (FileNotFoundError(2, "No such file", "/x/y"), "error NOT_FOUND: file or folder /x/y does not exist"),
         (
             FileExistsError(17, "File exists", "/x/y"),
-            "error FILE_EXISTS: /x/y exists already, and is not",
+            "error FILE_EXISTS: /x/y exists already and is not usable here",
         ),
         (PermissionError(13, "Permission denied", b"/x/y"), "error NO_PERMISSION: this user may not use /x/y;"),
         (NotADirectoryError(20, "Not a directory", "/x/y"), "error NOT_A_FOLDER: a part of the path /x/y is a file"),

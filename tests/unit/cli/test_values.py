@@ -65,7 +65,7 @@ def test_sizes(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "KiB", "5 apples", "-1", "1h30m"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match="is no size"):
+    with pytest.raises(ConfigInvalid, match="is not a size"):
         size_bytes(text)
 
 

@@ -88,3 +88,15 @@ def test_stack_and_nested_causes_are_indented() -> None:
     except RuntimeError:
         record = logging.LogRecord("x", logging.INFO, "p", 1, "m", None, sys.exc_info(), sinfo="Stack\nforged")
     assert [line for line in formatter.format(record).splitlines() if not line.startswith("    ")][1:] == []
+
+
+def test_text_ends_with_whom_the_record_is_about() -> None:
+    record = logging.makeLogRecord({"msg": "authentication failed", "levelname": "WARNING", "name": "vibemq.requests"})
+    record.__dict__.update(event="auth.failed", user="ann\nben", conn_id="7", remote="192.0.2.1")
+    assert (
+        TextFormatter()
+        .format(record)
+        .endswith("vibemq.requests: authentication failed (remote=192.0.2.1, conn_id=7, user=ann\\nben)")
+    )
+    plain = logging.makeLogRecord({"msg": "listening", "levelname": "INFO", "name": "vibemq.broker"})
+    assert TextFormatter().format(plain).endswith("vibemq.broker: listening")

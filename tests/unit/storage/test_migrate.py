@@ -99,7 +99,10 @@ def test_a_kept_store_of_version_2_gets_room_for_owners(provider: str, tmp_path:
 def test_a_kept_store_of_version_3_gets_room_for_plans(provider: str, tmp_path: Path) -> None:
     data_dir = Path(shutil.copytree(FIXTURES / f"store-v3-{provider}", tmp_path / "data"))
     plugin = find("storage", provider)
-    with pytest.raises(StoreVersionError, match=r"store version 3, .*`vibemq-admin migrate"):
+    with pytest.raises(
+        StoreVersionError,
+        match=rf"store version 3, .*cp -a {data_dir} COPY.*`vibemq-admin migrate apply --data-dir {data_dir}`",
+    ):
         plugin.create(data_dir, plugin.settings()).open()
     assert [step.number for step in migrate(data_dir)] == [4]
     assert_upgraded(data_dir, provider)

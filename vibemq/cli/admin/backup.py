@@ -41,7 +41,7 @@ def backup(
     """
     out = Output(json=json)
     if data_dir is None and url is None:
-        raise Usage("say of what: --url for a running broker, or --data-dir for a stopped one")
+        raise Usage("name the broker: --url of a running one, or --data-dir of a stopped one")
     if data_dir is not None:
         refuse_unless_empty(target)
         size = _back_up_offline(target, data_dir, storage, out, dry_run=dry_run)

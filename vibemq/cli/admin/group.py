@@ -19,18 +19,18 @@ from vibemq.cli.flags import (
     size_option,
 )
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
+from vibemq.cli.output import Output, bytes_text, count_text, duration_text, facts, instant_text, table
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Start = Annotated[str, typer.Argument(metavar="START", help="earliest, latest, sequence:N or time:MS (ms since 1970).")]
-Hold = Annotated[int | None, duration_option("--hold", "Keep messages for so long after they are acknowledged.")]
+Hold = Annotated[int | None, duration_option("--hold", "Keep messages for this long after they are acknowledged.")]
 MaxLag = Annotated[
-    int | None, duration_option("--max-lag", "Give up on the group when it is so far behind; 0 = never.")
+    int | None, duration_option("--max-lag", "The group expires when its oldest unread message is this old; 0 = never.")
 ]
 MaxLagSize = Annotated[
-    int | None, size_option("--max-lag-size", "Give up on the group when so much waits for it; 0 = never.")
+    int | None, size_option("--max-lag-size", "The group expires when its backlog is this large; 0 = never.")
 ]
 _RUN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
@@ -39,7 +39,7 @@ _RUN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 def list_groups(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
     """List the groups of a queue with the backlog of each."""
     groups = ask_all(url, timeout, "group.list", "groups", queue=queue)
-    columns = ("group", "kind", "acknowledged below", "waiting", "in flight", "consumers", "epoch", "owner")
+    columns = ("group", "kind", "acknowledged below", "waiting", "in flight", "consumers", "epoch", "user", "reader")
     Output(json=json).emit_many(groups, table(columns, [_row(group) for group in groups]))
 
 
@@ -48,7 +48,7 @@ def _row(group: dict[str, Any]) -> tuple[object, ...]:
     if group.get("expired"):
         kind = "cursor, EXPIRED"
     counts = (group[name] for name in ("committed", "backlog_messages", "in_flight", "consumers", "epoch"))
-    return (group["group"] or "(default)", kind, *counts, group.get("owner", ""))
+    return (group["group"] or "(default)", kind, *counts, group.get("user") or "-", group.get("owner") or "-")
 
 
 @app.command()
@@ -67,7 +67,8 @@ def show(
 def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
     return [
         ("state", "EXPIRED: seek it" if found["expired"] else "reading"),
-        ("owner", found["owner"] or "-"),
+        ("user", found.get("user") or "-"),
+        ("reader", found["owner"] or "-"),
         ("epoch", found["epoch"]),
         ("acknowledged below", found["committed"]),
         ("kept from", found["head"]),
@@ -75,15 +76,12 @@ def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("backlog", f"{count_text(found['backlog_messages'], 'message')}, {bytes_text(found['backlog_bytes'])}"),
         ("oldest", instant_text(found["oldest_at"])),
         ("joins without progress", found["joins"]),
-        ("hold after ack", f"{found['hold_ms']} ms" if found["hold_ms"] else "none"),
-        ("most lag", f"{_limit(found['max_lag_ms'], 'ms')}, {_limit(found['max_lag_bytes'], 'bytes')}"),
+        ("hold after ack", duration_text(found["hold_ms"]) if found["hold_ms"] else "none"),
+        ("most lag", duration_text(found["max_lag_ms"]) if found["max_lag_ms"] else "no limit"),
+        ("most backlog", bytes_text(found["max_lag_bytes"]) if found["max_lag_bytes"] else "no limit"),
         ("lost before it was read", _runs_text(found["lost"])),
         ("quarantined", _runs_text(found["quarantined"])),
     ]
-
-
-def _limit(value: int, unit: str) -> str:
-    return f"{value} {unit}" if value else f"no limit of {unit}"
 
 
 def _runs_text(runs: list[list[int]]) -> str:

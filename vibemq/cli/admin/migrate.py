@@ -35,9 +35,13 @@ def migrate(
     if action is Action.STATUS or dry_run or not found.pending:
         out.emit(_as_object(found, applied=[]), _text(found))
         if not json and found.pending:
-            out.note(f"apply: vibemq-admin migrate apply --data-dir {data_dir} (make a backup first)")
+            out.note(f"copy the directory first: cp -a {data_dir} COPY")
+            out.note(f"apply: vibemq-admin migrate apply --data-dir {data_dir}")
         return
-    out.confirm(f"Apply {count_text(len(found.pending), 'step')} to {data_dir}? Only a backup leads back.", yes=yes)
+    out.confirm(
+        f"Apply {count_text(len(found.pending), 'step')} to {data_dir}? Going back needs a copy.",
+        yes=yes,
+    )
     with tracked("migrated", out.notes, silent=json) as progress:
         applied = migrations.migrate(data_dir, progress)
     found = migrations.status(data_dir)

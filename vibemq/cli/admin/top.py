@@ -20,7 +20,7 @@ RATES = ("published", "delivered", "settled", "dead_lettered")
 
 
 def top(
-    interval: Annotated[int, duration_option("--interval", "Time from one look to the next.", default="1s")] = 1_000,
+    interval: Annotated[int, duration_option("--interval", "Time between two updates.", default="1s")] = 1_000,
     once: Annotated[bool, typer.Option("--once", help="Print once, after one interval, and end.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,

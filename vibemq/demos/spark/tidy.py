@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vibemq.cli.exits import how_to_install
+
 CLASSES = "classes.jsa"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """For applications that live for seconds."""
@@ -29,7 +31,7 @@ PREPARED = "SPARK_PREPARED"
 def why_no_spark() -> str:
     """Why Spark cannot run here, as a sentence; empty if it can."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        return "pyspark and pyarrow are not installed; pip install 'vibemq[spark]'"
+        return "pyspark and pyarrow are not installed; " + how_to_install("spark")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else shutil.which("java")
     if java is None or not Path(java).exists():
         return "there is no Java; Spark 4 needs version 17 or later, on PATH or at JAVA_HOME"

@@ -350,7 +350,7 @@ def check_expired(queue: Queue, group: Group, cursor: Cursor) -> None:
 def _check_epoch(queue: Queue, group: Group, cursor: Cursor, epoch: int) -> None:
     if epoch != group.epoch:
         raise GroupFenced(
-            f"group {group.name!r} of queue {queue.name!r} has a new owner ({cursor.owner or 'unnamed'}, epoch "
+            f"group {group.name!r} of queue {queue.name!r} has a new reader ({cursor.owner or 'unnamed'}, epoch "
             f"{group.epoch}, yours was {epoch}); this one must stop. One query per group: give each its own"
         )
 
@@ -413,6 +413,7 @@ def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
         plans=len(cursor.plans),
         joins=cursor.joins,
         owner=cursor.owner,
+        user=group.owner,
         lost=cursor.lost.runs(),
         quarantined=cursor.quarantined.runs(),
     )

@@ -35,7 +35,7 @@ def seek_group(state: EngineState, step: Step, command: SeekGroup) -> None:
     else:
         check_owner(queue, group, command.user, manage=command.manage)
         move_group(state, step, queue, group, command.start, command.start_sequence, need)
-        fenced = GroupFenced(f"group {command.group!r} of queue {queue.name!r} has a new owner; this one must stop")
+        fenced = GroupFenced(f"group {command.group!r} of queue {queue.name!r} has a new reader; this one must stop")
 
         end_consumers(step, queue, group.name, fenced, but_session=command.session)
         for consumer in [c for c in group.consumers if not c.active]:

@@ -56,7 +56,7 @@ class DirectoryLock:
             os.close(file)
             raise StorageLocked(
                 f"the data directory {self._data_dir} is in use by {describe_owner(self._data_dir)}; "
-                "stop that process first, or give this one a directory of its own"
+                "stop that process first, or choose another data directory"
             ) from None
         except BaseException:
             os.close(file)

@@ -108,14 +108,14 @@ def check_store(data_dir: Path, provider: str, version: int) -> bool:
     if info.provider != provider:
         raise StoreVersionError(
             f"{data_dir} holds a store of the {info.provider!r} provider, not of {provider!r}; "
-            f"start with storage provider {info.provider!r}, or choose another data directory"
+            f"use --storage {info.provider} (storage.provider in the settings), or choose another data directory"
         )
     if info.version > version:
         raise newer_store(data_dir, info.version, version)
     if info.version < version:
         raise StoreVersionError(
             f"{data_dir} has store version {info.version}, this VibeMQ needs {version}; "
-            f"run `vibemq-admin migrate --data-dir {data_dir}`"
+            f"copy the directory (`cp -a {data_dir} COPY`), then run `vibemq-admin migrate apply --data-dir {data_dir}`"
         )
     return True
 

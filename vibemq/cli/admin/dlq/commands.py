@@ -155,7 +155,7 @@ def export(
     filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
     out = Output(json=json)
     if file.exists() and str(file) != "-":
-        out.confirm(f"Overwrite {file}?", yes=yes)
+        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
 
     async def work(mq: Client) -> int:
         async with _target(file) as stream:

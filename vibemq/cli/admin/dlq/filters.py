@@ -11,12 +11,13 @@ from vibemq.cli.values import id_runs, key_values
 from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Reason
 
+_REASONS = tuple(reason.name.lower() for reason in Reason if reason <= Reason.OVERFLOW)
+"""Messages that leave their queue for another reason do not become dead letters."""
+
 FromQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only dead letters of this queue.")]
 ForReason = Annotated[
     str | None,
-    typer.Option(
-        "--reason", help="Only dead letters with this reason: " + ", ".join(r.name.lower() for r in Reason) + "."
-    ),
+    typer.Option("--reason", help="Only dead letters with this reason: " + ", ".join(_REASONS) + "."),
 ]
 OlderThan = Annotated[int | None, duration_option("--older-than", "Only those dead for longer than this.")]
 NewerThan = Annotated[int | None, duration_option("--newer-than", "Only those dead for less than this.")]
@@ -78,9 +79,8 @@ def _reason(text: str | None) -> str | None:
     if text is None:
         return None
     name = text.strip().lower().replace("-", "_")
-    names = [reason.name.lower() for reason in Reason]
-    if name not in names:
-        raise ConfigInvalid(f"{text!r} is not a reason; choose one of {', '.join(names)}")
+    if name not in _REASONS:
+        raise ConfigInvalid(f"{text!r} is not a reason; choose one of {', '.join(_REASONS)}")
     return name
 
 

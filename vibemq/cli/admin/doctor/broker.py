@@ -9,7 +9,7 @@ from vibemq.cli.exits import root_of
 from vibemq.cli.online import call
 from vibemq.cli.output import duration_text
 from vibemq.client import Client
-from vibemq.errors import VibeMQError
+from vibemq.errors import AuthError, VibeMQError
 from vibemq.storage.local.lock import LOCK_NAME, describe_owner
 
 
@@ -38,9 +38,11 @@ def broker(url: str, timeout: float, *, asked_for: bool) -> list[Finding]:
         version, seconds = call(url, timeout, work)
     except (VibeMQError, OSError, ExceptionGroup) as raised:
         error = root_of(raised)
+        if isinstance(error, AuthError):
+            return [fail("broker", str(error), "correct the credentials in --url; a broker answers there")]
         if asked_for:
             return [fail("broker", str(error), "start it (vibemq serve), or correct --url")]
-        return [warn("broker", str(error), "nothing, unless one should run: vibemq serve")]
+        return [warn("broker", str(error), "none is necessary; to start a broker: vibemq serve")]
     reached = ok("broker", f"VibeMQ {version} answers in {duration_text(1000 * seconds)}")
     if version != __version__:
         text = f"the broker is {version}, this command line is {__version__}"

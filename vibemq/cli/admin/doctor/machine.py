@@ -10,6 +10,7 @@ import lmdb
 
 from vibemq._version import __version__
 from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
+from vibemq.cli.exits import how_to_install
 
 OPEN_FILES_WANTED = 4_096
 OLDEST_SANE_YEAR = 2025
@@ -39,7 +40,7 @@ def speed_packages(uvloop: bool | None = None) -> Finding:
     found = importlib.util.find_spec("uvloop") is not None if uvloop is None else uvloop
     if found:
         return ok("event loop", "uvloop is installed")
-    return warn("event loop", "uvloop is not installed; asyncio's own loop is slower", "pip install 'vibemq[speed]'")
+    return warn("event loop", "uvloop is not installed; asyncio's own loop is slower", how_to_install("speed"))
 
 
 def open_files(limit: int | None = None) -> Finding:

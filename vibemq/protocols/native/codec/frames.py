@@ -54,7 +54,7 @@ def find_frame(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
 
 
 _OTHERS = (
-    (b"HTTP", "an HTTP answer came: this is a port for HTTP; write the one of the native protocol, usually 2925"),
+    (b"HTTP", "the answer is HTTP: this is a port for HTTP; use the port of the native protocol, usually 2925"),
     (b"\x15\x03", "a TLS alert came: this port speaks TLS; write vibemqs:// instead of vibemq://"),
     (b"\x16\x03", "a TLS handshake came to a listener without TLS; the client should write vibemq://, not vibemqs://"),
     *(
