@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import vibemq
+from tests import waiting
 from vibemq.model.effects import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.testing.timed_broker import TimedBroker
@@ -92,9 +93,7 @@ async def test_without_acks_a_slow_reader_loses_nothing_that_was_not_written(bro
 
 
 async def until(broker: vibemq.Broker, true: Callable[[QueueInfo], bool]) -> None:
-    with anyio.fail_after(60):
-        while (info := broker.queue_info("q")) is None or not true(info):
-            await anyio.sleep(0.001)
+    await waiting.until(lambda: (info := broker.queue_info("q")) is not None and true(info))
 
 
 async def test_what_a_killed_consumer_held_goes_to_another_at_once_and_in_order(broker: vibemq.Broker) -> None:
