@@ -404,3 +404,19 @@ async def test_a_request_under_way_at_the_stop_is_answered_before_the_goodbye(tm
         assert answer.id == "2"
         assert orjson.loads(answer.payload or b"")["messages"] == 0
         assert (goodbye.type, goodbye.headers) == (CommandType.DISCONNECT, {"reason": "server_shutdown"})
+
+
+async def test_a_purge_of_an_empty_log_takes_nothing_and_harms_nobody(tmp_path: Path) -> None:
+    """In one write with publishes to other queues, which are confirmed, read, and there after a restart."""
+    async with Broker(settings=settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("log", retention="log", mode="fan_out_with_ack")
+        published = asyncio.gather(mq.publish("q", {"n": 1}), mq.publish("new", {"n": 1}))
+        assert await mq.purge_queue("log") == 0
+        await published
+        await mq.publish("q", {"n": 2})
+        for message in await mq.fetch("q", max=2):
+            message.ack()
+    async with Broker(settings=settings(tmp_path)) as broker:
+        info = broker.queue_info("new")
+        assert info is not None
+        assert info.ready == 1
