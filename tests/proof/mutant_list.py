@@ -310,17 +310,17 @@ ENGINE = (
     Mutant(
         "an ack of somebody else's delivery counts",
         "engine/handlers/settle.py",
-        "        held = _take(consumer, command.runs)\n",
-        "        held = _take(consumer, command.runs) or [\n"
-        "            run for other in consumer.group.consumers for run in _take(other, command.runs)\n        ]\n",
+        "    held = _take(consumer, runs)\n",
+        "    held = _take(consumer, runs) or [\n"
+        "        run for other in consumer.group.consumers for run in _take(other, runs)\n    ]\n",
         sign=r"out of order|compare: |settle",
         by=(ENGINE_SIM,),
     ),
     Mutant(
         "a delivery's deadline is ignored",
         "engine/handlers/settle.py",
-        "    overdue = consumer.unacked.due(step.now)\n    if not overdue:\n",
-        "    overdue = consumer.unacked.due(step.now)\n    if overdue or not overdue:\n",
+        "    overdue = consumer.unacked.due(step.now, max(1, STEP_UNITS - step.work))\n    if not overdue:\n",
+        "    overdue = consumer.unacked.due(step.now, 1)\n    if overdue or not overdue:\n",
         sign=r"compare: .*in_flight",
         by=(ENGINE_SIM,),
     ),

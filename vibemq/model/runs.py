@@ -11,6 +11,8 @@ from typing import Self
 
 Run = tuple[int, int]
 """(first, last), both inclusive."""
+SEQUENCE_MAX = 1 << 62
+"""Above every sequence."""
 
 
 def runs_of(sequences: Iterable[int]) -> list[Run]:
@@ -81,17 +83,17 @@ class Stretches:
             return low < high
         return high - low > 2 or any(part.meets(first, last) for part in self._parts[low:high])
 
-    def front(self, count: int, start: int = 0) -> list[Run]:
-        """Up to `count` of the smallest sequences from `start` on, as runs, without removing them."""
+    def front(self, count: int, start: int = 0, last: int = SEQUENCE_MAX) -> list[Run]:
+        """Up to `count` of the smallest sequences in [start, last], as runs, without removing them."""
         found: list[Run] = []
         parts = (self,) if self._parts is None else self._parts[bisect_left(self._lasts, start) :]
         for part in parts:
             for index in range(bisect_left(part._lasts, start), len(part._lasts)):
-                if count <= 0:
+                if count <= 0 or part._firsts[index] > last:
                     return found
-                first, last = max(part._firsts[index], start), part._lasts[index]
-                found.append((first, min(last, first + count - 1)))
-                count -= last - first + 1
+                first, stop = max(part._firsts[index], start), min(part._lasts[index], last)
+                found.append((first, min(stop, first + count - 1)))
+                count -= stop - first + 1
         return found
 
     def first_runs(self, most: int) -> list[Run]:
@@ -120,12 +122,10 @@ class Stretches:
     def cut_members(self, first: int, last: int, most: int) -> tuple[int, int]:
         """(stop, number): how far of [first, last] the first `most` members in it reach, and how many these are."""
         number = 0
-        for start, stop in self.front(most, first):
-            if start > last:
-                break
-            number += min(stop, last) - start + 1
+        for start, stop in self.front(most, first, last):
+            number += stop - start + 1
             if number >= most:
-                return min(stop, last), number
+                return stop, number
         return last, number
 
     def _tidy(self, parts: "list[Self]", low: int, high: int) -> None:

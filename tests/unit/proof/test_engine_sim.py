@@ -30,7 +30,7 @@ def test_a_clean_life_delivers_everything_once() -> None:
 
 
 def test_a_deadline_that_is_ignored_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Unacked, "due", lambda held, now: [])
+    monkeypatch.setattr(Unacked, "due", lambda held, now, most: [])
     with pytest.raises(AssertionError):
         HardLife(11, DeliveryMode.ROUND_ROBIN).live_through(200)
 
