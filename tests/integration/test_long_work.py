@@ -62,9 +62,9 @@ async def watched() -> AsyncIterator[Watchdog]:
     try:
         yield watchdog
     finally:
-        gc.enable()
         watchdog.stop()
         await task
+        gc.enable()  # Only now: what has gathered meanwhile may be collected at once.
 
 
 class Peer:
