@@ -445,7 +445,9 @@ class LmdbProvider:
             self._journal.prepare_spare()
             self._spare_missing = False
         except StorageFull as error:
-            self._driver.room_wanted = True
+            # A checkpoint gives back room, not files; it would seal a segment that others can still write to.
+            if getattr(error.__cause__, "errno", None) not in (errno.EMFILE, errno.ENFILE):
+                self._driver.room_wanted = True
             if not self._spare_missing:
                 self._spare_missing = True
                 logger.warning("no spare journal segment: %s", error)
