@@ -1,5 +1,6 @@
 """Room: what the store gives back by itself, what it refuses, and a checkpointer that makes no progress."""
 
+import errno
 import os
 import signal
 import threading
@@ -200,3 +201,27 @@ def test_what_is_not_flushed_and_the_map_are_told(provider: LmdbProvider) -> Non
     provider.append([messages(1, 100)])
     assert provider.stats().details["unsynced_bytes"] > 3_000
     assert 0.0 < provider.stats().details["map_used_ratio"] < 0.01
+
+
+@pytest.mark.parametrize(("missing", "checkpoints"), [(errno.ENOSPC, True), (errno.EMFILE, False)])
+def test_only_where_room_is_missing_a_spare_segment_asks_for_a_checkpoint(
+    folder: Path, disk: Disk, missing: int, checkpoints: bool
+) -> None:
+    """One gives back room, not files, and it would seal the segment that still has room for messages."""
+    provider = opened(folder, SETTINGS.model_copy(update={"checkpoint_ms": 3_600_000}), disk)
+    try:
+        provider.append(a_queue())
+        provider.sync()
+        provider._spare_segments.stop()
+        provider._journal.trim()
+
+        def refuse(size: int) -> None:
+            raise OSError(missing, os.strerror(missing))
+
+        provider._journal._create = refuse  # type: ignore[method-assign,assignment]
+        provider._prepare_spare()
+        assert provider._driver.room_wanted is checkpoints
+        provider.append([messages(1, 1)])
+        assert sequences(provider) == [1]
+    finally:
+        provider.close()
