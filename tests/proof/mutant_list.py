@@ -300,6 +300,14 @@ ENGINE = (
         by=(ENGINE_SIM,),
     ),
     Mutant(
+        "the last step of a purge does not wait for the flush of those before",
+        "engine/handlers/queues.py",
+        "    return heavy(queue) if count else light(queue)\n",
+        "    return light(queue)\n",
+        sign=r"^Lost: ",
+        quick=False,
+    ),
+    Mutant(
         "a group's epoch stays when it is taken over",
         "engine/handlers/fan_out.py",
         "    group.epoch += 1\n",

@@ -325,8 +325,7 @@ class Clients:
     def _purge(self) -> None:
         queue = self._some_queue()
         if queue is not None:
-            self._may_vanish(queue)
-            self._world.ask(PurgeQueue(OPERATOR, self._token(), queue))
+            self._world.ask(PurgeQueue(OPERATOR, self._token(), queue), before_step=lambda: self._may_vanish(queue))
 
     def _delete(self) -> None:
         queue = self._some_queue()

@@ -20,10 +20,13 @@ from tests.proof.sim_explore import ENDINGS, Failure, Plan, Run
 from tests.proof.sim_files import Machine, seams
 from tests.proof.sim_judge import told_apart
 from tests.proof.sim_shrink import shrink
+from tests.short_steps import steps_of
 
 PROCESSES = int(os.environ.get("PROOF_PROCESSES", "1"))
 FIRST = "PROOF_FIRST"
 """Set in the environment: stop at the first finding and do not shrink it."""
+STEP_UNITS = 2
+"""In one step of the engine, so that what is purged, settled or expires here takes several."""
 FINDINGS_MAX = 1 if FIRST in os.environ else 3
 SHRINK_S = 0.0 if FIRST in os.environ else 20.0
 
@@ -60,6 +63,7 @@ def explore(plan: Plan, machine: Machine, shrink_s: float) -> Tally:
         second_crashes=run.second_crashes,
         whole_stores=run.judge.deep,
         operations=run.operations,
+        later_steps=counts.later_steps,
         lossy=run.losing_images,
         confirmed=counts.confirmed,
         strong=counts.confirmed_strong,
@@ -76,7 +80,7 @@ def _one(task: tuple[Plan, float]) -> Tally:
     """In a process of the pool."""
     logging.disable(logging.WARNING)
     machine = Machine()
-    with seams(machine):
+    with seams(machine), steps_of(STEP_UNITS):
         return explore(task[0], machine, task[1])
 
 
@@ -125,6 +129,7 @@ def _result(total: Tally, seeds: int, budget: Budget) -> Result:
             "seeds": seeds,
             "images_per_cpu_s": round(counts["images"] / cpu_s) if cpu_s else 0,
             "operations": counts["operations"],
+            "steps of long commands": counts["later_steps"],
             "images that lost unflushed data": counts["lossy"],
             "kill -9 images": counts["kills"],
             "images of a second crash": counts["second_crashes"],

@@ -48,6 +48,8 @@ class Counts:
         self.dead = 0
         self.replayed = 0
         self.duplicates = 0
+        self.later_steps = 0
+        """Steps of commands behind their first one."""
         self.reused_told = 0
         """Sequences of weak or async messages that were told, lost with the tail, and given to other messages."""
 
@@ -80,7 +82,8 @@ class Ledger:
         """(queue, group, sequence) that a consumer acknowledged, or that an operator purged."""
         self.told: dict[tuple[str, int], bytes] = {}
         """Row of every message that anybody was told of, lost ones included, by the queue's incarnation."""
-        self._outcomes: dict[Any, Outcome] = {}
+        self._records: dict[Any, list[Record]] = {}
+        """By token, of all steps of the command that were decided."""
         self._lsn_of_record: dict[int, int] = {}
         self._kept: list[Sequence[Record]] = []
         self._commands: dict[Any, Any] = {}
@@ -165,12 +168,17 @@ class Ledger:
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
-    def asked(self, command: Any, queue_id: int | None, outcome: Outcome) -> None:
-        """`queue_id`: of the queue that the command names, when it was asked."""
+    def asked(self, command: Any, queue_id: int | None) -> None:
+        """`queue_id`: of the queue that the command names, when its first step begins."""
         token = getattr(command, "token", None)
         if token is not None:
             self._commands[token] = (command, queue_id)
-            self._outcomes[token] = outcome
+            self._records[token] = []
+
+    def decided(self, command: Any, outcome: Outcome) -> None:
+        """One step of it."""
+        if (token := getattr(command, "token", None)) is not None:
+            self._records[token] += outcome.records
 
     def heard(self, effects: Sequence[Effect], now_s: float) -> None:
         """A session was told this, just now."""
@@ -183,13 +191,13 @@ class Ledger:
 
     def _heard_reply(self, reply: Reply, now_s: float) -> None:
         command, queue_id = self._commands.pop(reply.token)
-        outcome = self._outcomes.pop(reply.token)
+        records = self._records.pop(reply.token)
         if isinstance(reply.result, Exception):
             return
         if isinstance(reply.result, Published):
             self._heard_published(queue_id, reply.result, now_s)
-        elif type(command).__name__ in STRUCTURAL and outcome.records and not self._is_volatile(command, queue_id):
-            self.floor = max(self.floor, *(self._lsn_of_record.get(id(r), 0) for r in outcome.records))
+        elif type(command).__name__ in STRUCTURAL and records and not self._is_volatile(command, queue_id):
+            self.floor = max(self.floor, *(self._lsn_of_record.get(id(r), 0) for r in records))
         if type(command).__name__ == "CreateQueue":
             if command.queue not in self.created:
                 raise Broken(f"the creation of {command.queue} was confirmed and never written")
@@ -259,7 +267,7 @@ class Ledger:
         self.weak_told.clear()
         self.may_settle.clear()
         self._commands.clear()
-        self._outcomes.clear()
+        self._records.clear()
         names = {q.name for q in self.naive[last_lsn].queues.values() if not q.deleted}
         self.created = {name: lsn for name, lsn in self.created.items() if name in names and lsn <= last_lsn}
         for name in names - self.created.keys():

@@ -4,6 +4,7 @@ A `World` is one machine with one data directory. Its flushes and checkpoints ru
 (`sim_loop.Crew`), so that publishes come in between.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tests.proof.sim_ledger import Ledger
 from tests.proof.sim_lmdb import Book
 from tests.proof.sim_loop import CrewLock
 from tests.proof.sim_machinery import Machinery, Seat, SimLink, SimUpkeep
-from vibemq.engine import Engine, EngineSettings
+from vibemq.engine import Batch, Engine, EngineSettings
 from vibemq.model.commands import Command
 from vibemq.model.effects import Effect
 from vibemq.model.records import Record
@@ -41,6 +42,10 @@ class Sizes:
     buffer_bytes: int = 6_000
     checkpoint_lag_bytes: int = 10_000
     weak_flush_ms: int = 400
+
+
+def nothing() -> None:
+    pass
 
 
 class Peer:
@@ -78,6 +83,8 @@ class World:
         self.links: list[SimLink] = []
         self.sessions: dict[int, Callable[[Sequence[Effect]], None]] = {}
         self.tokens = count(1)
+        self._asked: dict[int, deque[tuple[Command, Callable[[], None]]]] = {}
+        """Of each session: what is being decided, and what comes behind it."""
         self.data_dir = path_on(disk, book, DATA_DIR)
         disk.pause = self.crew.park
 
@@ -137,6 +144,8 @@ class World:
 
     def close(self) -> None:
         """The end of a graceful stop: settle, flush, close the provider."""
+        while any(self._asked.values()):
+            self.loop.run_one()
         self._timers.stop()
         while not self.committer._idle.is_set():
             self.loop.run_one()
@@ -178,12 +187,34 @@ class World:
     def connect(self, session: int, take: Callable[[Sequence[Effect]], None]) -> None:
         self.effect_router.connect(session, Peer(self, take).take)
 
-    def ask(self, command: Command) -> None:
-        """One engine step, submitted as the server does."""
+    def ask(self, command: Command, before_step: Callable[[], None] = nothing) -> None:
+        """Have it decided when what its session asked before is, in steps as the server does."""
+        waiting = self._asked.setdefault(getattr(command, "session", 0), deque())
+        waiting.append((command, before_step))
+        if len(waiting) == 1:
+            self._begin(waiting)
+
+    def _begin(self, waiting: "deque[tuple[Command, Callable[[], None]]]") -> None:
+        command, _ = waiting[0]
         named = self.engine.queue_info(getattr(command, "queue", ""))
-        outcome = self.engine.handle([command], self.clock.now())
-        self.ledger.asked(command, None if named is None else named.queue_id, outcome)
+        self.ledger.asked(command, None if named is None else named.queue_id)
+        self._go_on(waiting, Batch([command]))
+
+    def _go_on(self, waiting: "deque[tuple[Command, Callable[[], None]]]", batch: Batch) -> None:
+        command, before_step = waiting[0]
+        before_step()
+        outcome = self.engine.advance(batch, self.clock.now())
+        if batch.fault is not None:
+            raise batch.fault
+        self.ledger.decided(command, outcome)
         self.committer.submit(outcome)
+        if not batch.done:
+            self.ledger.counts.later_steps += 1
+            self.loop.call_later(self.machinery.pause_s() / 5, self._go_on, waiting, batch)
+            return
+        waiting.popleft()
+        if waiting:
+            self.loop.call_soon(self._begin, waiting)
 
     def pass_time(self, ms: int) -> None:
         self.loop.run_until(self.loop.now + ms / 1000)

@@ -2,28 +2,24 @@
 whatever one command finds in its next slice, others have been at it in between.
 """
 
-import importlib
-import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import vibemq.engine
+from tests.short_steps import steps_of
 from tests.simulation.engine_driver import sequences
 from tests.simulation.test_engine_chaos import Chaos
-from vibemq.engine import Batch, Engine
+from vibemq.engine import Batch
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import CloseSession, Command, Publish, RemoveMessages, Settle, Subscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 
 
 @pytest.fixture(params=[2, 7], ids=lambda units: f"{units} units")
-def short_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of so many units."""
-    for module in pkgutil.walk_packages(vibemq.engine.__path__, "vibemq.engine."):
-        if hasattr(found := importlib.import_module(module.name), "STEP_UNITS"):
-            monkeypatch.setattr(found, "STEP_UNITS", request.param)
-    monkeypatch.setattr(Engine._finish, "__defaults__", (request.param,))
+def short_steps(request: pytest.FixtureRequest) -> Iterator[None]:
+    with steps_of(request.param):
+        yield
 
 
 class Interleaved(Chaos):
