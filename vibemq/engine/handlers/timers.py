@@ -2,7 +2,7 @@
 
 from heapq import heappop
 
-from vibemq.engine.handlers.cursors import next_alarm_of, see_to_cursor
+from vibemq.engine.handlers.cursors.holds import next_alarm_of, see_to_cursor
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.publish import unpark
