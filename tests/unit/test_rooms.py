@@ -1,5 +1,7 @@
-"""The tests stand where their modules stand, and no room of the product holds more modules than a reader takes in."""
+"""The tests stand where their modules stand; no room of the product holds more modules than a reader takes in, and no
+module of the server knows everybody."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,11 @@ OF_NO_MODULE = {
 
 MODULES_MAX = 16
 
+KNOWN_MAX = 9
+"""Modules of the server that one of them imports."""
+PUT_IT_TOGETHER = {"assembly.py", "broker.py"}
+"""They make the parts of a broker and hold them: somebody has to know them all."""
+
 
 def home_of(test: Path) -> Path:
     """The folder that a folder of tests mirrors."""
@@ -83,3 +90,15 @@ def test_a_room_holds_no_more_modules_than_a_reader_takes_in() -> None:
     }
     crowded = {room: size for room, size in sizes.items() if size > MODULES_MAX}
     assert crowded == {}
+
+
+def server_imports(module: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(module.read_text()))
+    names = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name for name in names if name.startswith("vibemq.server.")}
+
+
+def test_no_module_of_the_server_knows_everybody() -> None:
+    server = PRODUCT / "server"
+    known = {str(module.relative_to(server)): len(server_imports(module)) for module in server.rglob("*.py")}
+    assert {module for module, count in known.items() if count > KNOWN_MAX} == PUT_IT_TOGETHER

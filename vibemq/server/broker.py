@@ -197,7 +197,7 @@ class Broker:
         await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
         for listener, endpoint in endpoints:
             if endpoint.plugin.create is not None:
-                self.listening.append(await listen(listener, endpoint, self._parts.broker_context))
+                self.listening.append(await listen(listener, endpoint, self._parts.socket_services))
         tasks.start_soon(self._parts.housekeeping.run)
         self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
@@ -210,7 +210,7 @@ class Broker:
         outbound = anyio.CapacityLimiter(OUTBOUND_MAX)
         for endpoint in endpoints:
             if endpoint.plugin.start is not None:
-                services = PluginServices(endpoint.protocol, parts.broker_context, mount, outbound, tasks, self._fatal)
+                services = PluginServices(endpoint.protocol, parts.socket_services, mount, outbound, tasks, self._fatal)
                 self._services.append(services)
                 await endpoint.plugin.start(services, endpoint.settings)
 
@@ -239,8 +239,8 @@ class Broker:
         for services in self._services:
             services.cut()
         if self._parts is not None:
-            self._parts.broker_context.timers.stop()
-            for connection in self._parts.broker_context.connection_table:
+            self._parts.timers.stop()
+            for connection in self._parts.connection_table:
                 connection.drop("the broker has stopped")
             await asyncio.sleep(0)
         if self._store is not None:
@@ -297,11 +297,11 @@ class Broker:
         Raises:
             ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
         """
-        broker_context = self._running().broker_context
-        if not (auth.enabled and broker_context.accounts.enabled):
+        authenticator = self._running().authenticator
+        if not (auth.enabled and authenticator.enabled):
             raise ConfigInvalid("authentication is switched on and off with a restart only; keep a user or a token")
         accounts = await anyio.to_thread.run_sync(auth.accounts)
-        broker_context.replace_accounts(accounts, token=auth.shared_token)
+        authenticator.replace_accounts(accounts, token=auth.shared_token)
 
     def _running(self) -> Assembly:
         if self._parts is None:
