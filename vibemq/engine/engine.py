@@ -33,7 +33,7 @@ from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
@@ -44,7 +44,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
 
 _OWED_RETRY_MS = 1_000

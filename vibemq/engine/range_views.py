@@ -7,14 +7,14 @@ from vibemq.engine.handlers import transactions
 from vibemq.engine.handlers.cursors import lookup, ranges
 from vibemq.engine.handlers.cursors.plans import unknown_plan
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
 from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, Reach, Span
 from vibemq.model.records import DeadLettered, Plan, Record
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import END, Run, RunSet
 
 
 class Readers:

@@ -37,7 +37,8 @@ LETTERS_AT_ONCE = 1000
 SLICE_IDS = 32
 """Ids looked for before the loop has its turn, which may be as many places to look at."""
 LETTERS_PER_STEP = 50
-"""Of one engine step of a replay or a purge, which takes a few milliseconds."""
+"""Of one command of a replay or a purge, which takes a few milliseconds. Fewer than the units of one of the engine's
+own steps (`engine/pacing.py`): those are places in its indexes, and a letter that is replayed carries its body."""
 NEAR_IDS = 16
 """To read the facts of so many letters between two ids costs less than to look for the second by itself."""
 

@@ -4,13 +4,13 @@ from vibemq.engine.handlers.cursors.plans import forget_plans
 from vibemq.engine.handlers.dead_lettering import discard
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import group_oldest
 from vibemq.model.records import Reason
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import END, Run, RunSet, run_count
 
 LAG_CHECK_MS = 1_000
 

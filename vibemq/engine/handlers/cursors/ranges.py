@@ -4,12 +4,12 @@ The rows themselves come from storage.
 """
 
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.views import group_oldest
 from vibemq.model.effects import CursorInfo, Reach
 from vibemq.model.options import Durability
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import END, RunSet
 
 LEAP = 1 << 24
 """How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
