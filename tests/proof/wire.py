@@ -5,7 +5,7 @@ from typing import Any
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.native.codec.frames import NativeFrameReader
-from vibemq.server.net.connections import Endpoint
+from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.transport import Connection, SocketServices
 
 HEARD_MAX = 1 << 20
@@ -14,7 +14,7 @@ HEARD_MAX = 1 << 20
 class Wire(asyncio.Transport):
     """Bytes to the broker with `say`; what it answers gathers in `heard`, and cut into bodies in `bodies`."""
 
-    def __init__(self, services: SocketServices, endpoint: Endpoint, host: str) -> None:
+    def __init__(self, services: SocketServices, endpoint: ListenerEndpoint, host: str) -> None:
         super().__init__({"peername": (host, 4_000)})
         self.heard = bytearray()
         self.bodies: list[bytes] = []

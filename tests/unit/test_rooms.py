@@ -2,6 +2,7 @@
 module of the server knows everybody."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ OF_NO_MODULE = {
 """Test files that belong to no module, by the reason."""
 
 MODULES_MAX = 16
+
+NAMED_TWICE = {
+    "Client": "the two faces of the client, asynchronous and blocking, have the same names",
+    "Publisher": "as Client",
+    "Subscription": "as Client",
+    "ConnectionLost": "Spark's executors import nothing of ours, the errors neither",
+}
+"""Public classes whose name another one has, by the reason."""
 
 KNOWN_MAX = 9
 """Modules of the server that one of them imports."""
@@ -102,3 +111,9 @@ def test_no_module_of_the_server_knows_everybody() -> None:
     server = PRODUCT / "server"
     known = {str(module.relative_to(server)): len(server_imports(module)) for module in server.rglob("*.py")}
     assert {module for module, count in known.items() if count > KNOWN_MAX} == PUT_IT_TOGETHER
+
+
+def test_the_name_of_a_public_class_says_which_one_is_meant() -> None:
+    trees = [ast.parse(module.read_text()) for module in PRODUCT.rglob("*.py")]
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name for name, count in classes.items() if count > 1 and name[0] != "_"} == NAMED_TWICE.keys()

@@ -25,7 +25,7 @@ from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.status import BrokerStatus
-from vibemq.server.net.connections import Endpoint
+from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.listener import Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.shutdown import drain
@@ -205,7 +205,7 @@ class Broker:
     def _make_clock(self, not_before: int) -> Clock:
         return Clock(not_before=not_before)
 
-    async def _start_plugins(self, endpoints: list[Endpoint], parts: Assembly, tasks: TaskGroup) -> None:
+    async def _start_plugins(self, endpoints: list[ListenerEndpoint], parts: Assembly, tasks: TaskGroup) -> None:
         mount = self._web.mount if self._web is not None else None
         outbound = anyio.CapacityLimiter(OUTBOUND_MAX)
         for endpoint in endpoints:

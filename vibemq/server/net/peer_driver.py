@@ -25,7 +25,7 @@ from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.admission import Admission
+from vibemq.server.net.admission import PeerAdmission
 from vibemq.server.net.authenticator import Authenticator
 from vibemq.server.net.decider import Decider
 from vibemq.server.net.delivery_queue import DeliveryQueue
@@ -62,7 +62,7 @@ class PeerDriver:
         self,
         services: PeerServices,
         session: Session,
-        guard: Admission,
+        guard: PeerAdmission,
         *,
         number: int,
         connection_id: str,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from vibemq.auth.policy import Policy
 from vibemq.protocols.session import Session
-from vibemq.server.net.admission import Admission
+from vibemq.server.net.admission import PeerAdmission
 from vibemq.server.net.peer_driver import PeerDriver, PeerServices
 from vibemq.server.net.timers import Timers
 
@@ -26,7 +26,7 @@ class PeerFactory:
         self, session: Session, *, number: int, connection_id: str, host: str, wake: Callable[[], None]
     ) -> PeerDriver:
         """A peer with its rights and its rate limit; its deadlines are watched."""
-        guard = Admission(
+        guard = PeerAdmission(
             self._policy, self._services.metrics, per_second=self._messages_per_second_max, now=self._loop.time()
         )
         peer = PeerDriver(

@@ -17,7 +17,7 @@ from vibemq.protocols.session import Principal, Session
 from vibemq.server.commit.backpressure import Backpressure
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.connections import ConnectionTable, Endpoint
+from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
 from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
     session: Session
     peer: PeerDriver
 
-    def __init__(self, services: SocketServices, endpoint: Endpoint) -> None:
+    def __init__(self, services: SocketServices, endpoint: ListenerEndpoint) -> None:
         self._services = services
         self.endpoint = endpoint
         self.number = 0
