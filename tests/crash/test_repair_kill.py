@@ -1,15 +1,13 @@
 """A repair is killed at each of its steps: the damaged store or the repaired one is there, never an empty one."""
 
-import os
 import shutil
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.proof.forked import ChildDied, in_fork
+from tests.crash.killed_step import killed_at
 from vibemq import plugins
 from vibemq.errors import StorageDamaged
 from vibemq.model.options import QueueOptions
@@ -21,7 +19,6 @@ from vibemq.storage.lmdb.environment.env import open_writer
 from vibemq.storage.lmdb.environment.tables import writing
 from vibemq.storage.lmdb.layout import Layout
 
-KILLED = 137
 STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree")
 
 
@@ -68,28 +65,14 @@ def repair(folder: Path, provider: str) -> None:
     plugin.repair(folder, plugin.settings())
 
 
-def killed_at(step: int, folder: Path, provider: str) -> bool:
+def killed(step: int, folder: Path, provider: str) -> bool:
     """Whether there was such a step."""
-    seen = 0
-
-    def hook(event: str, arguments: object) -> None:
-        nonlocal seen
-        if event in STEPS:
-            seen += 1
-            if seen == step:
-                os._exit(KILLED)
 
     def work() -> int:
-        sys.addaudithook(hook)
         repair(folder, provider)
         return 0
 
-    try:
-        code = in_fork(work)
-    except ChildDied as died:
-        code = died.code
-    assert code in (0, KILLED)
-    return code == KILLED
+    return killed_at(step, STEPS, work)
 
 
 @pytest.mark.parametrize("starts_between", [False, True], ids=["repaired again", "started"])
@@ -101,7 +84,7 @@ def test_a_kill_at_any_step_leaves_one_of_the_two(tmp_path: Path, provider: str,
     while True:
         data = tmp_path / str(step)
         shutil.copytree(tmp_path / "damaged", data)
-        if not killed_at(step, data, provider):
+        if not killed(step, data, provider):
             break
         if starts_between:
             try:

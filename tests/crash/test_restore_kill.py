@@ -2,12 +2,11 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.proof.forked import ChildDied, in_fork
+from tests.crash.killed_step import killed_at
 from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
@@ -18,7 +17,6 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.local import replace
 
-KILLED = 137
 STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "vibemq.exchange", "shutil.copyfile")
 """What changes names, and the copying of each file. Opening for writing is left out: what it makes is in the copy."""
 
@@ -54,29 +52,15 @@ def restore(source: Path, data_dir: Path) -> int:
     return run_app(main.app, "vibemq-admin", ["restore", str(source), "--data-dir", str(data_dir), "--yes", "--json"])
 
 
-def killed_at(step: int, source: Path, data_dir: Path, *, exchange: bool) -> bool:
+def killed(step: int, source: Path, data_dir: Path, *, exchange: bool) -> bool:
     """Whether there was such a step."""
-    seen = 0
-
-    def hook(event: str, arguments: object) -> None:
-        nonlocal seen
-        if event in STEPS:
-            seen += 1
-            if seen == step:
-                os._exit(KILLED)
 
     def work() -> int:
         if not exchange:
             replace._EXCHANGE = 1 << 20  # The kernel answers EINVAL, as a file system that cannot do it.
-        sys.addaudithook(hook)
         return restore(source, data_dir)
 
-    try:
-        code = in_fork(work)
-    except ChildDied as died:
-        code = died.code
-    assert code in (0, KILLED)
-    return code == KILLED
+    return killed_at(step, STEPS, work)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +83,7 @@ def test_a_kill_at_any_step_leaves_one_of_the_two(stores: Path, tmp_path: Path, 
             shutil.copytree(stores / "old", data)
         elif before == "empty":
             data.mkdir()
-        if not killed_at(step, stores / "new", data, exchange=exchange):
+        if not killed(step, stores / "new", data, exchange=exchange):
             break
         outcomes.add(_after_the_kill(data, before))
         # And the operator's next try goes through, whatever was left.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from vibemq.auth.matrix import COMMANDS, OPERATIONS, Row
-from vibemq.model.access import Action, Permission, ResourceKind, When
+from vibemq.model.access import Action, NeededPermission, ResourceKind, When
 
 PLACES = {
     ResourceKind.QUEUE: "the queue",
@@ -29,7 +29,7 @@ def _row(row: Row) -> str:
     return "; ".join(map(_needed, row))
 
 
-def _needed(needed: Permission) -> str:
+def _needed(needed: NeededPermission) -> str:
     match needed.action:
         case Action.OWN:
             return "nothing: it concerns only deliveries of the same connection"

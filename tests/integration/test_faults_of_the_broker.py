@@ -83,7 +83,7 @@ async def test_a_bug_in_a_session(
         await peer.send(frame(CommandType.CONNECT, "c", authToken="secret"))
         await peer.frame()
         sound: Callable[..., Any] = getattr(NativeSession, verb)
-        unlucky = max(connection.number for connection in broker._running().broker_context.connection_table)
+        unlucky = max(connection.number for connection in broker._running().connection_table)
         failed: list[str] = []
 
         def fail_once(session: NativeSession, *arguments: Any) -> Any:

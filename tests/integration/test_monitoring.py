@@ -109,7 +109,7 @@ async def crowded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
         for first in range(0, QUEUES, 500):
             numbers = range(first, first + 500)
             commands = [CreateQueue(0, None, f"queue-{number:05}", options) for number in numbers]
-            broker._parts.broker_context.decider.decide(commands)
+            broker._parts.decider.decide(commands)
             await anyio.sleep(0)
         yield broker
 

@@ -25,9 +25,9 @@ from vibemq.protocols.omq.frames import (
     MessageFrame,
     OmqFrameReader,
     Ping,
-    Subscribed,
+    SubscribedFrame,
     Topic,
-    Unsubscribed,
+    UnsubscribedFrame,
 )
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -78,7 +78,7 @@ class Peer:
 
     def subscribe(self, topic: str, replay: str = "From_current", number: int = 1) -> None:
         self.say(f"(Subscribe {topic} {replay})\n".encode())
-        assert self.frame() == Subscribed(Topic(number, topic.encode()))
+        assert self.frame() == SubscribedFrame(Topic(number, topic.encode()))
 
     def frame(self) -> Frame:
         """The next one that is no ping."""
@@ -226,7 +226,7 @@ def test_a_deleted_topic_is_unsubscribed_unasked(broker: OmqBroker, mq: vibemq.s
     with Peer(broker) as peer:
         peer.subscribe(topic)
         mq.delete_queue(topic)
-        assert peer.frame() == Unsubscribed(Topic(1, topic.encode()))
+        assert peer.frame() == UnsubscribedFrame(Topic(1, topic.encode()))
 
 
 def test_a_half_closed_client_gets_what_is_queued(broker: OmqBroker, mq: vibemq.sync.Client, topic: str) -> None:
@@ -235,7 +235,7 @@ def test_a_half_closed_client_gets_what_is_queued(broker: OmqBroker, mq: vibemq.
         peer.say(f"(Subscribe {topic} From_beginning)".encode())
         peer.socket.shutdown(socket.SHUT_WR)
         peer.acks = False
-        assert peer.frame() == Subscribed(Topic(1, topic.encode()))
+        assert peer.frame() == SubscribedFrame(Topic(1, topic.encode()))
         assert [message.body for message in peer.messages(20_000)] == numbered(1, 20_000)
         assert peer.rest() == []
 
@@ -271,7 +271,7 @@ def test_one_byte_per_segment(broker: OmqBroker, topic: str) -> None:
         for byte in ACCEPTED + CONNECT + f'(Subscribe "{topic}" From_current)'.encode():
             peer.say(bytes((byte,)))
         assert peer.exactly(8) == ACCEPTED
-        assert peer.frame() == Subscribed(Topic(1, topic.encode()))
+        assert peer.frame() == SubscribedFrame(Topic(1, topic.encode()))
 
 
 @pytest.mark.parametrize("endless", [b"a" * 4096, b"(" * 64, b'"' + b"x" * 4096])
@@ -373,7 +373,7 @@ def test_credentials_in_the_id(tmp_path: Path, name: str, right: bool) -> None:
     with running(broker), Peer(broker, ACCEPTED + f'(Connect 1 "{name}")'.encode()) as peer:
         peer.say(b"(Subscribe anything From_current)")
         if right:
-            assert peer.frame() == Subscribed(Topic(1, b"anything"))
+            assert peer.frame() == SubscribedFrame(Topic(1, b"anything"))
         else:
             [last] = peer.rest()
             assert isinstance(last, Error)

@@ -188,7 +188,7 @@ async def test_a_damaged_letter_behind_a_gap_of_ids_stops_nobody(broker: Broker)
         await dead(mq, broker, "other", 3)
         ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list", queue="jobs", limit=1000))["letters"]]
         await mq.admin("dlq.purge", ids=ids[5:30])
-        provider = broker._running().broker_context.store.provider
+        provider = broker._running().store.provider
         sound_read, sequence = provider.read, 31
         info = broker.queue_info("jobs")
         assert info is not None
@@ -228,7 +228,7 @@ async def test_redriving_tells_nothing_of_letters_of_other_queues(broker: Broker
         await dead(mq, broker, "other", 3)
         await dead(mq, broker, "jobs", 2)
         ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list", limit=1000))["letters"]]
-        provider = broker._running().broker_context.store.provider
+        provider = broker._running().store.provider
         sound_read = provider.read
         info = broker.queue_info("other")
         assert info is not None
@@ -369,7 +369,7 @@ async def test_a_long_dead_letter_queue_is_read_in_small_pieces(broker: Broker) 
     async with vibemq.connect(broker.url) as mq:
         await dead(mq, broker, "other", 700)
         await dead(mq, broker, "q", 300)
-        provider = broker._running().broker_context.store.provider
+        provider = broker._running().store.provider
         sound, asked = provider.dead_page, []
 
         def dead_page(wanted: DeadPageWanted) -> DeadPage:
@@ -399,7 +399,7 @@ async def test_a_request_under_way_at_the_stop_is_answered_before_the_goodbye(tm
             await peer.send(frame(CommandType.CURSOR_REQUEST, "1", "q", joined))
             assert decode_body(await peer.frame()).id == "1"
             await peer.send(frame(CommandType.CURSOR_REQUEST, "2", "q", waiting))
-            await until(lambda: any(each.pending for each in broker._running().broker_context.connection_table.peers()))
+            await until(lambda: any(each.pending for each in broker._running().connection_table.peers()))
         answer, goodbye = decode_body(await peer.frame()), decode_body(await peer.frame())
         assert answer.id == "2"
         assert orjson.loads(answer.payload or b"")["messages"] == 0

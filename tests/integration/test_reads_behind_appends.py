@@ -19,7 +19,7 @@ from vibemq.model.commands import CreateQueue, Publish, SetFlow, Settle, Settlem
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows, pack_row
-from vibemq.server.broker_context import BrokerContext
+from vibemq.server.assembly import Assembly
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 class SlowAppends:
     """The provider's appends give every other thread its chance first."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: Assembly) -> None:
         self._append = context.store.provider.append
         self._pause = threading.Event()
         context.store.provider.append = self  # type: ignore[method-assign]
@@ -52,13 +52,13 @@ class SlowAppends:
 
 
 @asynccontextmanager
-async def context_of(provider: str, place: Path) -> AsyncIterator[tuple[vibemq.Broker, BrokerContext]]:
+async def context_of(provider: str, place: Path) -> AsyncIterator[tuple[vibemq.Broker, Assembly]]:
     async with vibemq.Broker(data_dir=place / "data", storage=provider) as broker:
         assert broker._parts is not None
-        yield broker, broker._parts.broker_context
+        yield broker, broker._parts
 
 
-def publish(context: BrokerContext, number: int) -> None:
+def publish(context: Assembly, number: int) -> None:
     context.decider.decide([Publish(0, None, "q", Rows.of([pack_row(str(number), b"%d" % number)]))])
 
 
@@ -87,7 +87,7 @@ async def test_what_is_published_and_handed_out_in_one_turn_arrives(
             assert arrived == list(range(COUNT))
 
 
-async def run(context: BrokerContext, operation: str, **arguments: Any) -> Any:
+async def run(context: Assembly, operation: str, **arguments: Any) -> Any:
     return await context.operations.admit(ANONYMOUS, operation, arguments).run()
 
 

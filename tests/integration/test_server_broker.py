@@ -247,7 +247,7 @@ async def test_a_replay_to_a_missing_queue_says_so(broker: Broker) -> None:
 
 
 async def test_a_damaged_row_goes_to_the_dlq_and_its_neighbours_are_delivered(broker: Broker) -> None:
-    provider = broker._running().broker_context.store.provider
+    provider = broker._running().store.provider
     sound_read = provider.read
 
     def read(queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
@@ -356,7 +356,7 @@ async def test_a_round_of_housekeeping_that_ends_behind_the_store_is_no_failure(
     maintaining, closed = anyio.Event(), anyio.Event()
     async with Broker(tmp_path, storage="lmdb") as broker:
         parts = broker._running()
-        store, close = parts.broker_context.store, parts.broker_context.store.close
+        store, close = parts.store, parts.store.close
         monkeypatch.setattr(parts.housekeeping, "_store", Slow())
         over = asyncio.create_task(parts.housekeeping.round())
         await maintaining.wait()

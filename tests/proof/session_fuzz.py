@@ -91,8 +91,8 @@ class Arena:
     def __init__(self, broker: Broker) -> None:
         assert broker._parts is not None
         self.broker = broker
-        self.broker_context = broker._parts.broker_context
-        self.engine = cast(Any, self.broker_context.engine)
+        self.parts = broker._parts
+        self.engine = cast(Any, self.parts.engine)
         # The memory provider forgets at the end, which nobody here waits for: so queues of every durability may be had.
         self.engine._state.settings = replace(self.engine._state.settings, transient_only=False)
         self.endpoint = endpoint_of(Listener())
@@ -101,7 +101,7 @@ class Arena:
         self.wires: dict[int, Wire] = {}
         self.sessions = 0
         self._spy_on_engine(self.engine.advance)
-        self._spy_on_storage(self.broker_context.store.provider.append)
+        self._spy_on_storage(self.parts.store.provider.append)
 
     def _spy_on_engine(self, advance: Callable[..., Any]) -> None:
         def spy(batch: Batch, now: int) -> Any:
@@ -123,7 +123,7 @@ class Arena:
                 self.wrong.append(f"the journal could not keep {records!r:.600}: {error!r}")
             return append(records)
 
-        self.broker_context.store.provider.append = spy  # type: ignore[method-assign]
+        self.parts.store.provider.append = spy  # type: ignore[method-assign]
 
     def connect(self) -> Wire:
         self.sessions += 1
@@ -131,7 +131,7 @@ class Arena:
         host = ".".join(
             str(part) for part in (10, self.sessions >> 16 & 255, self.sessions >> 8 & 255, self.sessions & 255)
         )
-        wire = Wire(self.broker_context, self.endpoint, host)
+        wire = Wire(self.parts.socket_services, self.endpoint, host)
         self.wires[wire.connection.number] = wire
         return wire
 
@@ -147,7 +147,7 @@ class Arena:
         """Until everything that was asked has been decided, kept and told."""
         for _ in range(3):
             await asyncio.sleep(0)
-            await self.broker_context.committer.settled()
+            await self.parts.committer.settled()
         for _ in range(200):
             if not any(wire.connection.pending for wire in self.wires.values()):
                 return
@@ -157,7 +157,7 @@ class Arena:
         """Queues of the clients, and what is in them, would otherwise pile up over the rounds."""
         for name in OWN_QUEUES:
             if self.engine.queue_info(name) is not None:
-                self.broker_context.decider.decide([DeleteQueue(0, None, name)])
+                self.parts.decider.decide([DeleteQueue(0, None, name)])
         await self.settle()
 
     def complaints(self) -> list[str]:

@@ -5,9 +5,8 @@ from typing import Any
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.native.codec.frames import NativeFrameReader
-from vibemq.server.broker_context import BrokerContext
-from vibemq.server.net.connections import Endpoint
-from vibemq.server.net.transport import Connection
+from vibemq.server.net.connections import ListenerEndpoint
+from vibemq.server.net.transport import Connection, SocketServices
 
 HEARD_MAX = 1 << 20
 
@@ -15,7 +14,7 @@ HEARD_MAX = 1 << 20
 class Wire(asyncio.Transport):
     """Bytes to the broker with `say`; what it answers gathers in `heard`, and cut into bodies in `bodies`."""
 
-    def __init__(self, broker_context: BrokerContext, endpoint: Endpoint, host: str) -> None:
+    def __init__(self, services: SocketServices, endpoint: ListenerEndpoint, host: str) -> None:
         super().__init__({"peername": (host, 4_000)})
         self.heard = bytearray()
         self.bodies: list[bytes] = []
@@ -28,7 +27,7 @@ class Wire(asyncio.Transport):
         self._held = bytearray()
         self._lost = False
         self._half = False
-        self.connection = Connection(broker_context, endpoint)
+        self.connection = Connection(services, endpoint)
         self.connection.connection_made(self)
 
     @property

@@ -7,7 +7,7 @@ from tests.properties.test_omq_sexp import COMMANDS, SOUP, cut
 from tests.unit.protocols.omq.world import BROADCAST, ROUND_ROBIN, VERSION_ONE, Client, World
 from vibemq.protocols.omq import OmqSettings
 from vibemq.protocols.omq.commands import print_command
-from vibemq.protocols.omq.frames import MessageFrame, Subscribed, Unsubscribed
+from vibemq.protocols.omq.frames import MessageFrame, SubscribedFrame, UnsubscribedFrame
 
 TOPICS = st.sampled_from([b"ticks", b"jobs", b"other", b"a b"])
 SUBSCRIBES = st.tuples(
@@ -39,12 +39,12 @@ def check_manners(client: Client) -> None:
     last: dict[int, int] = {}
     for frame in client.frames():
         match frame:
-            case Subscribed(topic):
+            case SubscribedFrame(topic):
                 assert names.setdefault(topic.id, topic.topic) == topic.topic
                 assert topic.id not in open_
                 open_.add(topic.id)
                 last.pop(topic.id, None)
-            case Unsubscribed(topic):
+            case UnsubscribedFrame(topic):
                 assert topic.id in open_
                 open_.discard(topic.id)
             case MessageFrame(number, topic_id):

@@ -15,8 +15,8 @@ from vibemq.protocols.omq.commands import (
     FromCurrent,
     FromMessage,
     NotACommand,
-    Subscribe,
-    Unsubscribe,
+    OmqSubscribe,
+    OmqUnsubscribe,
     parse_command,
     print_command,
 )
@@ -68,9 +68,9 @@ TIMES = st.one_of(
 COMMANDS: st.SearchStrategy[ClientCommand] = st.one_of(
     st.builds(Connect, INT64, ATOMS),
     st.builds(
-        Subscribe, ATOMS, st.one_of(st.just(FromBeginning()), st.just(FromCurrent()), st.builds(FromMessage, INT64))
+        OmqSubscribe, ATOMS, st.one_of(st.just(FromBeginning()), st.just(FromCurrent()), st.builds(FromMessage, INT64))
     ),
-    st.builds(Unsubscribe, ATOMS),
+    st.builds(OmqUnsubscribe, ATOMS),
     st.builds(Ack, TIMES),
 )
 

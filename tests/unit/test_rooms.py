@@ -1,5 +1,8 @@
-"""The tests stand where their modules stand, and no room of the product holds more modules than a reader takes in."""
+"""The tests stand where their modules stand; no room of the product holds more modules than a reader takes in, and no
+module of the server knows everybody."""
 
+import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,19 @@ OF_NO_MODULE = {
 
 MODULES_MAX = 16
 
+NAMED_TWICE = {
+    "Client": "the two faces of the client, asynchronous and blocking, have the same names",
+    "Publisher": "as Client",
+    "Subscription": "as Client",
+    "ConnectionLost": "Spark's executors import nothing of ours, the errors neither",
+}
+"""Public classes whose name another one has, by the reason."""
+
+KNOWN_MAX = 9
+"""Modules of the server that one of them imports."""
+PUT_IT_TOGETHER = {"assembly.py", "broker.py"}
+"""They make the parts of a broker and hold them: somebody has to know them all."""
+
 
 def home_of(test: Path) -> Path:
     """The folder that a folder of tests mirrors."""
@@ -83,3 +99,21 @@ def test_a_room_holds_no_more_modules_than_a_reader_takes_in() -> None:
     }
     crowded = {room: size for room, size in sizes.items() if size > MODULES_MAX}
     assert crowded == {}
+
+
+def server_imports(module: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(module.read_text()))
+    names = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name for name in names if name.startswith("vibemq.server.")}
+
+
+def test_no_module_of_the_server_knows_everybody() -> None:
+    server = PRODUCT / "server"
+    known = {str(module.relative_to(server)): len(server_imports(module)) for module in server.rglob("*.py")}
+    assert {module for module, count in known.items() if count > KNOWN_MAX} == PUT_IT_TOGETHER
+
+
+def test_the_name_of_a_public_class_says_which_one_is_meant() -> None:
+    trees = [ast.parse(module.read_text()) for module in PRODUCT.rglob("*.py")]
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name for name, count in classes.items() if count > 1 and name[0] != "_"} == NAMED_TWICE.keys()

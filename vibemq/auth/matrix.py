@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from vibemq.model import commands as c
-from vibemq.model.access import Action, Permission, ResourceKind, When
+from vibemq.model.access import Action, NeededPermission, ResourceKind, When
 
-Row = tuple[Permission, ...]
+Row = tuple[NeededPermission, ...]
 """All of them are needed."""
 
 
-def _queue(action: Action, argument: str = "", when: When = When.ALWAYS) -> Permission:
-    return Permission(action, ResourceKind.QUEUE, argument, when)
+def _queue(action: Action, argument: str = "", when: When = When.ALWAYS) -> NeededPermission:
+    return NeededPermission(action, ResourceKind.QUEUE, argument, when)
 
 
 PUBLISH, SUBSCRIBE = _queue(Action.PUBLISH), _queue(Action.SUBSCRIBE)
@@ -25,12 +25,12 @@ PURGE, INSPECT = _queue(Action.PURGE), _queue(Action.INSPECT)
 CREATE_MISSING = _queue(Action.CREATE, when=When.MISSING)
 PUBLISH_TO = _queue(Action.PUBLISH, "to")
 """Where dead letters are replayed to; without the argument, the queue that they died in."""
-MANAGE = Permission(Action.MANAGE, ResourceKind.GROUP, when=When.NOT_OWNER)
-TRANSACT = Permission(Action.TRANSACT, ResourceKind.TRANSACTION)
-LIST = Permission(Action.LIST, ResourceKind.BROKER)
-ADMIN = Permission(Action.ADMIN, ResourceKind.BROKER)
-OWN = Permission(Action.OWN, ResourceKind.SESSION)
-NEVER = Permission(Action.NEVER, ResourceKind.BROKER)
+MANAGE = NeededPermission(Action.MANAGE, ResourceKind.GROUP, when=When.NOT_OWNER)
+TRANSACT = NeededPermission(Action.TRANSACT, ResourceKind.TRANSACTION)
+LIST = NeededPermission(Action.LIST, ResourceKind.BROKER)
+ADMIN = NeededPermission(Action.ADMIN, ResourceKind.BROKER)
+OWN = NeededPermission(Action.OWN, ResourceKind.SESSION)
+NEVER = NeededPermission(Action.NEVER, ResourceKind.BROKER)
 
 COMMANDS: Mapping[type, Row] = {
     c.Publish: (PUBLISH, CREATE_MISSING),
@@ -122,7 +122,7 @@ def permissions_of(operation: str) -> Row:
         ) from None
 
 
-def resource_name(permission: Permission, value_of: Callable[[str], Any]) -> str:
+def resource_name(permission: NeededPermission, value_of: Callable[[str], Any]) -> str:
     """The name of the resource, from the fields of a command or the arguments of an operation; "" = all of its kind.
 
     `value_of`: a field or argument by name, None when there is none. What is not text counts as not given: the
@@ -159,7 +159,7 @@ check_total(COMMANDS, get_args(c.Command))
 _BROKER_WORDS = {Action.ADMIN: "a superuser", Action.LIST: "none"}
 
 
-def in_words(permission: Permission) -> str:
+def in_words(permission: NeededPermission) -> str:
     """`purge` on the queue, as references and help texts say it."""
     conditions = {When.MISSING: " when it is missing", When.NOT_OWNER: " when it does not belong to the user"}
     if permission.action in _BROKER_WORDS:

@@ -9,7 +9,7 @@ from typing import Any
 
 from vibemq.auth.matrix import Row, resource_name
 from vibemq.errors import NotAuthenticated, NotAuthorized
-from vibemq.model.access import Action, Permission, Principal, ResourceKind, When
+from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, When
 
 _FREE = frozenset((Action.OWN, Action.LIST))
 _NAMED = frozenset((ResourceKind.QUEUE, ResourceKind.GROUP, ResourceKind.TRANSACTION))
@@ -86,7 +86,7 @@ class Policy:
     # -- single permissions ---------------------------------------------------------------------------------------
 
     def authorize(
-        self, principal: Principal | None, permission: Permission, resource: str, *, operation: str = ""
+        self, principal: Principal | None, permission: NeededPermission, resource: str, *, operation: str = ""
     ) -> None:
         """Return when the principal may; the refusal is the same for resources that exist and that do not.
 
@@ -97,7 +97,7 @@ class Policy:
             raise self.refusal(principal, permission, resource, operation=operation)
 
     def refusal(
-        self, principal: Principal | None, permission: Permission, resource: str, *, operation: str = ""
+        self, principal: Principal | None, permission: NeededPermission, resource: str, *, operation: str = ""
     ) -> NotAuthorized:
         """The error names what is missing, and the operation that requires it if there is one."""
         name = principal.name if principal is not None else "nobody"
@@ -116,7 +116,7 @@ class Policy:
             "ask the broker's operator for it"
         )
 
-    def allows(self, principal: Principal | None, permission: Permission, resource: str) -> bool:
+    def allows(self, principal: Principal | None, permission: NeededPermission, resource: str) -> bool:
         """`resource`: "" stands for all resources of the kind, which only a rule for `*` covers."""
         action = permission.action
         if principal is None or action is Action.NEVER:

@@ -11,12 +11,12 @@ from anyio.abc import TaskGroup
 
 from vibemq.client.address import ClientSettings, compressions, parse
 from vibemq.client.fetch import fetch
-from vibemq.client.link import Link
+from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
 from vibemq.client.publisher import Publisher, Publishing
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
-from vibemq.client.queues import Difference, OnConflict, Queues, option_values
+from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_values
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import SubscribeOptions, Subscription
 from vibemq.client.supervisor import Supervisor
@@ -98,10 +98,10 @@ class Client:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._tasks: TaskGroup | None = None
-        self._link: Link
+        self._link: ClientLink
         self._supervisor: Supervisor
         self._publishing: Publishing
-        self._queues: Queues
+        self._queues: ClientQueues
 
     def __getattr__(self, name: str) -> Any:
         # Called only for what is not there: the parts that `__aenter__` makes.
@@ -116,10 +116,10 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
             raise NotConnected("a client is entered once; make another with vibemq.connect")
-        self._link = Link(self.settings, anyio.current_time())
+        self._link = ClientLink(self.settings, anyio.current_time())
         self._supervisor = Supervisor(self._link)
         self._publishing = Publishing(self._link)
-        self._queues = Queues(self._link)
+        self._queues = ClientQueues(self._link)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:

@@ -10,7 +10,7 @@ from anyio.abc import ByteStream
 from anyio.lowlevel import checkpoint
 
 from vibemq.client.address import ClientSettings
-from vibemq.client.link import Link
+from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import ConfigInvalid, NotABroker, NotConnected, RemoteProtocolError, RequestTimeout, VibeMQError
 from vibemq.protocols.native.codec.wire import WireMessage
@@ -25,10 +25,10 @@ the ping may go unanswered. Below one half, so that what a dead connection swall
 _BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
 
-class Connection:
+class ClientConnection:
     """Carries a link's traffic until it breaks."""
 
-    def __init__(self, stream: ByteStream, protocol: ClientProtocol, link: Link) -> None:
+    def __init__(self, stream: ByteStream, protocol: ClientProtocol, link: ClientLink) -> None:
         self._stream = stream
         self._protocol = protocol
         self._link = link

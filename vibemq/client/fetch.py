@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from vibemq.client.link import Link
+from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
 from vibemq.client.subscription import SubscribeOptions, Subscription
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def fetch(
-    link: Link, options: SubscribeOptions, timeout: float, validate: Callable[[bytes], Any] | None
+    link: ClientLink, options: SubscribeOptions, timeout: float, validate: Callable[[bytes], Any] | None
 ) -> list[Message[T]]:
     """At most `options.credit` messages: those there within `timeout` seconds, in one go; [] when none came.
 

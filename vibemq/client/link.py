@@ -58,7 +58,7 @@ class Subscriber(Protocol):
         """End the iteration: the client closes."""
 
 
-class Pending:
+class PendingRequest:
     """One request on one connection, and its answer."""
 
     __slots__ = ("answer", "done", "failure", "sent_at", "then", "what")
@@ -79,7 +79,7 @@ class Pending:
             self.then()
 
 
-class Link:
+class ClientLink:
     """See the module."""
 
     def __init__(self, settings: ClientSettings, now: float) -> None:
@@ -98,7 +98,7 @@ class Link:
         """Set, and replaced, whenever `protocol` or `failure` changes."""
         self._offline_since = now
         self._numbers = count(1)
-        self._requests: dict[str, Pending] = {}
+        self._requests: dict[str, PendingRequest] = {}
         self._subscribing: dict[str, float] = {}
         self._dirty: dict[str, Subscriber] = {}
         self._outgoing: list[bytes] = []
@@ -197,7 +197,7 @@ class Link:
         """
         while True:
             protocol = await self.connected()
-            pending = Pending(what or kind.name, anyio.current_time(), None)
+            pending = PendingRequest(what or kind.name, anyio.current_time(), None)
             request_id = self._send_request(protocol, pending, kind, queue, payload, headers)
             try:
                 await pending.done.wait()
@@ -217,7 +217,7 @@ class Link:
         come; None when there is no connection, and nothing was asked."""
         if self.protocol is None:
             return None
-        pending = Pending(kind.name, anyio.current_time(), then)
+        pending = PendingRequest(kind.name, anyio.current_time(), then)
         self._send_request(self.protocol, pending, kind, queue, b"", headers)
         return pending.done
 
@@ -343,7 +343,7 @@ class Link:
     def _send_request(
         self,
         protocol: ClientProtocol,
-        pending: Pending,
+        pending: PendingRequest,
         kind: CommandType,
         queue: str,
         payload: bytes,

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from anyio.lowlevel import checkpoint
 
-from vibemq.client.link import Link
+from vibemq.client.link import ClientLink
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of
 from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
@@ -30,7 +30,7 @@ _NAMES_KEPT = 10_000
 class Publishing:
     """Everything a client publishes goes through here."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ClientLink) -> None:
         self._link = link
         self._packer = RowPacker()
         self._good_names: set[str] = set()

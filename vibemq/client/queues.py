@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from vibemq.client.link import Link
+from vibemq.client.link import ClientLink
 from vibemq.client.pages import every_item
 from vibemq.errors import InvalidOptions, LocalProtocolError, NotAuthorized, QueueExists, RemoteProtocolError
 from vibemq.model.effects import GroupInfo, QueueInfo
@@ -45,10 +45,10 @@ class Difference:
         return f"{self.option} is {self.existing!r}, declared {self.declared!r} ({self.severity})"
 
 
-class Queues:
+class ClientQueues:
     """Queue and operator requests of one client."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ClientLink) -> None:
         self._link = link
 
     async def admin(self, verb: str, arguments: dict[str, Any]) -> Any:

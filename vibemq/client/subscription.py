@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from vibemq.client.link import Link
+from vibemq.client.link import ClientLink
 from vibemq.client.message import Delivery, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import Failure
@@ -92,7 +92,7 @@ class Subscription(Generic[T]):
     Leaving the block stops the consumption: settlements are sent, everything unsettled is given back unharmed.
     """
 
-    def __init__(self, link: Link, options: SubscribeOptions, validate: Callable[[bytes], Any] | None) -> None:
+    def __init__(self, link: ClientLink, options: SubscribeOptions, validate: Callable[[bytes], Any] | None) -> None:
         self.id = f"s{link.new_id()}"
         self.options = options
         self.stats = SubscriptionStats()

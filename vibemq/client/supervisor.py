@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import anyio
 
-from vibemq.client.connection import GOODBYE_SECONDS, Connection, dial
-from vibemq.client.link import Link
+from vibemq.client.connection import GOODBYE_SECONDS, ClientConnection, dial
+from vibemq.client.link import ClientLink
 from vibemq.errors import AuthError, ConfigInvalid, NotABroker, NotConnected, ProtocolError, VibeMQError
 
 logger = logging.getLogger(__name__)
@@ -21,10 +21,14 @@ _HOPELESS = (AuthError, ConfigInvalid, NotABroker, ProtocolError)
 class Supervisor:
     """Owns the connections of one client, one after the other."""
 
-    def __init__(self, link: Link, draw: Callable[[float], float] = lambda ceiling: random.uniform(0, ceiling)) -> None:  # noqa: S311  # spreads load, guards nothing
+    def __init__(
+        self,
+        link: ClientLink,
+        draw: Callable[[float], float] = lambda ceiling: random.uniform(0, ceiling),  # noqa: S311  # spreads load, guards nothing
+    ) -> None:
         self._link = link
         self._draw = draw
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._closing = False
         self._steady = False
         """Whether the last connection was a good one."""
@@ -97,7 +101,7 @@ class Supervisor:
         async with dial(settings) as (stream, protocol):
             self.connections += 1
             began = anyio.current_time()
-            self._connection = Connection(stream, protocol, self._link)
+            self._connection = ClientConnection(stream, protocol, self._link)
             try:
                 return await self._connection.run()
             finally:

@@ -3,13 +3,13 @@
 from bisect import bisect_left
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.effects import Deliver
-from vibemq.model.runs import Run, run_count
+from vibemq.model.runs import END, Run, run_count
 
 SLICE = 128
 """Most messages one consumer is given before it is the next one's turn, while several take part."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from vibemq.engine import rollback, views
 from vibemq.engine.dispatch import dispatch
 from vibemq.engine.handlers import (
-    cursors,
     dead_letters,
     groups,
     publish,
@@ -29,10 +28,12 @@ from vibemq.engine.handlers import (
     transactions,
 )
 from vibemq.engine.handlers.append import show
+from vibemq.engine.handlers.cursors import plans
+from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
@@ -43,7 +44,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
 
 _OWED_RETRY_MS = 1_000
@@ -411,11 +412,11 @@ _HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.ListQueues: _list,
     ask.DeleteGroup: groups.drop_group,
     ask.SeekGroup: groups.seek_group,
-    ask.JoinCursor: cursors.join,
-    ask.CommitCursor: cursors.commit,
-    ask.PlanBatch: cursors.plan,
-    ask.RejectAt: cursors.reject,
-    ask.Quarantine: cursors.quarantine,
+    ask.JoinCursor: cursor_requests.join,
+    ask.CommitCursor: cursor_requests.commit,
+    ask.PlanBatch: plans.plan,
+    ask.RejectAt: cursor_requests.reject,
+    ask.Quarantine: cursor_requests.quarantine,
     ask.Stage: transactions.stage,
     ask.DecideTransaction: transactions.decide,
     ask.MoveStaged: transactions.move,

@@ -3,16 +3,18 @@
 from heapq import nsmallest
 from typing import TypeGuard
 
-from vibemq.engine.handlers import cursors, transactions
+from vibemq.engine.handlers import transactions
+from vibemq.engine.handlers.cursors import lookup, ranges
+from vibemq.engine.handlers.cursors.plans import unknown_plan
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
 from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, Reach, Span
 from vibemq.model.records import DeadLettered, Plan, Record
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import END, Run, RunSet
 
 
 class Readers:
@@ -23,22 +25,22 @@ class Readers:
         self._state = state
 
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead:
-        queue = cursors.find_same(self._state, name, incarnation)
-        return QueueHead(queue.queue_id, queue.incarnation, queue.dead, cursors.tail_of(queue))
+        queue = lookup.find_same(self._state, name, incarnation)
+        return QueueHead(queue.queue_id, queue.incarnation, queue.dead, ranges.tail_of(queue))
 
     def extent(self, name: str, incarnation: str | None = None) -> Extent:
         """Looks at every group once."""
-        return extent_of(cursors.find_same(self._state, name, incarnation))
+        return extent_of(lookup.find_same(self._state, name, incarnation))
 
     def cursor(self, name: str, group: str, incarnation: str | None = None) -> CursorInfo:
         """Of an expired group too."""
-        return cursors.describe(*cursors.find_cursor(self._state, name, group, incarnation))
+        return ranges.describe(*lookup.find_cursor(self._state, name, group, incarnation))
 
     def groups(
         self, name: str, after: str | None, limit: int, incarnation: str | None = None, *, only: str | None = None
     ) -> list[tuple[GroupInfo, CursorInfo | None]]:
         """Up to `limit` groups behind `after`, by name, or the one called `only`; with what is known of cursors."""
-        queue = cursors.find_same(self._state, name, incarnation)
+        queue = lookup.find_same(self._state, name, incarnation)
         if only is None:
             names = nsmallest(limit, (group for group in queue.groups if after is None or group > after))
         else:
@@ -47,7 +49,7 @@ class Readers:
         return [
             (
                 group_info(group, queue.next_sequence),
-                None if group.cursor is None else cursors.describe(queue, group, group.cursor),
+                None if group.cursor is None else ranges.describe(queue, group, group.cursor),
             )
             for group in found
         ]
@@ -62,20 +64,20 @@ class Readers:
     def tail(self, name: str) -> int | None:
         """None when the queue is gone."""
         queue = self._state.queues.get(name)
-        return None if queue is None else cursors.tail_of(queue)
+        return None if queue is None else ranges.tail_of(queue)
 
     def first_near(self, name: str, instant: int) -> int:
         """A sequence that nothing published at or after the instant is below; the tail when there is nothing."""
-        queue = cursors.find_same(self._state, name, None)
+        queue = lookup.find_same(self._state, name, None)
         found = queue.sizes.first_after(instant)
-        return cursors.tail_of(queue) if found is None else min(found, cursors.tail_of(queue))
+        return ranges.tail_of(queue) if found is None else min(found, ranges.tail_of(queue))
 
     def reach(
         self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
     ) -> tuple[Reach, list[Run]]:
         """(how far a reader at `start` may go, what of that is lost to the group)."""
         queue, members, cursor = self._readable(name, group, start, incarnation, END, max_messages or END)
-        reach = cursors.reach(queue, members, start, max_messages, max_bytes)
+        reach = ranges.reach(queue, members, start, max_messages, max_bytes)
         lost = [] if cursor is None else cursor.lost.overlap(start, reach.end - 1)
         return reach, lost
 
@@ -85,27 +87,27 @@ class Readers:
         Raises:
             PlanUnknown: no plan begins there any more, and none may.
         """
-        queue, found, cursor = cursors.find_cursor(self._state, name, group, incarnation)
+        queue, found, cursor = lookup.find_cursor(self._state, name, group, incarnation)
         known = cursor.plans.find(tag)
         if known is None and not cursor.plans.may_begin(tag):
-            raise cursors.unknown_plan(queue, found)
+            raise unknown_plan(queue, found)
         return known
 
     def cuts(
         self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
     ) -> list[int]:
         queue, members, _ = self._readable(name, group, start, incarnation, end)
-        return cursors.cuts(queue, members, start, end, parts)
+        return ranges.cuts(queue, members, start, end, parts)
 
     def size_between(self, name: str, start: int, end: int) -> int:
         """Estimated bytes of [start, end)."""
-        return cursors.find_same(self._state, name, None).sizes.between(start, end - 1)
+        return lookup.find_same(self._state, name, None).sizes.between(start, end - 1)
 
     def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span:
         """What may be read of [start, end)."""
         queue, members, cursor = self._readable(name, group, start, incarnation, end)
-        reached = max(start, min(end, cursors.known_end(queue)))
-        last = min(end, cursors.tail_of(queue)) - 1
+        reached = max(start, min(end, ranges.known_end(queue)))
+        last = min(end, ranges.tail_of(queue)) - 1
         wanted = members.overlap(start, last)
         if cursor is None:
             return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached)
@@ -118,7 +120,7 @@ class Readers:
 
     def priorities(self, name: str, first: int, last: int) -> dict[int, int]:
         """Sequence -> priority, for those of a priority queue that are not normal."""
-        levels = cursors.find_same(self._state, name, None).levels or {}
+        levels = lookup.find_same(self._state, name, None).levels or {}
         return {
             sequence: level
             for level, members in levels.items()
@@ -130,12 +132,12 @@ class Readers:
         self, name: str, group: str | None, start: int, incarnation: str | None, end: int, max_messages: int = END
     ) -> tuple[Queue, RunSet, Cursor | None]:
         if group is None:
-            queue = cursors.find_same(self._state, name, incarnation)
-            return queue, cursors.readable(queue, None, self._state.now, start), None
-        queue, found, cursor = cursors.find_cursor(self._state, name, group, incarnation)
-        cursors.check_expired(queue, found, cursor)
+            queue = lookup.find_same(self._state, name, incarnation)
+            return queue, ranges.readable(queue, None, self._state.now, start), None
+        queue, found, cursor = lookup.find_cursor(self._state, name, group, incarnation)
+        lookup.check_expired(queue, found, cursor)
         _check_start(queue, found, cursor, start)
-        return queue, cursors.readable(queue, found, self._state.now, start, end, max_messages), cursor
+        return queue, ranges.readable(queue, found, self._state.now, start, end, max_messages), cursor
 
     # -- transactions -----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from operator import le
 
-from vibemq.engine.handlers.cursors import leap, take_up
+from vibemq.engine.handlers.cursors.holds import take_up
+from vibemq.engine.handlers.cursors.ranges import leap
 from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group

@@ -8,7 +8,6 @@ and stand before the records of the next outcome.
 from dataclasses import replace
 
 from vibemq.engine.handlers.dead_letters import put_back, remove
-from vibemq.engine.queue.group import END
 from vibemq.engine.queue.queue import Added
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
@@ -25,7 +24,7 @@ from vibemq.model.records import (
     Returned,
     Settled,
 )
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import END, Run, RunSet, run_count
 
 Holes = dict[int, RunSet]
 """queue_id -> sequences whose messages vanished, of this outcome and of those before it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappush
 
 from vibemq.engine.queue.consumer import Consumer, SessionState
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import version_and_app
@@ -17,7 +17,7 @@ from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
 from vibemq.model.options import Durability
 from vibemq.model.records import Record
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import END, Run, RunSet
 
 
 @dataclass(slots=True, eq=False)

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Generator, Iterator
 
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.model.effects import COUNTERS, CursorFigures, Extent, GroupInfo, QueueFigures, QueueInfo
-from vibemq.model.runs import Run, run_count, runs_of
+from vibemq.model.runs import END, Run, run_count, runs_of
 
 _GROUPS_PER_STEP = 32
 

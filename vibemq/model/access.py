@@ -56,7 +56,7 @@ class When(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Permission:
+class NeededPermission:
     """One thing that must be allowed before a command or an operation is carried out."""
 
     action: Action

@@ -11,8 +11,8 @@ from typing import Self
 
 Run = tuple[int, int]
 """(first, last), both inclusive."""
-SEQUENCE_MAX = 1 << 62
-"""Above every sequence."""
+END = 1 << 62
+"""Above every sequence and behind every instant."""
 
 
 def runs_of(sequences: Iterable[int]) -> list[Run]:
@@ -83,7 +83,7 @@ class Stretches:
             return low < high
         return high - low > 2 or any(part.meets(first, last) for part in self._parts[low:high])
 
-    def front(self, count: int, start: int = 0, last: int = SEQUENCE_MAX) -> list[Run]:
+    def front(self, count: int, start: int = 0, last: int = END) -> list[Run]:
         """Up to `count` of the smallest sequences in [start, last], as runs, without removing them."""
         found: list[Run] = []
         parts = (self,) if self._parts is None else self._parts[bisect_left(self._lasts, start) :]

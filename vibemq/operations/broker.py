@@ -9,7 +9,7 @@ from pydantic import Field
 
 from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
 from vibemq.operations.arguments import Arguments, Text
-from vibemq.operations.contracts import BrokerReport, Store
+from vibemq.operations.contracts import BrokerReport, StoreAccess
 from vibemq.operations.registry import Caller, Operation
 from vibemq.storage.local.store_file import make_folder
 
@@ -19,7 +19,7 @@ class BackupArguments(Arguments):
 
 
 class BrokerOperations:
-    def __init__(self, store: Store, report: BrokerReport, place: Mapping[str, Any]) -> None:
+    def __init__(self, store: StoreAccess, report: BrokerReport, place: Mapping[str, Any]) -> None:
         """`place`: where the data is, for broker.info."""
         self._store = store
         self._report = report

@@ -10,7 +10,7 @@ from vibemq.operations.contracts import Peers
 from vibemq.operations.registry import Caller, Operation
 
 
-class ListArguments(Arguments):
+class ConnectionListArguments(Arguments):
     after: Whole | None = Field(None, description="Go on behind this connection: `next` of the page before.")
     limit: Limit = None
 
@@ -19,7 +19,7 @@ class Connections:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def page(self, caller: Caller, wanted: ListArguments) -> Any:
+    async def page(self, caller: Caller, wanted: ConnectionListArguments) -> Any:
         """Oldest first. A request without paging arguments is answered with a plain list if it fits."""
         after, limit = wanted.after or 0, page_size(wanted.limit, LIMIT_MAX)
         found = list(islice((peer for peer in self._peers if peer.number > after), limit + 1))
@@ -33,7 +33,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "connections.list",
         "Who is connected, oldest first, in pages.",
-        ListArguments,
+        ConnectionListArguments,
         Connections,
         task=Connections.page,
         logged=True,

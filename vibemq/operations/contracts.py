@@ -12,7 +12,7 @@ from vibemq.storage.interface import IStorageProvider
 Result = TypeVar("Result")
 
 
-class Readers(Protocol):
+class ReaderQuestions(Protocol):
     """Questions to the engine that change nothing; see `vibemq.engine.range_views`."""
 
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead: ...
@@ -56,23 +56,23 @@ class Readers(Protocol):
     def old_stages(self) -> list[str]: ...
 
 
-class Engine(Protocol):
+class EngineQuestions(Protocol):
     @property
-    def readers(self) -> Readers: ...
+    def readers(self) -> ReaderQuestions: ...
 
     def queue_info(self, name: str) -> QueueInfo | None: ...
 
     def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]: ...
 
 
-class LocalSession(Protocol):
+class CommandSession(Protocol):
     """The server's own session with the engine."""
 
     async def ask(self, make: Callable[[int, int], Command]) -> Any:
         """Have `make(session, token)` decided; the answer, when its durability holds. Raises the engine's refusal."""
 
 
-class Store(Protocol):
+class StoreAccess(Protocol):
     provider: IStorageProvider
 
     async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -90,13 +90,8 @@ class Store(Protocol):
         """Run a long verb beside all others."""
 
 
-class Clock(Protocol):
+class InstantSource(Protocol):
     def now(self) -> int: ...
-
-
-class LongPolls(Protocol):
-    async def wait(self, queue: str, start: int, seconds: float) -> None:
-        """Return when something at or above `start` can be read, the queue is gone, or the time is over."""
 
 
 class BrokerReport(Protocol):
@@ -107,7 +102,7 @@ class BrokerReport(Protocol):
     async def latest_metrics(self) -> Mapping[str, Any]: ...
 
 
-class Peer(Protocol):
+class ListedPeer(Protocol):
     """One connection, for a list of them."""
 
     number: int
@@ -117,4 +112,4 @@ class Peer(Protocol):
 
 
 class Peers(Protocol):
-    def __iter__(self) -> Iterator[Peer]: ...
+    def __iter__(self) -> Iterator[ListedPeer]: ...

@@ -21,7 +21,7 @@ from vibemq.model.rows import RowView
 from vibemq.model.runs import Run
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
 from vibemq.operations.arguments import INSTANT_MAX, Arguments, Limit, Numbers, QueueName, Text, Whole, page_size
-from vibemq.operations.contracts import Clock, Engine, LocalSession, Store
+from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
 from vibemq.operations.messages import letter_json, origins, replay
 from vibemq.operations.registry import Caller, Operation
 
@@ -37,7 +37,8 @@ LETTERS_AT_ONCE = 1000
 SLICE_IDS = 32
 """Ids looked for before the loop has its turn, which may be as many places to look at."""
 LETTERS_PER_STEP = 50
-"""Of one engine step of a replay or a purge, which takes a few milliseconds."""
+"""Of one command of a replay or a purge, which takes a few milliseconds. Fewer than the units of one of the engine's
+own steps (`engine/pacing.py`): those are places in its indexes, and a letter that is replayed carries its body."""
 NEAR_IDS = 16
 """To read the facts of so many letters between two ids costs less than to look for the second by itself."""
 
@@ -56,7 +57,7 @@ class Found:
 class DeadLetterReader:
     """Reads the DLQ for every operation that wants letters."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StoreAccess) -> None:
         self._store = store
 
     async def find(
@@ -149,7 +150,7 @@ def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> b
 # -- which letters are meant ------------------------------------------------------------------------------------------
 
 
-class Filters(Arguments):
+class LetterFilters(Arguments):
     """Every part that is given must fit."""
 
     queue: QueueName | None = Field(None, description="The queue they died in.")
@@ -171,12 +172,12 @@ class Filters(Arguments):
         return self.message_id is not None or bool(self.header)
 
 
-class ListArguments(Filters):
+class LetterListArguments(LetterFilters):
     after: Whole = Field(0, description="Go on behind this id: `next` of the page before.")
     limit: Limit = None
 
 
-class PurgeArguments(ListArguments):
+class PurgeArguments(LetterListArguments):
     dry_run: bool = Field(False, description="Count, and change nothing.")
 
 
@@ -192,7 +193,7 @@ class ShowArguments(Arguments):
 class LetterFilter:
     """`Filters` as a test of letters, at one instant."""
 
-    def __init__(self, wanted: Filters, now: int) -> None:
+    def __init__(self, wanted: LetterFilters, now: int) -> None:
         """Raises InvalidOptions for an unknown reason."""
         self._wanted = wanted
         self._now = now
@@ -234,7 +235,7 @@ class PutBack:
     """No letter before this id is left."""
 
 
-async def put_back(local: LocalSession, queue: str, letters: Sequence[DeadLetter]) -> PutBack:
+async def put_back(local: CommandSession, queue: str, letters: Sequence[DeadLetter]) -> PutBack:
     """Put letters, ascending, into a queue until it has no room; the loop has a turn after each slice."""
     done = PutBack()
     for at in range(0, len(letters), LETTERS_PER_STEP):
@@ -261,13 +262,15 @@ def no_room(queue: str, count: int = 0) -> QueueFull:
 
 
 class DeadLetters:
-    def __init__(self, engine: Engine, reader: DeadLetterReader, local: LocalSession, clock: Clock) -> None:
+    def __init__(
+        self, engine: EngineQuestions, reader: DeadLetterReader, local: CommandSession, clock: InstantSource
+    ) -> None:
         self._engine = engine
         self._reader = reader
         self._local = local
         self._clock = clock
 
-    async def page(self, caller: Caller, wanted: ListArguments) -> dict[str, Any]:
+    async def page(self, caller: Caller, wanted: LetterListArguments) -> dict[str, Any]:
         found = await self._find(wanted)
         shown: list[dict[str, Any]] = []
         for at in range(0, len(found.letters), SLICE_LETTERS):
@@ -350,7 +353,7 @@ class DeadLetters:
         counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known))
         return int(counted.count)
 
-    async def _find(self, wanted: ListArguments) -> Found:
+    async def _find(self, wanted: LetterListArguments) -> Found:
         """Raises QueueNotFound for a queue that neither exists nor has left letters."""
         chosen = LetterFilter(wanted, self._clock.now())
         after, below = wanted.after, INSTANT_MAX
@@ -380,7 +383,7 @@ def damaged_json(damaged: list[DamagedLetter]) -> list[dict[str, Any]]:
     return [{"dead_id": letter.dead_id, "queue": letter.queue or None, "error": letter.why} for letter in damaged]
 
 
-def _meant(found: Found, wanted: Filters) -> dict[int, int]:
+def _meant(found: Found, wanted: LetterFilters) -> dict[int, int]:
     """dead_id -> queue_id of the letters to purge, 0 where the queue cannot be read.
 
     A damaged letter that has a queue is one whose message is damaged; its facts were compared with the filters.
@@ -397,7 +400,7 @@ def _purged(count: int, last: int, done: bool, damaged: list[DamagedLetter]) -> 
     return {"count": count, "next": last, "done": done, "damaged": damaged_json(damaged)}
 
 
-def _may_be_meant(wanted: Filters, letter: DamagedLetter) -> bool:
+def _may_be_meant(wanted: LetterFilters, letter: DamagedLetter) -> bool:
     """Of a letter whose facts cannot be read, only the id is known."""
     return (wanted.queue is None or not letter.queue or letter.queue == wanted.queue) and (
         wanted.ids is None or letter.dead_id in wanted.ids
@@ -417,7 +420,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "dlq.list",
         "Dead letters, oldest first, in pages.",
-        ListArguments,
+        LetterListArguments,
         DeadLetters,
         task=DeadLetters.page,
         scans=True,

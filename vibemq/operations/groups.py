@@ -22,7 +22,8 @@ from vibemq.model.effects import CursorInfo, GroupInfo
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Rejects, Runs, Text, Whole, page_size
-from vibemq.operations.contracts import Engine, LocalSession, LongPolls, Store
+from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
+from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.registry import Caller, Operation
 
 LOOK_BYTES = 1 << 20
@@ -53,7 +54,7 @@ class OfReader(OfQueue):
     group: Text | None = Field(None, description="Name of the group; left out: what the queue keeps for anybody.")
 
 
-class Limits(OfGroup):
+class CursorLimits(OfGroup):
     owner: str | None = Field(
         None,
         description="What the reader calls itself, for operators: the group belongs to the user, not to this name.",
@@ -65,7 +66,7 @@ class Limits(OfGroup):
     max_lag_bytes: Whole | None = Field(None, description="Backlog at which the group expires; 0: never.")
 
 
-class JoinArguments(Limits):
+class JoinArguments(CursorLimits):
     start: str | None = Field(None, description=f"Where a new group begins: {START}.")
     create: bool = Field(True, description="Make the group if it is missing; false: refuse with GROUP_NOT_FOUND.")
     begin: Literal["refuse", "continue", "replay"] | None = Field(
@@ -79,7 +80,7 @@ class SeekArguments(OfGroup):
     start: str = Field(description=f"Where the group continues: {START}.")
 
 
-class CommitArguments(OfGroup):
+class CursorCommitArguments(OfGroup):
     epoch: Whole = Field(description="The epoch that group.join answered.")
     sequence: Whole = Field(description="Everything below it is acknowledged.")
     plan: Text | None = Field(
@@ -105,7 +106,7 @@ class QuarantineArguments(OfGroup):
     runs: Runs = Field(description="Sequences to leave out from now on, as pairs [first, last].")
 
 
-class ListArguments(OfQueue):
+class GroupListArguments(OfQueue):
     after: str | None = Field(None, description="Name of the last group of the page before (its `next`).")
     limit: Limit = None
 
@@ -135,7 +136,9 @@ class SplitArguments(OfReader):
 
 
 class Groups:
-    def __init__(self, engine: Engine, store: Store, local: LocalSession, long_polls: LongPolls) -> None:
+    def __init__(
+        self, engine: EngineQuestions, store: StoreAccess, local: CommandSession, long_polls: LongPolls
+    ) -> None:
         self._readers = engine.readers
         self._store = store
         self._local = local
@@ -146,11 +149,11 @@ class Groups:
         begin = wanted.begin and Begin(wanted.begin)
         return await self._join(caller, wanted, start=start, start_sequence=sequence, create=wanted.create, begin=begin)
 
-    async def set(self, caller: Caller, wanted: Limits) -> dict[str, Any]:
+    async def set(self, caller: Caller, wanted: CursorLimits) -> dict[str, Any]:
         """An operator changes limits; the owner goes on."""
         return await self._join(caller, wanted, take_over=False)
 
-    async def _join(self, caller: Caller, wanted: Limits, **how: Any) -> dict[str, Any]:
+    async def _join(self, caller: Caller, wanted: CursorLimits, **how: Any) -> dict[str, Any]:
         info = await self._local.ask(
             lambda session, token: caller.owned(
                 JoinCursor(
@@ -180,7 +183,7 @@ class Groups:
             return StartAt.SEQUENCE, found
         raise InvalidOptions(f"start is {text[:40]!r}; use {START}")
 
-    async def commit(self, caller: Caller, wanted: CommitArguments) -> dict[str, Any]:
+    async def commit(self, caller: Caller, wanted: CursorCommitArguments) -> dict[str, Any]:
         info = await self._local.ask(
             lambda session, token: caller.owned(
                 CommitCursor(
@@ -253,7 +256,7 @@ class Groups:
 
     # -- positions ----------------------------------------------------------------------------------------------------
 
-    async def page(self, caller: Caller, wanted: ListArguments) -> dict[str, Any]:
+    async def page(self, caller: Caller, wanted: GroupListArguments) -> dict[str, Any]:
         limit = page_size(wanted.limit, PAGE_GROUPS)
         found = self._readers.groups(wanted.queue, wanted.after, limit + 1, wanted.incarnation)
         shown: list[dict[str, Any]] = []
@@ -358,8 +361,10 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.join,
     ),
-    Operation("group.set", "Change limits of a cursor; its reader continues.", Limits, Groups, task=Groups.set),
-    Operation("group.commit", "Acknowledge everything below a sequence.", CommitArguments, Groups, task=Groups.commit),
+    Operation("group.set", "Change limits of a cursor; its reader continues.", CursorLimits, Groups, task=Groups.set),
+    Operation(
+        "group.commit", "Acknowledge everything below a sequence.", CursorCommitArguments, Groups, task=Groups.commit
+    ),
     Operation("group.plan", "Where a batch ends, the same whenever asked.", PlanArguments, Groups, task=Groups.plan),
     Operation("group.reject", "Dead-letter messages, once each.", RejectArguments, Groups, task=Groups.reject),
     Operation(
@@ -373,7 +378,7 @@ OPERATIONS: list[Operation[Any]] = [
         "group.seek", "Move a group; its reader is stopped with GROUP_FENCED.", SeekArguments, Groups, task=Groups.seek
     ),
     Operation("group.delete", "Delete a group.", OfGroup, Groups, task=Groups.delete),
-    Operation("group.list", "The groups of a queue, by name, in pages.", ListArguments, Groups, task=Groups.page),
+    Operation("group.list", "The groups of a queue, by name, in pages.", GroupListArguments, Groups, task=Groups.page),
     Operation("group.offsets", "Positions of a queue and of one group.", OffsetsArguments, Groups, task=Groups.offsets),
     Operation("group.advance", "How far a reader may go.", AdvanceArguments, Groups, task=Groups.advance),
     Operation(

@@ -25,7 +25,7 @@ from vibemq.model.effects import QueueInfo, QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict
 from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Whole, page_size
-from vibemq.operations.contracts import Engine, LocalSession, Store
+from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.messages import message_json
 from vibemq.operations.registry import Caller, Operation
 from vibemq.storage.reading import read_piece
@@ -55,7 +55,7 @@ class RemoveArguments(QueueArguments):
     runs: Runs = Field(description="Sequences to remove, as pairs [first, last].")
 
 
-class ListArguments(Arguments):
+class QueueListArguments(Arguments):
     after: str | None = Field(None, description="Go on behind this name: `next` of the page before.")
     limit: Limit = None
 
@@ -67,7 +67,7 @@ class PeekArguments(QueueArguments):
 
 class Queues:
     def __init__(
-        self, engine: Engine, store: Store, local: LocalSession, policy: Policy, defaults: QueueOptions
+        self, engine: EngineQuestions, store: StoreAccess, local: CommandSession, policy: Policy, defaults: QueueOptions
     ) -> None:
         self._engine = engine
         self._store = store
@@ -94,7 +94,7 @@ class Queues:
     def describe(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
         return DescribeQueue(session, token, wanted.queue)
 
-    def page(self, caller: Caller, session: int, token: Any, wanted: ListArguments) -> Command | None:
+    def page(self, caller: Caller, session: int, token: Any, wanted: QueueListArguments) -> Command | None:
         """A page keeps its place among the connection's commands. The whole list, which only requests without paging
         arguments ask for, is gathered by `every`."""
         if wanted.after is None and wanted.limit is None:
@@ -118,7 +118,7 @@ class Queues:
             return info.without_figures()
         return info if len(info.groups) <= GROUPS_SHOWN else replace(info, groups=info.groups[:GROUPS_SHOWN])
 
-    async def every(self, caller: Caller, wanted: ListArguments) -> Any:
+    async def every(self, caller: Caller, wanted: QueueListArguments) -> Any:
         """The form of old clients: a plain list when it fits a frame, else its beginning as a page. The loop has a turn
         between the engine's pages."""
         queues: list[QueueInfo] = []
@@ -174,7 +174,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.list",
         "The queues that the caller has any right to, by name, in pages.",
-        ListArguments,
+        QueueListArguments,
         Queues,
         Queues.page,
         Queues.every,

@@ -12,7 +12,7 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import DeadLetter, Slice
 from vibemq.operations.arguments import Numbers, QueueName, Text, Texts, Whole
-from vibemq.operations.contracts import Engine, LocalSession, Store
+from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader, Fits, no_room, put_back
 from vibemq.operations.groups import OfQueue
 from vibemq.operations.registry import Caller, Operation
@@ -52,7 +52,9 @@ class RedriveArguments(OfQueue):
 
 
 class RangeReads:
-    def __init__(self, engine: Engine, store: Store, letters: DeadLetterReader, local: LocalSession) -> None:
+    def __init__(
+        self, engine: EngineQuestions, store: StoreAccess, letters: DeadLetterReader, local: CommandSession
+    ) -> None:
         self._readers = engine.readers
         self._store = store
         self._letters = letters

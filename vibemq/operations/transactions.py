@@ -15,7 +15,7 @@ from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplicati
 from vibemq.model.effects import Decided
 from vibemq.model.staged_batch import unpack_staged_batch
 from vibemq.operations.arguments import Arguments, Text, Texts, Whole
-from vibemq.operations.contracts import Engine, LocalSession, Store
+from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.registry import Caller, Operation
 
 log = logging.getLogger("vibemq.transactions")
@@ -35,20 +35,20 @@ class AbortArguments(OfApplication):
     stages: Texts = Field(description="Names of the stages.")
 
 
-class CommitArguments(AbortArguments):
+class TransactionCommitArguments(AbortArguments):
     tag: str | None = Field(None, description=f"Any text, kept with the decision; its first {TAG_MAX} characters.")
 
 
 class Transactions:
     """What is decided is carried out: by the request that decided it, or by `resume` after a crash or a full disk."""
 
-    def __init__(self, engine: Engine, store: Store, local: LocalSession) -> None:
+    def __init__(self, engine: EngineQuestions, store: StoreAccess, local: CommandSession) -> None:
         self._readers = engine.readers
         self._store = store
         self._local = local
         self._moving = anyio.Lock()
 
-    async def commit(self, caller: Caller, wanted: CommitArguments) -> dict[str, Any]:
+    async def commit(self, caller: Caller, wanted: TransactionCommitArguments) -> dict[str, Any]:
         """Of stages of the caller.
 
         Raises NotAuthorized (the application belongs to another user), InvalidOptions (the version cannot follow the
@@ -136,7 +136,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "transaction.commit",
         "Commit stages: their messages enter their queues together.",
-        CommitArguments,
+        TransactionCommitArguments,
         Transactions,
         task=Transactions.commit,
     ),

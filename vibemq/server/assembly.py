@@ -1,6 +1,5 @@
 """Puts a broker together from its parts, in the order in which they need each other."""
 
-import asyncio
 import logging
 import os
 import random
@@ -26,36 +25,49 @@ from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
 from vibemq.operations.transactions import Transactions
-from vibemq.server.broker_context import BrokerContext
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
+from vibemq.server.commit.backpressure import Backpressure
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
+from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
+from vibemq.server.net.authenticator import Authenticator
 from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
-from vibemq.server.net.local_session import INNER_SESSION, LocalSession
+from vibemq.server.net.operation_runner import OperationRunner
 from vibemq.server.net.pacer import Pacer
+from vibemq.server.net.peer_driver import PeerServices
+from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
+from vibemq.server.net.transport import SocketServices
 from vibemq.storage.interface import StoragePlugin
 from vibemq.storage.timeline import begin_timeline
 
 log = logging.getLogger("vibemq.assembly")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
     """The parts that the broker's owner needs again."""
 
     engine: QueueEngine
-    broker_context: BrokerContext
+    store: Store
+    committer: Committer
+    decider: Decider
+    pacer: Pacer
+    operations: Registry
+    authenticator: Authenticator
+    connection_table: ConnectionTable
+    timers: Timers
+    socket_services: SocketServices
     housekeeping: Housekeeping
     local_session: LocalSession
     long_polls: LongPolls
@@ -151,43 +163,51 @@ async def assemble(
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
-    broker_context = BrokerContext(
-        loop=asyncio.get_running_loop(),
-        engine=engine,
+    operations = Registry(
+        accounts.policy,
+        OPERATIONS,
+        [
+            Queues(engine, store, local_session, accounts.policy, queue_defaults),
+            Groups(engine, store, local_session, long_polls),
+            RangeReads(engine, store, letters, local_session),
+            DeadLetters(engine, letters, local_session, clock),
+            transactions,
+            Connections(connection_table),
+            BrokerOperations(store, report, place),
+        ],
+    )
+    authenticator = Authenticator(
+        accounts,
+        background_tasks,
+        clock,
+        metrics,
+        subscriptions=engine.subscriptions,
+        peers=connection_table.peers,
+    )
+    peer_services = PeerServices(
         clock=clock,
-        store=store,
-        committer=committer,
-        effect_router=effect_router,
-        loop_cycle=loop_cycle,
-        timers=Timers(engine, committer, clock),
-        pacer=pacer,
-        decider=decider,
-        connection_table=connection_table,
-        accounts=accounts,
-        limits=settings.limits,
         metrics=metrics,
-        operations=Registry(
-            accounts.policy,
-            OPERATIONS,
-            [
-                Queues(engine, store, local_session, accounts.policy, queue_defaults),
-                Groups(engine, store, local_session, long_polls),
-                RangeReads(engine, store, letters, local_session),
-                DeadLetters(engine, letters, local_session, clock),
-                transactions,
-                Connections(connection_table),
-                BrokerOperations(store, report, place),
-            ],
-        ),
-        background_tasks=background_tasks,
+        decider=decider,
+        effect_router=effect_router,
+        store=store,
+        authenticator=authenticator,
+        operations=OperationRunner(operations, background_tasks, metrics, fatal),
         fatal=fatal,
     )
-    loop_cycle.before += [
-        committer.run_cycle,
-        broker_context.apply_backpressure,
-        broker_context.timers.look_at_engine,
-        long_polls.look,
-    ]
+    timers = Timers(engine, committer, clock)
+    per_second = settings.limits.messages_per_client_per_second
+    backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table)
+    socket_services = SocketServices(
+        peers=PeerFactory(peer_services, accounts.policy, timers, messages_per_second_max=per_second),
+        connection_table=connection_table,
+        loop_cycle=loop_cycle,
+        timers=timers,
+        limits=settings.limits,
+        metrics=metrics,
+        backpressure=backpressure,
+        fatal=fatal,
+    )
+    loop_cycle.before += [committer.run_cycle, backpressure.apply, timers.look_at_engine, long_polls.look]
     housekeeping = Housekeeping(
         store=store,
         sweep=connection_table.sweep,
@@ -201,4 +221,18 @@ async def assemble(
     committer.submit(engine.restore(state, clock.now()))
     report.attach(Running(engine, connection_table))
     await declare(settings.queues, local_session, defaults=queue_defaults, durable=plugin.durable)
-    return Assembly(engine, broker_context, housekeeping, local_session, long_polls)
+    return Assembly(
+        engine=engine,
+        store=store,
+        committer=committer,
+        decider=decider,
+        pacer=pacer,
+        operations=operations,
+        authenticator=authenticator,
+        connection_table=connection_table,
+        timers=timers,
+        socket_services=socket_services,
+        housekeeping=housekeeping,
+        local_session=local_session,
+        long_polls=long_polls,
+    )

@@ -25,7 +25,7 @@ from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.status import BrokerStatus
-from vibemq.server.net.connections import Endpoint
+from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.listener import Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.shutdown import drain
@@ -197,7 +197,7 @@ class Broker:
         await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
         for listener, endpoint in endpoints:
             if endpoint.plugin.create is not None:
-                self.listening.append(await listen(listener, endpoint, self._parts.broker_context))
+                self.listening.append(await listen(listener, endpoint, self._parts.socket_services))
         tasks.start_soon(self._parts.housekeeping.run)
         self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
@@ -205,12 +205,12 @@ class Broker:
     def _make_clock(self, not_before: int) -> Clock:
         return Clock(not_before=not_before)
 
-    async def _start_plugins(self, endpoints: list[Endpoint], parts: Assembly, tasks: TaskGroup) -> None:
+    async def _start_plugins(self, endpoints: list[ListenerEndpoint], parts: Assembly, tasks: TaskGroup) -> None:
         mount = self._web.mount if self._web is not None else None
         outbound = anyio.CapacityLimiter(OUTBOUND_MAX)
         for endpoint in endpoints:
             if endpoint.plugin.start is not None:
-                services = PluginServices(endpoint.protocol, parts.broker_context, mount, outbound, tasks, self._fatal)
+                services = PluginServices(endpoint.protocol, parts.socket_services, mount, outbound, tasks, self._fatal)
                 self._services.append(services)
                 await endpoint.plugin.start(services, endpoint.settings)
 
@@ -239,8 +239,8 @@ class Broker:
         for services in self._services:
             services.cut()
         if self._parts is not None:
-            self._parts.broker_context.timers.stop()
-            for connection in self._parts.broker_context.connection_table:
+            self._parts.timers.stop()
+            for connection in self._parts.connection_table:
                 connection.drop("the broker has stopped")
             await asyncio.sleep(0)
         if self._store is not None:
@@ -297,11 +297,11 @@ class Broker:
         Raises:
             ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
         """
-        broker_context = self._running().broker_context
-        if not (auth.enabled and broker_context.accounts.enabled):
+        authenticator = self._running().authenticator
+        if not (auth.enabled and authenticator.enabled):
             raise ConfigInvalid("authentication is switched on and off with a restart only; keep a user or a token")
         accounts = await anyio.to_thread.run_sync(auth.accounts)
-        broker_context.replace_accounts(accounts, token=auth.shared_token)
+        authenticator.replace_accounts(accounts, token=auth.shared_token)
 
     def _running(self) -> Assembly:
         if self._parts is None:

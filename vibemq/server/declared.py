@@ -7,7 +7,7 @@ from typing import Any
 from vibemq.errors import ConfigInvalid, InvalidOptions, QueueExists, VibeMQError
 from vibemq.model.commands import Command, CreateQueue
 from vibemq.model.options import Durability, QueueOptions, options_from_dict
-from vibemq.server.net.local_session import LocalSession
+from vibemq.server.local_session import LocalSession
 
 log = logging.getLogger("vibemq.declared")
 

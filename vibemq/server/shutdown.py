@@ -23,26 +23,25 @@ async def drain(
     timeout_ms: int,
 ) -> None:
     """Return when every record is on disk; connections that do not end within the timeout are cut."""
-    broker_context = parts.broker_context
     status.draining = True
-    broker_context.connection_table.closed_to_new = True
+    parts.connection_table.closed_to_new = True
     for place in listening:
         place.server.close()
     with anyio.move_on_after(timeout_ms / 1000):
         parts.long_polls.wake_all()
-        for connection in broker_context.connection_table:
+        for connection in parts.connection_table:
             connection.goodbye(REASON)
         for each in services:
             await each.stop(REASON)
-        await broker_context.connection_table.wait_until_empty()
+        await parts.connection_table.wait_until_empty()
     for each in services:
         each.cut()
-    for connection in broker_context.connection_table:
+    for connection in parts.connection_table:
         connection.drop("it did not end within the drain timeout")
     await anyio.sleep(0)
-    while broker_context.pacer.busy:
+    while parts.pacer.busy:
         # What they held is still going back.
         await anyio.sleep(0)
-    broker_context.timers.stop()
+    parts.timers.stop()
     parts.housekeeping.stop()
-    await broker_context.committer.finish()
+    await parts.committer.finish()

@@ -22,7 +22,7 @@ class TimedBroker(Broker):
     def advance(self, seconds: float) -> None:
         """Let so much time pass at once, and have the broker do what is due then."""
         self.advance_unseen(seconds)
-        self._running().broker_context.timers.look_now()
+        self._running().timers.look_now()
 
     def advance_unseen(self, seconds: float) -> None:
         """Let time pass as on a busy loop: timers come late, and what is in the sockets is read afterwards."""

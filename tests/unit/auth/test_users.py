@@ -7,7 +7,7 @@ from vibemq.auth.policy import Policy
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Auth, Permission, User
 from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid, NotAuthorized, VibeMQError
-from vibemq.model.access import Permission as Needed
+from vibemq.model.access import NeededPermission as Needed
 from vibemq.model.access import Principal
 
 HASH = SecretStr(hash_password("secret"))

@@ -13,7 +13,7 @@ from vibemq.cli.exits import CommandFailed
 from vibemq.cli.output import Output
 from vibemq.demos.flights import audit, flights, report
 from vibemq.demos.flights.delays import Delays
-from vibemq.demos.flights.job import Result
+from vibemq.demos.flights.job import JobResult
 from vibemq.demos.flights.ledger import NO_DEPARTURE, Ledger
 from vibemq.demos.flights.stage import stage
 
@@ -79,11 +79,11 @@ def test_lost_is_what_was_confirmed_and_never_came() -> None:
     assert not ledger.complete
 
 
-def balanced() -> tuple[Ledger, Result, Delays]:
+def balanced() -> tuple[Ledger, JobResult, Delays]:
     ledger = ledger_of(3)
     ledger.confirm(0, 3)
     ledger.process(FakeBatch([flight(0), flight(1), flight(2, delay=None)]))
-    result = Result(3, dead_by_reason={"rejected: no departure": 1}, replayed=1, cancelled_ready=1)
+    result = JobResult(3, dead_by_reason={"rejected: no departure": 1}, replayed=1, cancelled_ready=1)
     direct = Delays()
     direct.add("UA", departed=2, departure_minutes=4, arrived=2, arrival_minutes=22)
     return ledger, result, direct

@@ -7,7 +7,7 @@ import pytest
 
 from vibemq.client import link as link_module
 from vibemq.client.address import ClientSettings
-from vibemq.client.link import Link
+from vibemq.client.link import ClientLink
 from vibemq.client.message import Message, MessageBatch
 from vibemq.client.subscription import SubscribeOptions, Subscription
 from vibemq.model.rows import Rows, pack_row
@@ -29,13 +29,13 @@ def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def link() -> Link:
-    link = Link(ClientSettings(), now=0.0)
+def link() -> ClientLink:
+    link = ClientLink(ClientSettings(), now=0.0)
     link.epoch = 1
     return link
 
 
-def held(link: Link, prefetch: int) -> MessageBatch[object]:
+def held(link: ClientLink, prefetch: int) -> MessageBatch[object]:
     """Forty messages in the hands of a subscription with this prefetch."""
     subscription: Subscription[object] = Subscription(link, SubscribeOptions(queue="q", prefetch=prefetch), None)
     link.subscriptions[subscription.id] = subscription
@@ -44,7 +44,7 @@ def held(link: Link, prefetch: int) -> MessageBatch[object]:
     return subscription._buffer[0]
 
 
-async def is_sent_now(link: Link) -> bool:
+async def is_sent_now(link: ClientLink) -> bool:
     """Whether the writer goes on without waiting for more."""
     returned = False
 
@@ -60,17 +60,17 @@ async def is_sent_now(link: Link) -> bool:
     return returned
 
 
-async def test_a_few_acks_linger(link: Link) -> None:
+async def test_a_few_acks_linger(link: ClientLink) -> None:
     held(link, 200)[0].ack()
     assert not await is_sent_now(link)
 
 
-async def test_a_quarter_of_the_prefetch_does_not(link: Link) -> None:
+async def test_a_quarter_of_the_prefetch_does_not(link: ClientLink) -> None:
     held(link, 4 * COUNT).ack_all()
     assert await is_sent_now(link)
 
 
-async def test_acks_that_lingered_go_with_those_that_do_not(link: Link) -> None:
+async def test_acks_that_lingered_go_with_those_that_do_not(link: ClientLink) -> None:
     batch = held(link, 4 * COUNT)
     for message in list(batch)[:-1]:
         message.ack()
@@ -79,7 +79,7 @@ async def test_acks_that_lingered_go_with_those_that_do_not(link: Link) -> None:
     assert await is_sent_now(link)
 
 
-async def test_with_a_small_prefetch_every_ack_goes_at_once(link: Link) -> None:
+async def test_with_a_small_prefetch_every_ack_goes_at_once(link: ClientLink) -> None:
     held(link, 1)[0].ack()
     assert await is_sent_now(link)
 
@@ -87,18 +87,18 @@ async def test_with_a_small_prefetch_every_ack_goes_at_once(link: Link) -> None:
 @pytest.mark.parametrize(
     "settle", [lambda m: m.retry(), lambda m: m.reject("bad"), lambda m: m.release(), lambda m: m.extend(5)]
 )
-async def test_other_verbs_do_not_linger(link: Link, settle: Callable[[Message[object]], object]) -> None:
+async def test_other_verbs_do_not_linger(link: ClientLink, settle: Callable[[Message[object]], object]) -> None:
     settle(held(link, 200)[0])
     assert await is_sent_now(link)
 
 
-async def test_a_request_takes_lingering_acks_along(link: Link) -> None:
+async def test_a_request_takes_lingering_acks_along(link: ClientLink) -> None:
     held(link, 200)[0].ack()
     link.wake()
     assert await is_sent_now(link)
 
 
-async def test_lingering_ends_by_itself(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lingering_ends_by_itself(link: ClientLink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "LINGER_S", 0.0)
     held(link, 200)[0].ack()
     with anyio.fail_after(60):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
-from vibemq.engine.handlers import cursors
+from vibemq.engine.handlers.cursors import ranges
 from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, OffsetGone, WrongIncarnation
 from vibemq.model.commands import (
     ChangeQueue,
@@ -442,7 +442,7 @@ def test_cuts_balance_bytes_not_messages(driver: Driver) -> None:
 
 @pytest.mark.parametrize("durability", [Durability.WEAK, Durability.ASYNC])
 def test_after_a_restart_no_number_is_given_twice(durability: Durability, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursors, "LEAP", 1000)
+    monkeypatch.setattr(ranges, "LEAP", 1000)
     driver = Driver()
     driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, durability=durability)
     join(driver)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import Batch
-from vibemq.engine.handlers.cursors import EPOCHS_OF_A_GROUP
+from vibemq.engine.handlers.cursors.requests import EPOCHS_OF_A_GROUP
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.unacked import Unacked
 from vibemq.errors import QueueNotFound

@@ -7,7 +7,7 @@ from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import RowView, pack_row
 from vibemq.model.stored import DeadLetter
 from vibemq.operations.arguments import page_size, read
-from vibemq.operations.dead_letters import Filters, LetterFilter
+from vibemq.operations.dead_letters import LetterFilter, LetterFilters
 from vibemq.operations.messages import letter_json, message_json, replay_extra, replay_row
 
 NOW = 100_000
@@ -49,7 +49,7 @@ def letter(
     ],
 )
 def test_filters(arguments: dict[str, Any], fits: bool) -> None:
-    chosen = LetterFilter(read(Filters, "dlq.list", arguments), NOW)
+    chosen = LetterFilter(read(LetterFilters, "dlq.list", arguments), NOW)
     found = letter(headers={"tenant": "a"})
     assert (chosen.fits(found.facts, found.queue) and chosen.row_fits(found)) is fits
 
@@ -60,7 +60,7 @@ def test_filters(arguments: dict[str, Any], fits: bool) -> None:
 )
 def test_filters_that_mean_nothing_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises((InvalidPayload, InvalidOptions)):
-        LetterFilter(read(Filters, "dlq.list", arguments), NOW)
+        LetterFilter(read(LetterFilters, "dlq.list", arguments), NOW)
 
 
 def test_a_replayed_row_says_where_it_comes_from_and_forgets_its_dedup_id() -> None:

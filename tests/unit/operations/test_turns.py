@@ -23,7 +23,7 @@ from vibemq.operations.dead_letters import (
     PurgeArguments,
     ShowArguments,
 )
-from vibemq.operations.queues import ListArguments, Queues
+from vibemq.operations.queues import QueueListArguments, Queues
 from vibemq.operations.registry import Caller
 
 CALLER = Caller(ANONYMOUS, Actor(""))
@@ -99,7 +99,7 @@ def purged(rooms: Rooms, **arguments: Any) -> Any:
 def test_a_list_of_many_queues_is_gathered_page_by_page() -> None:
     rooms = Rooms()
     queues = Queues(cast(Any, None), cast(Any, rooms), rooms, Policy({}, enabled=False), QueueOptions())
-    assert rooms.run(queues.every(CALLER, ListArguments.model_validate({}))) == []
+    assert rooms.run(queues.every(CALLER, QueueListArguments.model_validate({}))) == []
     assert rooms.most == 1
 
 

@@ -9,7 +9,7 @@ from tests.proof.contract import Budget, Result
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.session import NativeSession
 from vibemq.protocols.session import Principal
-from vibemq.server.net.admission import Admission
+from vibemq.server.net.admission import PeerAdmission
 
 SEED = 11
 SESSIONS = 60
@@ -30,7 +30,7 @@ def test_an_open_door_before_the_login_is_found(monkeypatch: pytest.MonkeyPatch)
     """Sessions that let everybody in, and a guard that lets everything pass."""
     taken = NativeSession.principal.fget
     assert taken is not None
-    monkeypatch.setattr(Admission, "check", lambda self, principal, command, now: None)
+    monkeypatch.setattr(PeerAdmission, "check", lambda self, principal, command, now: None)
     monkeypatch.setattr(NativeSession, "commands", _as_if_known(NativeSession.commands))
     assert any("stranger" in finding.what for finding in run().findings)
 
@@ -66,5 +66,5 @@ def test_decompression_before_the_login_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_message_that_reaches_the_wrong_client_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Admission, "check", lambda self, principal, command, now: None)
+    monkeypatch.setattr(PeerAdmission, "check", lambda self, principal, command, now: None)
     assert any("witness" in finding.what for finding in run(200).findings)

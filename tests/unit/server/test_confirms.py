@@ -24,8 +24,8 @@ from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
+from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.local_session import INNER_SESSION, LocalSession
 
 pytestmark = pytest.mark.anyio
 SESSION = 1

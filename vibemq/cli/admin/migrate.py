@@ -13,15 +13,15 @@ from vibemq.storage import migrate as migrations
 from vibemq.storage.migrate import MigrationStep, Status
 
 
-class Action(StrEnum):
+class MigrationAction(StrEnum):
     STATUS = "status"
     APPLY = "apply"
 
 
 def migrate(
     data_dir: DataDir,
-    action: Annotated[Action, typer.Argument(help="Show the store's version, or apply the pending steps.")] = (
-        Action.STATUS
+    action: Annotated[MigrationAction, typer.Argument(help="Show the store's version, or apply the pending steps.")] = (
+        MigrationAction.STATUS
     ),
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -32,7 +32,7 @@ def migrate(
         raise NotFound(f"there is no data directory {data_dir}")
     out = Output(json=json)
     found = migrations.status(data_dir)
-    if action is Action.STATUS or dry_run or not found.pending:
+    if action is MigrationAction.STATUS or dry_run or not found.pending:
         out.emit(_as_object(found, applied=[]), _text(found))
         if not json and found.pending:
             out.note(f"copy the directory first: cp -a {data_dir} COPY")

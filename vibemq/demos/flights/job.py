@@ -45,7 +45,7 @@ class Recovery:
 
 
 @dataclass(slots=True)
-class Result:
+class JobResult:
     rows: int
     publish_seconds: float = 0.0
     consume_seconds: float = 0.0
@@ -66,7 +66,7 @@ class Job:
     def __init__(self, broker: BrokerProcess, frame: Any) -> None:
         self.broker = broker
         self.ledger = Ledger(len(frame), time.monotonic)
-        self.result = Result(len(frame))
+        self.result = JobResult(len(frame))
         self._chunks: Iterator[list[dict[str, Any]]] = flights.chunks(frame, CHUNK_ROWS)
         self._half = anyio.Event()
         self._broker_back = anyio.Event()

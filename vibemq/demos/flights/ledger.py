@@ -15,7 +15,7 @@ class Rejectable(Protocol):
     def reject(self, reason: str = "") -> Any: ...
 
 
-class Batch(Protocol):
+class FlightBatch(Protocol):
     """What the ledger needs of `vibemq.client.MessageBatch`."""
 
     def payloads(self) -> list[bytes]: ...
@@ -60,7 +60,7 @@ class Ledger:
         if not refused:
             self._confirmed[first_row : first_row + count] = b"\1" * count
 
-    def process(self, batch: Batch) -> None:
+    def process(self, batch: FlightBatch) -> None:
         """The consumer's work: count a departed flight into its carrier, reject one that never left."""
         now = self._clock()
         self.first_delivery_at = self.first_delivery_at or now

@@ -7,11 +7,11 @@ from rich.text import Text
 
 from vibemq.cli.output import table
 from vibemq.demos.flights.delays import Delays
-from vibemq.demos.flights.job import CANCELLED_QUEUE, Result
+from vibemq.demos.flights.job import CANCELLED_QUEUE, JobResult
 from vibemq.demos.flights.ledger import NO_DEPARTURE, Ledger
 
 
-def findings(ledger: Ledger, result: Result, direct: Delays, cancelled: int) -> list[str]:
+def findings(ledger: Ledger, result: JobResult, direct: Delays, cancelled: int) -> list[str]:
     """What does not balance; nothing when all does."""
     dead = sum(result.dead_by_reason.values())
     checks = [
@@ -29,7 +29,7 @@ def findings(ledger: Ledger, result: Result, direct: Delays, cancelled: int) -> 
     return [sentence for holds, sentence in checks if not holds]
 
 
-def books(ledger: Ledger, result: Result) -> RenderableType:
+def books(ledger: Ledger, result: JobResult) -> RenderableType:
     dead = [(f"dead · {reason}", count) for reason, count in sorted(result.dead_by_reason.items())]
     rows: list[tuple[str, object]] = [
         ("published and confirmed", ledger.published),
@@ -43,7 +43,7 @@ def books(ledger: Ledger, result: Result) -> RenderableType:
     return table(("flights", "count"), rows, title="The books")
 
 
-def speeds(ledger: Ledger, result: Result) -> RenderableType:
+def speeds(ledger: Ledger, result: JobResult) -> RenderableType:
     recovery = result.recovery
     rows = [
         ("published, confirmed on disk", f"{_rate(ledger.published, result.publish_seconds):,.0f}/s"),
@@ -72,7 +72,7 @@ def delays(ledger: Ledger, direct: Delays) -> RenderableType:
     return table(columns, rows, title="Delays, as the consumers computed them")
 
 
-def closing(result: Result, cancelled: int) -> RenderableType:
+def closing(result: JobResult, cancelled: int) -> RenderableType:
     rows = [
         (f"dead letters ({NO_DEPARTURE})", sum(result.dead_by_reason.values())),
         (f"replayed into {CANCELLED_QUEUE}", result.replayed),
@@ -89,7 +89,7 @@ def verdict(problems: list[str], ledger: Ledger) -> RenderableType:
     return Group(*(Text(f"✗ {problem}", style="bold red") for problem in problems))
 
 
-def as_object(ledger: Ledger, result: Result, direct: Delays, problems: list[str]) -> dict[str, Any]:
+def as_object(ledger: Ledger, result: JobResult, direct: Delays, problems: list[str]) -> dict[str, Any]:
     recovery = result.recovery
     return {
         "rows": ledger.rows,

@@ -17,7 +17,7 @@ from vibemq.demos.flights import flights
 from vibemq.demos.flights.stage import stage
 from vibemq.demos.spark import books, report, tidy
 from vibemq.demos.spark.driver_process import DriverProcess
-from vibemq.demos.spark.flow import EXECUTORS, Flow
+from vibemq.demos.spark.flow import EXECUTORS, DemoFlow
 
 BATCHES, BATCHES_OF_FEW = 14, 10
 """About so many batches: enough for something to happen between two kills."""
@@ -64,7 +64,7 @@ async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
         f"local-cluster[{EXECUTORS},1,512]",
         str(max(100, len(frame) // (BATCHES if len(frame) > FEW_ROWS else BATCHES_OF_FEW))),
     )
-    flow = Flow(broker, driver, frame, out.note)
+    flow = DemoFlow(broker, driver, frame, out.note)
     try:
         with tracked("processed", out.notes, silent=out.json) as progress:
             await flow.run(progress)
@@ -77,7 +77,7 @@ async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
         with anyio.CancelScope(shield=True):
             await driver.stop()
             await broker.stop()
-    account = books.Account.of(found, flow.result, frame)
+    account = books.BookAccount.of(found, flow.result, frame)
     seconds = time.monotonic() - began
     if out.json:
         out.emit(report.as_object(account, seconds), "")

@@ -10,7 +10,7 @@ from vibemq.cli.progress import Tracker
 from vibemq.client import Client
 from vibemq.demos.flights import audit, flights
 from vibemq.demos.spark import hours
-from vibemq.demos.spark.flow import Result
+from vibemq.demos.spark.flow import FlowResult
 from vibemq.demos.spark.names import DELAYS, FLIGHTS
 
 CANCELLED_QUEUE = "flights.cancelled"
@@ -29,7 +29,7 @@ class Books:
     rejected_rows: list[int] = field(default_factory=list)
 
 
-async def close(mq: Client, result: Result, progress: Tracker) -> Books:
+async def close(mq: Client, result: FlowResult, progress: Tracker) -> Books:
     """Read everything: the results, and the dead letters by way of a queue that they are replayed into."""
     books = Books()
     source, written = [await mq.admin("queue.info", queue=queue) for queue in (FLIGHTS, DELAYS)]
@@ -61,17 +61,17 @@ def _silent(done: int, total: int) -> None:
 
 
 @dataclass(slots=True)
-class Account:
+class BookAccount:
     """The books beside the truth."""
 
     books: Books
-    result: Result
+    result: FlowResult
     cancelled: list[int]
     """Rows without a departure."""
     direct: dict[hours.Key, hours.Hour]
 
     @classmethod
-    def of(cls, books: Books, result: Result, frame: Any) -> "Account":
+    def of(cls, books: Books, result: FlowResult, frame: Any) -> "BookAccount":
         cancelled = frame["dep_time"].isna().to_numpy().nonzero()[0].tolist()
         return cls(books, result, cancelled, hours.direct(frame))
 

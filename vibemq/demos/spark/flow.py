@@ -61,7 +61,7 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Result:
+class FlowResult:
     rows: int
     published: int = 0
     refused: int = 0
@@ -70,7 +70,7 @@ class Result:
     kills: list[Kill] = field(default_factory=list)
 
 
-class Flow:
+class DemoFlow:
     def __init__(self, broker: BrokerProcess, driver: DriverProcess, frame: Any, say: Callable[[str], None]) -> None:
         self._broker = broker
         self._driver = driver
@@ -79,7 +79,7 @@ class Flow:
         self._stand = Stand()
         self._driver_wanted = True
         self._moved_at = time.monotonic()
-        self.result = Result(len(frame))
+        self.result = FlowResult(len(frame))
 
     async def run(self, progress: Tracker) -> None:
         """Everything, until both queries have acknowledged every flight."""

@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from vibemq.cli.output import table
-from vibemq.demos.spark.books import Account
+from vibemq.demos.spark.books import BookAccount
 
 
-def kills(account: Account) -> RenderableType:
+def kills(account: BookAccount) -> RenderableType:
     rows = [
         (kill.what, kill.seen, kill.published, kill.processed, f"{kill.back_s:.1f} s", f"{kill.progress_s:.1f} s")
         for kill in account.result.kills
@@ -19,7 +19,7 @@ def kills(account: Account) -> RenderableType:
     return table(columns, rows, title="Kills")
 
 
-def carriers(account: Account) -> RenderableType:
+def carriers(account: BookAccount) -> RenderableType:
     found = account.books.results.hours
     departed: Counter[str] = Counter()
     minutes: Counter[str] = Counter()
@@ -40,7 +40,7 @@ def carriers(account: Account) -> RenderableType:
     return table(columns, rows, title="Hours, as Spark computed them")
 
 
-def books(account: Account) -> RenderableType:
+def books(account: BookAccount) -> RenderableType:
     books, result = account.books, account.result
     rows: list[tuple[str, object]] = [
         ("published and confirmed", result.published),
@@ -58,7 +58,7 @@ def books(account: Account) -> RenderableType:
     return table(("flights", "count"), rows, title="The books")
 
 
-def verdict(account: Account, seconds: float) -> RenderableType:
+def verdict(account: BookAccount, seconds: float) -> RenderableType:
     problems = account.findings()
     if problems:
         return Group(*(Text(f"✗ {problem}", style="bold red") for problem in problems))
@@ -66,7 +66,7 @@ def verdict(account: Account, seconds: float) -> RenderableType:
     return Text(sentence, style="bold green")
 
 
-def as_object(account: Account, seconds: float) -> dict[str, Any]:
+def as_object(account: BookAccount, seconds: float) -> dict[str, Any]:
     books, result = account.books, account.result
     return {
         "rows": result.rows,

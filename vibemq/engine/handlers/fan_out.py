@@ -7,7 +7,7 @@ last one leaves      its group becomes the waiting group again, with everything 
 """
 
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
@@ -15,7 +15,7 @@ from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
 from vibemq.model.options import Durability
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupOwned, GroupRenamed
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import END, Run, RunSet
 
 PASSING_PREFIX = "~"
 GROUP_NAME_MAX = 256

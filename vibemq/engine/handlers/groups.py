@@ -1,6 +1,6 @@
 """SeekGroup and DeleteGroup: what an operator or an owner does to a durable group."""
 
-from vibemq.engine.handlers.cursors import moved
+from vibemq.engine.handlers.cursors.requests import moved
 from vibemq.engine.handlers.fan_out import (
     check_group_name,
     check_owner,

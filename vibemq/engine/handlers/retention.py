@@ -2,12 +2,11 @@
 
 from vibemq.engine.handlers.dead_lettering import cut_step, drop_logged
 from vibemq.engine.pacing import STEP_UNITS
-from vibemq.engine.queue.group import END
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.records import Reason
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import END, RunSet
 
 
 def trim_log(state: EngineState, step: Step, queue: Queue) -> None:

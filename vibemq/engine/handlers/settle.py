@@ -7,13 +7,12 @@ from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.handlers.requeue import fail, release
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.group import END
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
 from vibemq.model.commands import Extend, Settle, Settlement
 from vibemq.model.options import Durability, LostConnection
-from vibemq.model.runs import Run, run_count
+from vibemq.model.runs import END, Run, run_count
 
 
 def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:

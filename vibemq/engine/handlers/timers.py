@@ -2,7 +2,7 @@
 
 from heapq import heappop
 
-from vibemq.engine.handlers.cursors import next_alarm_of, see_to_cursor
+from vibemq.engine.handlers.cursors.holds import next_alarm_of, see_to_cursor
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.publish import unpark
@@ -11,12 +11,12 @@ from vibemq.engine.handlers.settle import time_out
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.dedup import prune
-from vibemq.engine.queue.group import END, Group
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.options import Overflow
-from vibemq.model.runs import runs_of
+from vibemq.model.runs import END, runs_of
 
 _DUE_PER_UNIT = 8
 """Delayed messages that become ready for the cost of one run."""

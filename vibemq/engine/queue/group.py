@@ -13,10 +13,7 @@ from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import Levels, Ready
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
-from vibemq.model.runs import Run, RunSet, run_count, runs_of
-
-END = 1 << 62
-"""Above every sequence."""
+from vibemq.model.runs import END, Run, RunSet, run_count, runs_of
 
 
 @dataclass(slots=True)

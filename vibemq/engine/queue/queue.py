@@ -7,14 +7,14 @@ from typing import Any
 
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.delayed import Delayed
-from vibemq.engine.queue.group import END, Group, GroupCounters
+from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, MessageExtra
 from vibemq.model.rows import Rows
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import END, Run, RunSet
 
 WAITING_NAME = ""
 """Name of the default group, and of a fan-out queue's group that waits for a subscriber."""

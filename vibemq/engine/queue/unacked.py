@@ -6,12 +6,10 @@ A hand-out of a thousand consecutive messages is one stretch, so holding and set
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from vibemq.model.runs import Run, Stretches, run_count
+from vibemq.model.runs import END, Run, Stretches, run_count
 
-NEVER = 1 << 62
+NEVER = END
 """A deadline that does not come."""
-
-
 STRETCHES_TOGETHER_MAX = 2048
 """Stretches that stand in one list; more are kept in parts, so that a settlement moves some kilobytes at most."""
 

@@ -28,7 +28,7 @@ from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import (
     AdminDescribed,
     Administered,
-    Asked,
+    AskedRequest,
     Described,
     Listed,
     Plain,
@@ -211,7 +211,7 @@ def ask_cursor(state: NativeState, message: WireMessage) -> None:
         arguments = {**arguments, "queue": message.queue}
     elif not name.startswith("transaction."):
         raise InvalidQueueName(f"{name[:64]} needs a queue name in the frame's queue field")
-    state.ask(OperationRequest(Asked(CommandType.CURSOR_REPLY, message.id, message.queue), name, arguments))
+    state.ask(OperationRequest(AskedRequest(CommandType.CURSOR_REPLY, message.id, message.queue), name, arguments))
 
 
 def _named(message: WireMessage, what: str) -> tuple[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from vibemq.protocols.native.codec.compression import Inflater
 from vibemq.protocols.native.codec.extensions import CURSOR_EXTENSION
 from vibemq.protocols.native.codec.frames import ByteBuffer, Frame, find_frame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
-from vibemq.protocols.native.publish import Refused
+from vibemq.protocols.native.publish import NativeRefused
 from vibemq.protocols.native.replies import PublishedPlain
 from vibemq.protocols.native.state import NativeState
 
@@ -127,7 +127,7 @@ class FrameParser:
     def _publish(self, data: bytes, start: int, end: int) -> None:
         try:
             self._state.publishes.add(data, start, end)
-        except Refused as refused:
+        except NativeRefused as refused:
             self._state.error(refused.message_id[2:].decode(errors="replace"), refused.error)
 
     def _ack(self, data: bytes, start: int, end: int) -> None:

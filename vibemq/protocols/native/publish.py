@@ -28,7 +28,7 @@ _THE_LONG_WAY = Meaning()
 
 
 @dataclass(slots=True)
-class Batch:
+class NativeBatch:
     """Publishes of one read to one queue. `queue_block` is the queue's str16, as it travels."""
 
     queue: str
@@ -59,7 +59,7 @@ class Batch:
         self.meanings = {index: meaning for index, meaning in self.meanings.items() if index < count}
 
 
-class Refused(Exception):
+class NativeRefused(Exception):
     """One publish is refused; the stream goes on."""
 
     def __init__(self, message_id: bytes, error: VibeMQError) -> None:
@@ -77,9 +77,9 @@ class PublishIntake:
         self._body_bytes_max = body_bytes_max
         self._headers = headers
         self._json = json
-        self._batches: dict[bytes, Batch] = {}
+        self._batches: dict[bytes, NativeBatch] = {}
         self._names: dict[bytes, str] = {}
-        self._expected: Batch | None = None
+        self._expected: NativeBatch | None = None
         self._head = b""
         self._layout = struct.Struct("!I")
 
@@ -169,15 +169,15 @@ class PublishIntake:
         try:
             return self._headers.read(block)
         except InvalidMessage as error:
-            raise Refused(id_block, error) from None
+            raise NativeRefused(id_block, error) from None
 
-    def _batch(self, id_block: bytes, queue_block: bytes) -> Batch:
+    def _batch(self, id_block: bytes, queue_block: bytes) -> NativeBatch:
         batch = self._batches.get(queue_block)
         if batch is None:
             try:
-                batch = Batch(self._name(queue_block), queue_block)
+                batch = NativeBatch(self._name(queue_block), queue_block)
             except VibeMQError as error:
-                raise Refused(id_block, error) from None
+                raise NativeRefused(id_block, error) from None
             self._batches[queue_block] = batch
         return batch
 
@@ -195,12 +195,12 @@ class PublishIntake:
             self._names[queue_block] = name
         return name
 
-    def _expect(self, batch: Batch, id_block: bytes) -> None:
+    def _expect(self, batch: NativeBatch, id_block: bytes) -> None:
         self._expected = batch
         self._head = _HEAD + id_block[:2]
         self._layout = _layout(len(id_block) - 2, len(batch.queue_block))
 
-    def flush(self) -> Iterator[Batch]:
+    def flush(self) -> Iterator[NativeBatch]:
         """What has gathered, a batch for each queue.
 
         Raises:
@@ -209,7 +209,7 @@ class PublishIntake:
         if not self._batches:
             return
         batches, self._batches, self._expected = self._batches, {}, None
-        broken: Batch | None = None
+        broken: NativeBatch | None = None
         for batch in batches.values():
             if not self.any_payload and not self._check_payloads(batch):
                 broken = batch
@@ -221,7 +221,7 @@ class PublishIntake:
                 "send JSON, or agree on batch/1 to send any bytes"
             )
 
-    def _check_payloads(self, batch: Batch) -> bool:
+    def _check_payloads(self, batch: NativeBatch) -> bool:
         """Cut the batch before its first payload that is not JSON; False when there was one."""
         bad = self._json.bad([payload for payload in batch.payloads if payload])
         if not bad:

@@ -14,7 +14,7 @@ from vibemq.protocols.native.codec.options import queue_info_json
 from vibemq.protocols.native.codec.wire import CommandType
 from vibemq.protocols.native.errors import sentence, wire_code
 from vibemq.protocols.native.outbox import send_publish_acks
-from vibemq.protocols.native.publish import Batch
+from vibemq.protocols.native.publish import NativeBatch
 from vibemq.protocols.native.state import NativeState
 from vibemq.protocols.native.subscriptions import NativeSubscription
 
@@ -75,7 +75,7 @@ class Administered(Plain):
 
 
 @dataclass(slots=True)
-class Asked(Plain):
+class AskedRequest(Plain):
     """CursorRequest (70): JSON, or columns."""
 
     def answer(self, state: NativeState, result: Any) -> None:
@@ -130,7 +130,7 @@ class PublishedPlain:
     queue_block: bytes
 
     @classmethod
-    def of(cls, batch: Batch) -> "PublishedPlain":
+    def of(cls, batch: NativeBatch) -> "PublishedPlain":
         return cls(batch.ids, batch.queue_block)
 
     def answer(self, state: NativeState, result: Published) -> None:

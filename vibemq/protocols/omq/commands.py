@@ -46,13 +46,13 @@ Replay = FromBeginning | FromMessage | FromCurrent
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
+class OmqSubscribe:
     topic: bytes
     replay: Replay
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class OmqUnsubscribe:
     topic: bytes
 
 
@@ -62,7 +62,7 @@ class Ack:
     """None: a time without a zone, which only shows that the client lives."""
 
 
-ClientCommand = Connect | Subscribe | Unsubscribe | Ack
+ClientCommand = Connect | OmqSubscribe | OmqUnsubscribe | Ack
 
 _ARGUMENTS = {b"Connect": 2, b"Subscribe": 2, b"Unsubscribe": 1, b"Ack": 1}
 
@@ -79,9 +79,9 @@ def parse_command(value: Sexp) -> ClientCommand:
             case b"Connect":
                 return Connect(_int64(arguments[0]), _string(arguments[1]))
             case b"Subscribe":
-                return Subscribe(_string(arguments[0]), _replay(arguments[1]))
+                return OmqSubscribe(_string(arguments[0]), _replay(arguments[1]))
             case b"Unsubscribe":
-                return Unsubscribe(_string(arguments[0]))
+                return OmqUnsubscribe(_string(arguments[0]))
             case _:
                 return Ack(time_of_sexp(arguments[0]))
     except NotACommand:
@@ -95,13 +95,13 @@ def print_command(command: ClientCommand) -> bytes:
     match command:
         case Connect(version, name):
             return print_sexp((b"Connect", b"%d" % version, name))
-        case Subscribe(topic, FromMessage(first)):
+        case OmqSubscribe(topic, FromMessage(first)):
             return print_sexp((b"Subscribe", topic, (b"From_message", b"%d" % first)))
-        case Subscribe(topic, FromBeginning()):
+        case OmqSubscribe(topic, FromBeginning()):
             return print_sexp((b"Subscribe", topic, b"From_beginning"))
-        case Subscribe(topic):
+        case OmqSubscribe(topic):
             return print_sexp((b"Subscribe", topic, b"From_current"))
-        case Unsubscribe(topic):
+        case OmqUnsubscribe(topic):
             return print_sexp((b"Unsubscribe", topic))
         case Ack(time):
             return print_sexp((b"Ack", _time(time)))

@@ -22,7 +22,7 @@ class _Pinged:
     held: Held = field(default_factory=dict)
 
 
-class DeliveryIndex:
+class OmqDeliveryIndex:
     def __init__(self) -> None:
         self._written: Held = {}
         """Behind the last ping."""

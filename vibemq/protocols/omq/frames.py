@@ -124,16 +124,16 @@ class MessageFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class SubscribedFrame:
     topic: Topic
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribed:
+class UnsubscribedFrame:
     topic: Topic
 
 
-Frame = Error | Ping | MessageFrame | Subscribed | Unsubscribed
+Frame = Error | Ping | MessageFrame | SubscribedFrame | UnsubscribedFrame
 
 
 class OmqFrameReader:
@@ -181,9 +181,9 @@ def decode_frame(kind: int, payload: bytes) -> Frame:
                 raise ValueError(f"a Message of {len(payload)} bytes")
             return MessageFrame(int.from_bytes(payload[:8], "big"), int.from_bytes(payload[8:12], "big"), payload[12:])
         case FrameType.SUBSCRIBED:
-            return Subscribed(parse_topic(_only_value(payload)))
+            return SubscribedFrame(parse_topic(_only_value(payload)))
         case FrameType.UNSUBSCRIBED:
-            return Unsubscribed(parse_topic(_only_value(payload)))
+            return UnsubscribedFrame(parse_topic(_only_value(payload)))
 
 
 def _only_value(text: bytes) -> Sexp:

@@ -13,7 +13,7 @@ ID_BYTES_MAX = 255
 
 
 @dataclass(slots=True)
-class ConnectAsked:
+class OmqConnectAsked:
     """Token of an Authenticate."""
 
     name: str
@@ -50,13 +50,13 @@ def connect(state: OmqState, command: Connect) -> None:
         state.fail(AuthRequired("this broker asks for credentials; connect with the id NAME:TOKEN"))
         return
     # A broker may know a shared token, users with passwords, or both: the token counts first.
-    state.ask(Authenticate(ConnectAsked(name, secret, again=bool(name)), name, secret, secret))
+    state.ask(Authenticate(OmqConnectAsked(name, secret, again=bool(name)), name, secret, secret))
 
 
-def refused(state: OmqState, token: ConnectAsked, error: VibeMQError) -> bool:
+def refused(state: OmqState, token: OmqConnectAsked, error: VibeMQError) -> bool:
     """Whether the secret is to be checked once more, as the password that a shared token may have stood before."""
     if token.again and isinstance(error, AuthFailed):
-        state.ask(Authenticate(ConnectAsked(token.name, token.secret, again=False), token.name, token.secret))
+        state.ask(Authenticate(OmqConnectAsked(token.name, token.secret, again=False), token.name, token.secret))
         return True
     # Which of name and token was wrong is nobody's business.
     state.fail(AuthFailed("the id NAME:TOKEN is not known here"))

@@ -12,10 +12,10 @@ from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, U
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.stored import Slice
 from vibemq.protocols.omq import handshake
-from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, Subscribe, Unsubscribe, parse_command
+from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, OmqSubscribe, OmqUnsubscribe, parse_command
 from vibemq.protocols.omq.errors import Refusal, error_text
 from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
-from vibemq.protocols.omq.handshake import ConnectAsked
+from vibemq.protocols.omq.handshake import OmqConnectAsked
 from vibemq.protocols.omq.scalars import second_of
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader
@@ -123,7 +123,7 @@ class OmqSession:
         else:
             self._state.refuse(error)
 
-    def _obey(self, command: Connect | Subscribe | Unsubscribe | Ack) -> None:
+    def _obey(self, command: Connect | OmqSubscribe | OmqUnsubscribe | Ack) -> None:
         state = self._state
         if isinstance(command, Connect):
             if state.principal is not None:
@@ -132,9 +132,9 @@ class OmqSession:
             self._authenticating = not state.failed
         elif state.principal is None:
             state.fail(NotAuthenticated("Connect comes first"))
-        elif isinstance(command, Subscribe):
+        elif isinstance(command, OmqSubscribe):
             self._subscriptions.subscribe(command)
-        elif isinstance(command, Unsubscribe):
+        elif isinstance(command, OmqUnsubscribe):
             self._subscriptions.unsubscribe(command)
         else:
             self._subscriptions.acked(second_of(command.time))
@@ -166,7 +166,7 @@ class OmqSession:
 
     def refused(self, token: Any, error: VibeMQError) -> None:
         state = self._state
-        if isinstance(token, ConnectAsked):
+        if isinstance(token, OmqConnectAsked):
             if not handshake.refused(state, token, error):
                 self._resume()
         elif token is not None:

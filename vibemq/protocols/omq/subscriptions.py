@@ -14,7 +14,7 @@ from vibemq.model import effects
 from vibemq.model.commands import SetCapacity, Settle, Settlement, StartAt, Subscribe, Unsubscribe
 from vibemq.model.stored import Slice
 from vibemq.protocols.omq import commands as said
-from vibemq.protocols.omq.delivery_index import DeliveryIndex, Held
+from vibemq.protocols.omq.delivery_index import Held, OmqDeliveryIndex
 from vibemq.protocols.omq.errors import Refusal
 from vibemq.protocols.omq.frames import Topic, message_frames, subscribed_frame, unsubscribed_frame
 from vibemq.protocols.omq.state import OmqState, Slot
@@ -43,12 +43,12 @@ class OmqSubscription:
     """Takes turns with others (round robin); what it gets is held until an Ack."""
     leaving: bool = False
     """The client has unsubscribed, and is not to get any more."""
-    later: list[tuple[said.Subscribe | said.Unsubscribe, Slot]] = field(default_factory=list)
+    later: list[tuple[said.OmqSubscribe | said.OmqUnsubscribe, Slot]] = field(default_factory=list)
     """What the client said about the topic before the engine's word on it."""
 
 
 @dataclass(slots=True)
-class SubscribeAsked:
+class OmqSubscribeAsked:
     """Token of a Subscribe."""
 
     subscription: OmqSubscription
@@ -56,7 +56,7 @@ class SubscribeAsked:
 
 
 @dataclass(slots=True)
-class UnsubscribeAsked:
+class OmqUnsubscribeAsked:
     """Token of an Unsubscribe; without a slot it is the session that ends the subscription."""
 
     subscription: OmqSubscription
@@ -71,7 +71,7 @@ class CreditAsked:
 class OmqSubscriptions:
     def __init__(self, state: OmqState) -> None:
         self._state = state
-        self.delivery_index = DeliveryIndex()
+        self.delivery_index = OmqDeliveryIndex()
         self._wanted: dict[str, OmqSubscription] = {}
         """By topic, those that the client has not ended."""
         self._by_consumer: dict[int, OmqSubscription] = {}
@@ -88,17 +88,17 @@ class OmqSubscriptions:
 
     # -- what the client says ---------------------------------------------------------------------------------------
 
-    def subscribe(self, command: said.Subscribe) -> None:
+    def subscribe(self, command: said.OmqSubscribe) -> None:
         self._say(topic_name(command.topic), command, self._state.expect())
 
-    def unsubscribe(self, command: said.Unsubscribe) -> None:
+    def unsubscribe(self, command: said.OmqUnsubscribe) -> None:
         self._say(topic_name(command.topic), command, self._state.expect())
 
-    def _say(self, name: str, command: said.Subscribe | said.Unsubscribe, slot: Slot) -> None:
+    def _say(self, name: str, command: said.OmqSubscribe | said.OmqUnsubscribe, slot: Slot) -> None:
         subscription = self._wanted.get(name)
         if subscription is not None and subscription.topic is None:
             subscription.later.append((command, slot))
-        elif isinstance(command, said.Subscribe):
+        elif isinstance(command, said.OmqSubscribe):
             self._subscribe(name, command.replay, slot)
         elif subscription is None:
             self._state.refuse(Refusal("not subscribed", name), slot=slot)
@@ -137,7 +137,7 @@ class OmqSubscriptions:
                 start, first = StartAt.SEQUENCE, min(max(1, wanted), MESSAGE_ID_MAX)
         return Subscribe(
             self._state.context.session,
-            SubscribeAsked(subscription, slot),
+            OmqSubscribeAsked(subscription, slot),
             subscription.consumer,
             subscription.name,
             credit=0,
@@ -156,7 +156,7 @@ class OmqSubscriptions:
     def answered(self, token: Any, result: Any) -> None:
         """The reply to one of our commands: a result, or an error of the family."""
         match token:
-            case SubscribeAsked():
+            case OmqSubscribeAsked():
                 self._unanswered -= 1
                 if isinstance(result, effects.Subscribed):
                     self._subscribed(token.subscription, token.slot, result)
@@ -166,7 +166,7 @@ class OmqSubscriptions:
                     self._say(token.subscription.name, command, slot)
             case CreditAsked():
                 self._unanswered -= 1
-            case UnsubscribeAsked():
+            case OmqUnsubscribeAsked():
                 self._unsubscribed(token.subscription, token.slot)
 
     def _subscribed(self, subscription: OmqSubscription, slot: Slot, result: effects.Subscribed) -> None:
@@ -254,7 +254,7 @@ class OmqSubscriptions:
         return not self._by_consumer
 
     def _ask_unsubscribe(self, subscription: OmqSubscription, slot: Slot | None) -> None:
-        token = UnsubscribeAsked(subscription, slot)
+        token = OmqUnsubscribeAsked(subscription, slot)
         self._state.ask(Unsubscribe(self._state.context.session, token, subscription.consumer))
 
 

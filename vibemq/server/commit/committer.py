@@ -36,7 +36,7 @@ log = logging.getLogger("vibemq.committer")
 
 
 @dataclass(slots=True)
-class Step:
+class CommitStep:
     """One outcome on its way to disk."""
 
     outcome: Outcome
@@ -59,11 +59,11 @@ class Flush:
 
     covers: int
     """Appends that had returned when it began."""
-    steps: list[Step]
+    steps: list[CommitStep]
     begun: float
 
 
-def append_steps(storage: IStorageProvider, steps: Sequence[Step]) -> tuple[int, StorageFull | None]:
+def append_steps(storage: IStorageProvider, steps: Sequence[CommitStep]) -> tuple[int, StorageFull | None]:
     """Append all steps as one batch; when that is too much, one by one up to the first that does not fit.
 
     Returns how many are written, and why the next one is not.
@@ -111,8 +111,8 @@ class Committer:
         self._wake = wake
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
-        self._gathered: list[Step] = []
-        self._awaiting_flush: list[Step] = []
+        self._gathered: list[CommitStep] = []
+        self._awaiting_flush: list[CommitStep] = []
         self._appending = False
         self._flushing = 0
         self._flushes: deque[Flush] = deque()
@@ -147,7 +147,7 @@ class Committer:
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
         self.backlog_bytes += size
         waiting = self._effect_router.hold(deliveries) if deliveries else ()
-        self._gathered.append(Step(outcome, held.gated, held.after_append, waiting, size, self._loop.time()))
+        self._gathered.append(CommitStep(outcome, held.gated, held.after_append, waiting, size, self._loop.time()))
         self._idle.clear()
         self._wake()
 
@@ -201,7 +201,7 @@ class Committer:
         if not self._dead and self._flushed_appends < self._appends:
             await self._store.sync()
 
-    def _appended_aside(self, steps: list[Step], done: "asyncio.Future[tuple[int, StorageFull | None]]") -> None:
+    def _appended_aside(self, steps: list[CommitStep], done: "asyncio.Future[tuple[int, StorageFull | None]]") -> None:
         self._appending = False
         if done.cancelled():
             return
@@ -211,7 +211,7 @@ class Committer:
             self.fail(error)
         self._wake()
 
-    def _appended(self, steps: list[Step], written: int, full: StorageFull | None) -> None:
+    def _appended(self, steps: list[CommitStep], written: int, full: StorageFull | None) -> None:
         self._unwritten.end()
         if any(step.outcome.records for step in steps[:written]):
             self._appends += 1
@@ -237,7 +237,7 @@ class Committer:
         self._flush_if_asked()
         self._note_idle()
 
-    def _refuse(self, steps: list[Step], error: StorageFull) -> None:
+    def _refuse(self, steps: list[CommitStep], error: StorageFull) -> None:
         """Fail the steps, and all that the engine has decided since: their records may build on the missing ones.
 
         This comes before any `committed` of the same batch, so that nothing more is decided in between.
@@ -274,7 +274,7 @@ class Committer:
             ]
         self._effect_router.release(holds)
 
-    def _tell(self, step: Step) -> None:
+    def _tell(self, step: CommitStep) -> None:
         self.backlog_bytes -= step.size
         if step.holds:
             self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from vibemq.server.monitoring.snapshot import Survey
+from vibemq.server.monitoring.snapshot import SurveyView
 
 
 class _Engine(Protocol):
-    def survey(self) -> Survey: ...
+    def survey(self) -> SurveyView: ...
 
 
 class _Connections(Protocol):
@@ -21,7 +21,7 @@ class Running:
     engine: _Engine
     connection_table: _Connections
 
-    def survey(self) -> Survey:
+    def survey(self) -> SurveyView:
         return self.engine.survey()
 
     def connections(self) -> dict[str, int]:

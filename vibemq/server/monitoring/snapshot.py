@@ -32,7 +32,7 @@ COLUMNS = QueueFigures._fields[1:-1]
 """Every figure that is a number."""
 
 
-class Survey(Protocol):
+class SurveyView(Protocol):
     """`Engine.survey()`: the figures of one queue after the other; None where it may pause within one queue."""
 
     retired: Counter[str]
@@ -44,7 +44,7 @@ class Survey(Protocol):
 class Observed(Protocol):
     """What is looked at: a running broker, or nothing before it has been recovered."""
 
-    def survey(self) -> Survey: ...
+    def survey(self) -> SurveyView: ...
 
     def connections(self) -> dict[str, int]:
         """Open connections by protocol."""
@@ -62,7 +62,7 @@ class EmptySurvey:
 class NothingYet:
     """A broker that has not been recovered: the probes must answer before that."""
 
-    def survey(self) -> Survey:
+    def survey(self) -> SurveyView:
         return EmptySurvey()
 
     def connections(self) -> dict[str, int]:

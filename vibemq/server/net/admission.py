@@ -12,7 +12,7 @@ NOT_LIMITED: frozenset[type] = frozenset((Settle, Extend, SetCapacity, Unsubscri
 """What makes room is never refused for want of room."""
 
 
-class Admission:
+class PeerAdmission:
     """One connection's rights (see `vibemq.auth.grants`) and its rate limit."""
 
     __slots__ = ("_bucket", "_grants", "_metrics", "_policy", "per_second")

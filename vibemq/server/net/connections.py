@@ -23,7 +23,7 @@ FILES_KEPT = 192
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ListenerEndpoint:
     """What a listener gives to each of its connections."""
 
     protocol: str
@@ -41,7 +41,7 @@ class AdmittedConnection(Protocol):
     host: str
     since: int
     session: Session
-    endpoint: Endpoint
+    endpoint: ListenerEndpoint
 
     @property
     def principal(self) -> Principal | None: ...
@@ -130,7 +130,7 @@ class ConnectionTable:
         return None
 
     def make_session(self, connection: AdmittedConnection) -> Session:
-        endpoint: Endpoint = connection.endpoint
+        endpoint: ListenerEndpoint = connection.endpoint
         assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
         context = self._context(connection.number)
         connection.connection_id = context.connection_id

@@ -45,3 +45,11 @@ class Decider:
         self.advance(batch)
         if not batch.done:
             self._pacer.begin_later(self.steps(batch))
+
+    def go_on(self, work: Iterator[None]) -> None:
+        """Do work that takes steps: at once as far as there is time in this turn of the loop, else in the next ones."""
+        self._pacer.begin(work)
+
+    def go_on_later(self, work: Iterator[None]) -> None:
+        """The same from the next turn on: its first step is done."""
+        self._pacer.begin_later(work)

@@ -9,9 +9,9 @@ from vibemq.config import Listener
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import ProtocolPlugin
 from vibemq.server.checks import plugin_settings
-from vibemq.server.net.connections import Endpoint
+from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.tls import ServerTls
-from vibemq.server.net.transport import Connection, TransportServices
+from vibemq.server.net.transport import Connection, SocketServices
 
 log = logging.getLogger("vibemq.listener")
 
@@ -27,17 +27,17 @@ class Listening:
     tls: ServerTls | None = None
 
 
-def endpoint_of(listener: Listener) -> Endpoint:
+def endpoint_of(listener: Listener) -> ListenerEndpoint:
     """Find the protocol and check its options. Raises ConfigInvalid."""
     try:
         plugin: ProtocolPlugin = plugins.find("protocols", listener.protocol)
     except LookupError as error:
         raise ConfigInvalid(f"listener protocol {listener.protocol!r} cannot be used: {error}") from error
     settings = plugin_settings(plugin.settings, listener.settings, f"the {listener.protocol} listener's settings")
-    return Endpoint(listener.protocol, plugin, settings)
+    return ListenerEndpoint(listener.protocol, plugin, settings)
 
 
-async def listen(listener: Listener, endpoint: Endpoint, broker_context: TransportServices) -> Listening:
+async def listen(listener: Listener, endpoint: ListenerEndpoint, services: SocketServices) -> Listening:
     """Accept connections from now on.
 
     An accept that fails (no file descriptors left) is logged by the loop and tried again a second later; the loop
@@ -46,13 +46,13 @@ async def listen(listener: Listener, endpoint: Endpoint, broker_context: Transpo
     port = endpoint.plugin.port if listener.port is None else listener.port
     tls = ServerTls(listener.tls) if listener.tls is not None else None
     try:
-        server = await broker_context.loop.create_server(
-            lambda: Connection(broker_context, endpoint),
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(services, endpoint),
             listener.host,
             port,
             backlog=BACKLOG,
             ssl=tls.context if tls is not None else None,
-            ssl_handshake_timeout=broker_context.limits.handshake_timeout_ms / 1000 if tls is not None else None,
+            ssl_handshake_timeout=services.limits.handshake_timeout_ms / 1000 if tls is not None else None,
         )
     except OSError as error:
         where = f"{listener.host}:{port}"

@@ -12,57 +12,41 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from vibemq.engine import Batch
 from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError
 from vibemq.model.commands import CloseSession, Command, ListQueues, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
-from vibemq.operations.registry import Call, Registry
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
 from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue
 from vibemq.server.commit.storage_threads import Store
-from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.admission import Admission
+from vibemq.server.net.admission import PeerAdmission
+from vibemq.server.net.authenticator import Authenticator
 from vibemq.server.net.decider import Decider
 from vibemq.server.net.delivery_queue import DeliveryQueue
-from vibemq.server.net.pacer import Pacer
+from vibemq.server.net.operation_runner import OperationRunner
 from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
 
 
-class PeerServices(Protocol):
-    """What a peer needs of the broker around it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerServices:
+    """What every peer shares with the others."""
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def engine(self) -> QueueEngine: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def effect_router(self) -> EffectRouter: ...
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def operations(self) -> Registry: ...
-    @property
-    def pacer(self) -> Pacer: ...
-    @property
-    def decider(self) -> Decider: ...
-    @property
-    def fatal(self) -> Callable[[BaseException], None]: ...
-
-    def authenticate(self, connection: "PeerDriver", request: Authenticate) -> None: ...
-
-    def operate(self, connection: "PeerDriver", token: object, call: Call) -> None: ...
+    clock: Clock
+    metrics: Metrics
+    decider: Decider
+    effect_router: EffectRouter
+    store: Store
+    authenticator: Authenticator
+    operations: OperationRunner
+    fatal: Callable[[BaseException], None]
 
 
 class PeerDriver:
@@ -76,16 +60,23 @@ class PeerDriver:
 
     def __init__(
         self,
-        broker_context: PeerServices,
+        services: PeerServices,
         session: Session,
-        guard: Admission,
+        guard: PeerAdmission,
         *,
         number: int,
         connection_id: str,
         host: str,
         wake: Callable[[], None],
     ) -> None:
-        self._broker_context = broker_context
+        self._clock = services.clock
+        self._metrics = services.metrics
+        self._decider = services.decider
+        self._effect_router = services.effect_router
+        self._authenticator = services.authenticator
+        self._operations = services.operations
+        self._fatal = services.fatal
+        self._loop = asyncio.get_running_loop()
         self.session = session
         self.guard = guard
         self.number = number
@@ -116,10 +107,10 @@ class PeerDriver:
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._clean = False
-        self.release_queue: ReleaseQueue = broker_context.effect_router.connect(number, self.take)
+        self.release_queue: ReleaseQueue = services.effect_router.connect(number, self.take)
         self.delivery_queue = DeliveryQueue(
             session,
-            broker_context.store,
+            services.store,
             delivered=self._delivered,
             damaged=self._damaged,
             wake=self.wake,
@@ -161,7 +152,7 @@ class PeerDriver:
 
     def _tick_session(self) -> None:
         """Before effects are applied and deliveries encoded, always: the session has no other clock."""
-        now = self._broker_context.clock.now()
+        now = self._clock.now()
         if now != self._told:
             self._told = now
             self.session.tick(now)
@@ -170,7 +161,7 @@ class PeerDriver:
         """`told`: the session knows the time, and nothing was read since."""
         try:
             if not told:
-                self._told = self._broker_context.clock.now()
+                self._told = self._clock.now()
                 self.session.tick(self._told)
             if self._asked and not self._works:
                 self._handle_asked()
@@ -178,7 +169,7 @@ class PeerDriver:
                 self._asked.extend(requests)
                 self._handle_asked()
         except RemoteProtocolError as error:
-            self._broker_context.metrics.errors += 1
+            self._metrics.errors += 1
             log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
             self._leave(clean=False)
         except Exception:
@@ -188,13 +179,13 @@ class PeerDriver:
     def _handle_asked(self) -> None:
         """Handle requests in order, up to one that has to wait until a long batch before it is decided."""
         batch: list[Command] = []
-        broker_context, now, asked = self._broker_context, self._broker_context.loop.time(), self._asked
+        now, asked = self._loop.time(), self._asked
         while asked:
             request = asked[0]
             if isinstance(request, Authenticate):
                 if self._decide(batch):
                     return
-                broker_context.authenticate(self, request)
+                self._authenticator.authenticate(self, request)
             elif isinstance(request, OperationRequest):
                 if not self._operate(request, batch, now):
                     return
@@ -216,16 +207,16 @@ class PeerDriver:
     def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> bool:
         """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""
         try:
-            call = self._broker_context.operations.admit(self.principal, request.name, request.arguments)
+            call = self._operations.admit(self.principal, request.name, request.arguments)
             command = call.command(self.number, request.token)
         except VibeMQError as refusal:
-            self._broker_context.metrics.not_authorized += isinstance(refusal, NotAuthorized)
+            self._metrics.not_authorized += isinstance(refusal, NotAuthorized)
             self.session.refused(request.token, refusal)
             return True
         if command is None:
             if self._decide(batch):
                 return False
-            self._broker_context.operate(self, request.token, call)
+            self._operations.begin(self, request.token, call)
         elif (limited := self.guard.take(command, now)) is not None:
             self.session.refused(request.token, limited)
         else:
@@ -244,12 +235,12 @@ class PeerDriver:
         """Have it decided behind everything that was asked before: at once, but for what is long about it."""
         batch = Batch(commands)
         if self._works:
-            self._works.append(self._broker_context.decider.steps(batch))
+            self._works.append(self._decider.steps(batch))
             return
-        self._broker_context.decider.advance(batch)
+        self._decider.advance(batch)
         if not batch.done:
-            self._works.append(self._broker_context.decider.steps(batch))
-            self._broker_context.pacer.begin_later(self._go_on())
+            self._works.append(self._decider.steps(batch))
+            self._decider.go_on_later(self._go_on())
 
     def _go_on(self) -> Iterator[None]:
         """What is lined up, step by step; then what was asked meanwhile."""
@@ -296,14 +287,14 @@ class PeerDriver:
     def _delivered(self, deliver: Deliver, piece: Piece, runs: list[Run]) -> None:
         if deliver.settled:
             self._written.setdefault(deliver.consumer, []).extend(runs)
-        metrics, now = self._broker_context.metrics, self._broker_context.clock.now()
+        metrics, now = self._metrics, self._clock.now()
         metrics.delivered += piece.count
         metrics.delivery_latency_ms_sum += sum((now - part.published_at) * part.rows.count for part in piece.slices)
 
     def _damaged(self, deliver: Deliver, piece: Piece) -> None:
         """Damaged rows are never delivered: they leave the queue for its DLQ, which keeps what is known of them."""
         count = sum(last - first + 1 for first, last in piece.damaged)
-        self._broker_context.metrics.damaged_messages += count
+        self._metrics.damaged_messages += count
         log.error(
             "%d messages of queue %s are damaged (%s): %s", count, deliver.queue, piece.damaged[:10], piece.damage
         )
@@ -312,9 +303,13 @@ class PeerDriver:
 
     def _read_failed(self, error: BaseException) -> None:
         if isinstance(error, StorageError):
-            self._broker_context.fatal(error)
+            self._fatal(error)
         else:
             self.give_up("rows could not be read", error)
+
+    def answer(self, token: object, result: object) -> None:
+        """The answer of a request that a task of its own carried out, behind what is on its way."""
+        self.release_queue.tell([Reply(self.number, token, result)])
 
     # -- bytes out ----------------------------------------------------------------------------------------------------
 
@@ -339,7 +334,7 @@ class PeerDriver:
 
     def set_flow(self, *, open_: bool) -> None:
         """Whether the engine may hand out to this session."""
-        self._broker_context.decider.decide([SetFlow(self.number, open_)])
+        self._decider.decide([SetFlow(self.number, open_)])
 
     def _pump(self, room: int) -> None:
         """May find that the session has failed: then nothing more is written here."""
@@ -392,22 +387,22 @@ class PeerDriver:
         self.parted = True
         self._works.append(self._closing(self.delivery_queue.take_back()[0]))
         if len(self._works) == 1:
-            self._broker_context.pacer.begin(self._go_on())
+            self._decider.go_on(self._go_on())
 
     def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
         meanwhile goes back, too."""
-        yield from self._broker_context.decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
+        yield from self._decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
-        yield from self._broker_context.decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
-        self._broker_context.effect_router.disconnect(self.number)
+        yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
+        self._effect_router.disconnect(self.number)
 
     def _asked_last(self) -> list[Command]:
         """Of the requests behind a long batch, those that need no answer to have their effect."""
         commands: list[Command] = []
-        now = self._broker_context.loop.time()
+        now = self._loop.time()
         while self._asked:
             request = self._asked.popleft()
             if isinstance(request, Goodbye):
@@ -460,7 +455,7 @@ class PeerDriver:
 
         May be called while effects are being told: nothing is decided here.
         """
-        self._broker_context.metrics.errors += 1
+        self._metrics.errors += 1
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
         self.leaving = self.broken = True
         self.wake()

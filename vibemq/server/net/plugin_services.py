@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from vibemq.errors import ConfigInvalid, ShuttingDown, StorageError, StorageFailed
 from vibemq.protocols.session import Session, SessionContext
-from vibemq.server.net.transport import TransportServices
+from vibemq.server.net.transport import CarrierServices
 
 log = logging.getLogger("vibemq.plugin")
 
@@ -27,25 +27,25 @@ class LoosePeer:
 
     def __init__(
         self,
-        broker_context: TransportServices,
+        services: CarrierServices,
         create: Create,
         host: str,
         write: Callable[[bytes], None],
         forget: Callable[["LoosePeer"], None],
     ) -> None:
-        self._broker_context = broker_context
+        self._services = services
         self._write = write
         self._forget = forget
         self._ended = asyncio.Event()
-        context = broker_context.connection_table.context()
-        self.driver = broker_context.drive(
+        context = services.connection_table.context()
+        self.driver = services.peers.drive(
             create(context),
             number=context.session,
             connection_id=context.connection_id,
             host=host,
             wake=self._wake,
         )
-        broker_context.connection_table.without_socket[self.driver] = None
+        services.connection_table.without_socket[self.driver] = None
 
     @property
     def ended(self) -> bool:
@@ -61,12 +61,12 @@ class LoosePeer:
     def close(self) -> None:
         """The peer is gone."""
         self.driver.part()
-        self._broker_context.connection_table.without_socket.pop(self.driver, None)
+        self._services.connection_table.without_socket.pop(self.driver, None)
         self._forget(self)
         self._ended.set()
 
     def _wake(self) -> None:
-        self._broker_context.loop_cycle.flush_later(self)
+        self._services.loop_cycle.flush_later(self)
 
     def flush(self) -> None:
         driver = self.driver
@@ -82,9 +82,9 @@ class LoosePeer:
                 return
             if driver.delivery_queue and not driver.delivery_queue.reading:
                 self._wake()
-            self._broker_context.timers.watch(driver)
+            self._services.timers.watch(driver)
         except StorageError as error:
-            self._broker_context.fatal(error)
+            self._services.fatal(error)
         except Exception:
             if driver.broken:
                 log.exception("a peer of a plug-in could not be ended", extra={"conn_id": driver.connection_id})
@@ -99,14 +99,14 @@ class PluginServices:
     def __init__(
         self,
         name: str,
-        broker_context: TransportServices,
+        services: CarrierServices,
         mount: Callable[[str, Any], None] | None,
         outbound: CapacityLimiter,
         tasks: TaskGroup,
         fatal: Callable[[BaseException], None],
     ) -> None:
         self._name = name
-        self._broker_context = broker_context
+        self._services = services
         self._mount = mount
         self._tasks = tasks
         self._fatal = fatal
@@ -126,7 +126,7 @@ class PluginServices:
     def connect(self, create: Create, *, host: str, write: Callable[[bytes], None]) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
-        peer = LoosePeer(self._broker_context, create, host, write, self._peers.discard)
+        peer = LoosePeer(self._services, create, host, write, self._peers.discard)
         self._peers.add(peer)
         return peer
 

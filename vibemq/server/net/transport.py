@@ -8,14 +8,18 @@ timeout without progress it is dropped.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 from vibemq.config import Limits
 from vibemq.errors import StorageError, VibeMQError
 from vibemq.protocols.session import Principal, Session
+from vibemq.server.commit.backpressure import Backpressure
 from vibemq.server.commit.loop_cycle import LoopCycle
-from vibemq.server.net.connections import ConnectionTable, Endpoint
-from vibemq.server.net.peer_driver import PeerDriver, PeerServices
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
+from vibemq.server.net.peer_driver import PeerDriver
+from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
 
 log = logging.getLogger("vibemq.connection")
@@ -24,25 +28,24 @@ LINGER_S = 1.0
 """After our end of stream, how long the peer may take for its own."""
 
 
-class TransportServices(PeerServices, Protocol):
-    """What a socket needs of the broker around it, besides what its peer needs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarrierServices:
+    """What carries a peer's bytes, and is no peer itself, needs of the broker."""
 
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def connection_table(self) -> ConnectionTable: ...
-    @property
-    def timers(self) -> Timers: ...
-    @property
-    def loop_cycle(self) -> LoopCycle: ...
-    @property
-    def overloaded(self) -> bool: ...
-    @property
-    def paused(self) -> "set[Connection]": ...
+    peers: PeerFactory
+    connection_table: ConnectionTable
+    loop_cycle: LoopCycle
+    timers: Timers
+    fatal: Callable[[BaseException], None]
 
-    def drive(
-        self, session: Session, *, number: int, connection_id: str, host: str, wake: Callable[[], None]
-    ) -> PeerDriver: ...
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketServices(CarrierServices):
+    """What a socket needs besides."""
+
+    limits: Limits
+    metrics: Metrics
+    backpressure: Backpressure
 
 
 class Connection(asyncio.Protocol):
@@ -52,8 +55,8 @@ class Connection(asyncio.Protocol):
     session: Session
     peer: PeerDriver
 
-    def __init__(self, broker_context: TransportServices, endpoint: Endpoint) -> None:
-        self._broker_context = broker_context
+    def __init__(self, services: SocketServices, endpoint: ListenerEndpoint) -> None:
+        self._services = services
         self.endpoint = endpoint
         self.number = 0
         """The session number; 0 until admitted."""
@@ -74,26 +77,26 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
-        broker_context = self._broker_context
-        self.high_water = broker_context.limits.write_high_water_bytes
+        services = self._services
+        self.high_water = services.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
         try:
             self._begin()
         except Exception:
-            broker_context.metrics.errors += 1
+            services.metrics.errors += 1
             log.exception("a connection could not be begun", extra={"remote": self.host})
-            broker_context.connection_table.remove(self)
+            services.connection_table.remove(self)
             self.number = 0
             self.transport.abort()
 
     def _begin(self) -> None:
-        broker_context = self._broker_context
-        refusal = broker_context.connection_table.admit(self)
+        services = self._services
+        refusal = services.connection_table.admit(self)
         if refusal is not None:
             log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": self.host})
             self.transport.abort() if not refusal.closes_connection else self._refuse(refusal)
             return
-        self.peer = broker_context.drive(
+        self.peer = services.peers.drive(
             self.session,
             number=self.number,
             connection_id=self.connection_id,
@@ -104,7 +107,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, refusal: VibeMQError) -> None:
         """Say why in the protocol's own words, then hang up."""
-        session = self._broker_context.connection_table.make_session(self)
+        session = self._services.connection_table.make_session(self)
         session.refused(None, refusal)
         data = session.data_to_send()
         if data:
@@ -115,8 +118,8 @@ class Connection(asyncio.Protocol):
         self._closed = True
         if not self.number:
             return
-        self._broker_context.paused.discard(self)
-        self._broker_context.connection_table.remove(self)
+        self._services.backpressure.paused.discard(self)
+        self._services.connection_table.remove(self)
         self.peer.part()
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
 
@@ -151,7 +154,7 @@ class Connection(asyncio.Protocol):
         if not self.number:
             return
         self.bytes_received += len(data)
-        self._broker_context.metrics.bytes_received += len(data)
+        self._services.metrics.bytes_received += len(data)
         self.peer.receive(data)
 
     def eof_received(self) -> bool:
@@ -166,7 +169,7 @@ class Connection(asyncio.Protocol):
     # -- bytes out ----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        self._broker_context.loop_cycle.flush_later(self)
+        self._services.loop_cycle.flush_later(self)
 
     def flush(self) -> None:
         """Write what is due; called once per loop turn. Raises nothing: other connections come after."""
@@ -184,9 +187,9 @@ class Connection(asyncio.Protocol):
                 self._hang_up()
             self._apply_flow_control()
             # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
-            self._broker_context.timers.watch(peer)
+            self._services.timers.watch(peer)
         except StorageError as error:
-            self._broker_context.fatal(error)
+            self._services.fatal(error)
         except Exception:
             if peer.broken:
                 log.exception("a connection could not be ended", extra={"conn_id": self.connection_id})
@@ -197,7 +200,7 @@ class Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if data:
             self.bytes_sent += len(data)
-            self._broker_context.metrics.bytes_sent += len(data)
+            self._services.metrics.bytes_sent += len(data)
             self.transport.write(data)
 
     def _hang_up(self) -> None:
@@ -210,7 +213,7 @@ class Connection(asyncio.Protocol):
         self._note_stuck()
         if self.transport.can_write_eof():
             # Closing a socket with unread bytes in it resets the stream, and what we wrote last would be lost.
-            self._broker_context.loop.call_later(LINGER_S, self.transport.close)
+            asyncio.get_running_loop().call_later(LINGER_S, self.transport.close)
             try:
                 self.transport.write_eof()
             except OSError:
@@ -234,15 +237,15 @@ class Connection(asyncio.Protocol):
             self.wake()
 
     def _limit_reading(self, buffered: int) -> None:
-        reading = buffered < 4 * self.high_water and not (self._broker_context.overloaded or self.peer.busy)
+        reading = buffered < 4 * self.high_water and not (self._services.backpressure.overloaded or self.peer.busy)
         if reading == self._reading:
             return
         self._reading = reading
         if reading:
-            self._broker_context.paused.discard(self)
+            self._services.backpressure.paused.discard(self)
             self.transport.resume_reading()
         else:
-            self._broker_context.paused.add(self)
+            self._services.backpressure.paused.add(self)
             self.transport.pause_reading()
 
     def _set_flow(self, *, open_: bool) -> None:
@@ -254,13 +257,13 @@ class Connection(asyncio.Protocol):
             self._note_stuck()
 
     def resume_writing(self) -> None:
-        self._broker_context.connection_table.stuck.pop(self, None)
+        self._services.connection_table.stuck.pop(self, None)
         if self.number:
             self.wake()
 
     def _note_stuck(self) -> None:
-        self._broker_context.connection_table.stuck[self] = (
-            self._broker_context.loop.time(),
+        self._services.connection_table.stuck[self] = (
+            asyncio.get_running_loop().time(),
             self.transport.get_write_buffer_size(),
         )
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from vibemq.model.stored import Slice
-from vibemq.storage.kvstore.blocks import SEQUENCE_MAX, BlockInfo, between, block_infos, load_block
+from vibemq.storage.kvstore.blocks import SEQUENCE_KEY_MAX, BlockInfo, between, block_infos, load_block
 from vibemq.storage.kvstore.store import KV
 
 BLOCKS_AT_HAND = 8
@@ -26,7 +26,7 @@ class BlockCache:
 
         Nothing may be written while it runs. Raises StorageDamaged like `load_block`.
         """
-        first, last = max(first, 0), min(last, SEQUENCE_MAX)
+        first, last = max(first, 0), min(last, SEQUENCE_KEY_MAX)
         for info in block_infos(kv, queue_id, first, last):
             yield from between(self._block(kv, queue_id, info, name), first, last)
 

@@ -32,7 +32,8 @@ from vibemq.storage.kvstore.store import KV
 from vibemq.storage.state.liveness import alive_runs
 
 BLOCK_BYTES = 256 * 1024
-SEQUENCE_MAX = 2**64 - 1
+SEQUENCE_KEY_MAX = 2**64 - 1
+"""The greatest that a key can hold; sequences themselves stay below `model.runs.END`."""
 REWRITE_BELOW = 4
 """A block is rewritten once fewer than one in so many of its rows is alive."""
 
@@ -161,7 +162,7 @@ def decode_block(body: bytes) -> list[Slice]:
 # -- in a store ---------------------------------------------------------------------------------------------------
 
 
-def block_infos(kv: KV, queue_id: int, first: int = 0, last: int = SEQUENCE_MAX) -> Iterator[BlockInfo]:
+def block_infos(kv: KV, queue_id: int, first: int = 0, last: int = SEQUENCE_KEY_MAX) -> Iterator[BlockInfo]:
     """The blocks that reach into [first, last], ascending. Nothing may be written while it runs."""
     before = _floor(kv, queue_id, first)
     if before is not None and before.first < first <= before.last:

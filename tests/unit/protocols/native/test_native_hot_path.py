@@ -19,7 +19,7 @@ from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
 from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex
 from vibemq.protocols.native.outbox import FrameQueue, send_publish_acks
-from vibemq.protocols.native.publish import PublishIntake, Refused
+from vibemq.protocols.native.publish import NativeRefused, PublishIntake
 
 LIMIT = 1_048_576
 
@@ -251,7 +251,7 @@ def test_cut_publish_bodies(size: int) -> None:
 )
 def test_refused_publishes_name_their_id(frame: bytes, code: str) -> None:
     into = frame_parser()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(NativeRefused) as refused:
         feed(into, frame)
     assert (refused.value.message_id, refused.value.error.code) == (b"\0\1m", code)
 

@@ -3,11 +3,11 @@
 import pytest
 
 from vibemq.protocols.omq import delivery_index
-from vibemq.protocols.omq.delivery_index import DeliveryIndex
+from vibemq.protocols.omq.delivery_index import OmqDeliveryIndex
 
 
 def test_an_ack_settles_what_was_written_before_its_ping() -> None:
-    held = DeliveryIndex()
+    held = OmqDeliveryIndex()
     held.written(1, (1, 3))
     held.pinged(100)
     held.written(1, (4, 4))
@@ -20,7 +20,7 @@ def test_an_ack_settles_what_was_written_before_its_ping() -> None:
 
 
 def test_a_later_ack_settles_for_the_earlier_pings_too() -> None:
-    held = DeliveryIndex()
+    held = OmqDeliveryIndex()
     for second in range(100, 105):
         held.written(1, (second, second))
         held.written(2, (2 * second, 2 * second))
@@ -32,7 +32,7 @@ def test_a_later_ack_settles_for_the_earlier_pings_too() -> None:
 
 @pytest.mark.parametrize("second", [99, 101, 0, -1, 2**40])
 def test_an_ack_that_echoes_no_ping_settles_nothing(second: int) -> None:
-    held = DeliveryIndex()
+    held = OmqDeliveryIndex()
     held.written(1, (1, 1))
     held.pinged(100)
     assert held.acked(second) == {}
@@ -40,7 +40,7 @@ def test_an_ack_that_echoes_no_ping_settles_nothing(second: int) -> None:
 
 
 def test_a_ping_repeated_without_new_messages_settles_as_well() -> None:
-    held = DeliveryIndex()
+    held = OmqDeliveryIndex()
     held.written(1, (1, 1))
     held.pinged(100)
     held.pinged(101)
@@ -49,7 +49,7 @@ def test_a_ping_repeated_without_new_messages_settles_as_well() -> None:
 
 def test_unanswered_pings_are_bounded_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_index, "_PINGS_MAX", 4)
-    held = DeliveryIndex()
+    held = OmqDeliveryIndex()
     for second in range(100, 120):
         held.written(second % 2, (second, second))
         held.pinged(second)
@@ -61,14 +61,14 @@ def test_unanswered_pings_are_bounded_and_nothing_is_lost(monkeypatch: pytest.Mo
 
 
 def test_while_nothing_is_held_pings_leave_no_trace() -> None:
-    held = DeliveryIndex()
+    held = OmqDeliveryIndex()
     for second in range(1000):
         held.pinged(second)
     assert not held._pings
 
 
 def test_a_deleted_queues_messages_are_forgotten() -> None:
-    held = DeliveryIndex()
+    held = OmqDeliveryIndex()
     for consumer in (1, 2):
         held.written(consumer, (1, 1))
     held.pinged(100)

@@ -17,7 +17,15 @@ from vibemq.errors import AuthFailed, ConnectionLimit, ErrorCode, NotAuthorized,
 from vibemq.model.commands import DeleteQueue
 from vibemq.protocols.omq import PLUGIN, OmqSession, OmqSettings, session
 from vibemq.protocols.omq.errors import WIRE_CODES
-from vibemq.protocols.omq.frames import ACCEPTED, REFUSED, Error, MessageFrame, Subscribed, Topic, Unsubscribed
+from vibemq.protocols.omq.frames import (
+    ACCEPTED,
+    REFUSED,
+    Error,
+    MessageFrame,
+    SubscribedFrame,
+    Topic,
+    UnsubscribedFrame,
+)
 from vibemq.protocols.session import Authenticate, Principal
 
 
@@ -29,12 +37,12 @@ def world() -> World:
     return made
 
 
-def subscribed(number: int, topic: str) -> Subscribed:
-    return Subscribed(Topic(number, topic.encode()))
+def subscribed(number: int, topic: str) -> SubscribedFrame:
+    return SubscribedFrame(Topic(number, topic.encode()))
 
 
-def unsubscribed(number: int, topic: str) -> Unsubscribed:
-    return Unsubscribed(Topic(number, topic.encode()))
+def unsubscribed(number: int, topic: str) -> UnsubscribedFrame:
+    return UnsubscribedFrame(Topic(number, topic.encode()))
 
 
 def start(data: bytes, *, authentication: bool = False) -> OmqSession:
@@ -481,7 +489,7 @@ def test_a_full_socket_delays_the_unsubscribed_but_brings_no_message_behind_it(w
     client.room = 300_000
     client.say(b"(Subscribe orders From_beginning)")
     client.say(b"(Unsubscribe orders)(Subscribe jobs From_current)")
-    assert not any(isinstance(frame, Unsubscribed) for frame in client.frames())
+    assert not any(isinstance(frame, UnsubscribedFrame) for frame in client.frames())
     client.room = None
     assert client.frames() == [unsubscribed(1, "orders"), subscribed(2, "jobs")], "what was not wanted is not sent"
 

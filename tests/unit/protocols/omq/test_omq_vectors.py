@@ -14,9 +14,9 @@ from vibemq.protocols.omq.commands import (
     FromCurrent,
     FromMessage,
     NotACommand,
+    OmqSubscribe,
+    OmqUnsubscribe,
     Replay,
-    Subscribe,
-    Unsubscribe,
     parse_command,
     print_command,
 )
@@ -56,15 +56,15 @@ def replay(value: Any) -> Replay:
     return {"From_beginning": FromBeginning(), "From_current": FromCurrent()}[value]
 
 
-def command(vector: dict[str, Any]) -> Connect | Subscribe | Unsubscribe | Ack:
+def command(vector: dict[str, Any]) -> Connect | OmqSubscribe | OmqUnsubscribe | Ack:
     value = vector["value"]
     match vector["constructor"]:
         case "Connect":
             return Connect(int(value[0]["int"]), text(value[1]))
         case "Subscribe":
-            return Subscribe(text(value[0]), replay(value[1]))
+            return OmqSubscribe(text(value[0]), replay(value[1]))
         case "Unsubscribe":
-            return Unsubscribe(text(value[0]))
+            return OmqUnsubscribe(text(value[0]))
     if "float" in value[0]:
         return Ack(float.fromhex(value[0]["float"]))
     seconds, micros = value[0]["epoch"].split(".")

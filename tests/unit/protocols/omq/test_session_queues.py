@@ -15,7 +15,7 @@ from tests.unit.protocols.omq.world import (
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.omq import OmqSettings
-from vibemq.protocols.omq.frames import Error, MessageFrame, Subscribed
+from vibemq.protocols.omq.frames import Error, MessageFrame, SubscribedFrame
 
 BOTH_BROADCASTS = pytest.mark.parametrize("options", [BROADCAST, BROADCAST_WITH_ACK], ids=["no ack", "with ack"])
 
@@ -83,7 +83,7 @@ def test_the_highest_ids_can_be_asked_for(number: int) -> None:
     client = subscriber(world, f"(From_message {number})")
     world.publish("ticks", b"low")
     frames = client.frames()
-    assert isinstance(frames[0], Subscribed)
+    assert isinstance(frames[0], SubscribedFrame)
     assert len(frames) == 1
 
 

@@ -9,7 +9,7 @@ from vibemq.model.access import Principal
 from vibemq.model.commands import Publish, SetFlow, Settle, Settlement
 from vibemq.model.rows import Rows
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.admission import Admission
+from vibemq.server.net.admission import PeerAdmission
 
 USER = User(
     password_hash=SecretStr(hash_password("pw")), permissions=(Permission(queues="mine", actions=("publish",)),)
@@ -17,8 +17,8 @@ USER = User(
 ANN = Principal("ann")
 
 
-def admission(per_second: int = 0, auth: Auth | None = None) -> Admission:
-    return Admission(Accounts((auth or Auth()).accounts()).policy, Metrics(), per_second=per_second, now=0.0)
+def admission(per_second: int = 0, auth: Auth | None = None) -> PeerAdmission:
+    return PeerAdmission(Accounts((auth or Auth()).accounts()).policy, Metrics(), per_second=per_second, now=0.0)
 
 
 def publish(queue: str, count: int = 1) -> Publish:

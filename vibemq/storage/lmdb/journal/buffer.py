@@ -22,7 +22,7 @@ ENTRY_BYTES = 400
 
 
 @dataclass(slots=True)
-class Entry(Generic[PlaceT]):
+class JournalEntry(Generic[PlaceT]):
     """One stretch: sequences first … last, consecutive."""
 
     queue_id: int
@@ -46,14 +46,14 @@ class WriteBuffer(Generic[PlaceT]):
     def __init__(self, load: Callable[[PlaceT, int, int], Rows], *, bytes_max: int) -> None:
         self._load = load
         self._bytes_max = bytes_max
-        self._queues: dict[int, list[Entry[PlaceT]]] = {}
-        self._by_age: deque[Entry[PlaceT]] = deque()
-        self._evictable: deque[Entry[PlaceT]] = deque()
+        self._queues: dict[int, list[JournalEntry[PlaceT]]] = {}
+        self._by_age: deque[JournalEntry[PlaceT]] = deque()
+        self._evictable: deque[JournalEntry[PlaceT]] = deque()
         self.bytes_held = 0
 
     def add(self, queue_id: int, first: int, published_at: int, rows: Rows, *, lsn: int, place: PlaceT) -> None:
         """Remember a stretch. Sequences of one queue come in ascending order."""
-        entry = Entry(queue_id, first, first + rows.count - 1, published_at, lsn, rows, place)
+        entry = JournalEntry(queue_id, first, first + rows.count - 1, published_at, lsn, rows, place)
         self._queues.setdefault(queue_id, []).append(entry)
         self.bytes_held += rows.size + ENTRY_BYTES
         self._by_age.append(entry)
@@ -64,7 +64,7 @@ class WriteBuffer(Generic[PlaceT]):
         while self.bytes_held > self._bytes_max and self._evictable:
             self._let_go(self._evictable.popleft())
 
-    def _let_go(self, entry: Entry[PlaceT]) -> None:
+    def _let_go(self, entry: JournalEntry[PlaceT]) -> None:
         if entry.rows is not None:
             self.bytes_held -= entry.rows.size + ENTRY_BYTES
             entry.rows = None
@@ -82,7 +82,7 @@ class WriteBuffer(Generic[PlaceT]):
             rows = self._rows(entry).slice(start - entry.first, stop - entry.first + 1)
             yield Slice(start, entry.published_at, rows)
 
-    def _rows(self, entry: Entry[PlaceT]) -> Rows:
+    def _rows(self, entry: JournalEntry[PlaceT]) -> Rows:
         if entry.rows is not None:
             return entry.rows
         return self._load(entry.place, entry.queue_id, entry.first)

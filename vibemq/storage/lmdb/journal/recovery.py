@@ -36,7 +36,7 @@ class Segment:
     """Where the next record goes."""
 
 
-class Place(NamedTuple):
+class JournalPlace(NamedTuple):
     segment: int
     offset: int
     lsn: int
@@ -55,7 +55,7 @@ class Chain:
     unchained: list[Segment] = field(default_factory=list)
     """Hold evidence only; with a torn tail none of it is believed."""
     empty: list[Segment] = field(default_factory=list)
-    evidence: list[Place] = field(default_factory=list)
+    evidence: list[JournalPlace] = field(default_factory=list)
     evidence_durable_lsn: int = 0
     torn_bytes: int = 0
 
@@ -145,7 +145,7 @@ def _weigh(disk: Disk, chain: Chain) -> None:
         reader = SegmentReader(disk, segment.file, segment.serial)
         end = reader.broken_end(offset, chain.covered)
         for record in reader.islands(offset, chain.covered):
-            place = Place(segment.serial, record.offset, record.lsn, len(record.body), record.type == MARK)
+            place = JournalPlace(segment.serial, record.offset, record.lsn, len(record.body), record.type == MARK)
             chain.evidence.append(place)
             chain.evidence_durable_lsn = max(chain.evidence_durable_lsn, record.durable_lsn)
             end = max(end, record.end)

@@ -1,0 +1,8 @@
+"""Cursors: groups that are read by ranges and acknowledged up to a sequence (docs/spec/cursor.md).
+
+requests    what an owner or an operator asks: join, commit, reject, quarantine
+plans       how a reader cuts its batches
+ranges      what a reader may know; the rows themselves come from storage
+holds       holds that are over, groups that lag too far behind, what a restart finds
+lookup      which cursor is meant, and whether it may be used
+"""

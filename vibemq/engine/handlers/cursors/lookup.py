@@ -1,0 +1,57 @@
+"""Which cursor a request means, and whether it may be used."""
+
+from vibemq.engine.handlers.queues import find
+from vibemq.engine.queue.cursor import Cursor
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import EngineState
+from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, WrongIncarnation
+
+
+def find_same(state: EngineState, name: str, incarnation: str | None) -> Queue:
+    """The queue, if it is the one that is meant."""
+    queue = find(state, name)
+    if incarnation is not None and incarnation != queue.incarnation:
+        raise WrongIncarnation(
+            f"queue {name!r} was deleted and created again, or restored from a backup: sequences of the old queue are "
+            "not valid in the new one; start over (with Spark: another checkpoint)"
+        )
+    return queue
+
+
+def find_cursor(state: EngineState, name: str, group_name: str, incarnation: str | None) -> tuple[Queue, Group, Cursor]:
+    queue = find_same(state, name, incarnation)
+    group = queue.groups.get(group_name)
+    if group is None:
+        raise missing(queue, group_name)
+    return queue, group, cursor_of(queue, group)
+
+
+def missing(queue: Queue, group: str) -> GroupNotFound:
+    return GroupNotFound(f"queue {queue.name!r} has no group {group!r}; it was deleted, or no reader has joined it yet")
+
+
+def cursor_of(queue: Queue, group: Group) -> Cursor:
+    if group.cursor is None:
+        raise InvalidOptions(
+            f"group {group.name!r} of queue {queue.name!r} has ordinary subscribers and cannot be read by ranges; "
+            "choose another group"
+        )
+    return group.cursor
+
+
+def check_expired(queue: Queue, group: Group, cursor: Cursor) -> None:
+    if cursor.expired:
+        limit = f"{cursor.max_lag_bytes} bytes" if cursor.max_lag_bytes else f"{cursor.max_lag_ms} ms"
+        raise GroupExpired(
+            f"group {group.name!r} of queue {queue.name!r} lagged more than its limit ({limit}) and lost what it had "
+            f"not read; `vibemq-admin group seek {queue.name} {group.name}` moves it to where it shall go on"
+        )
+
+
+def check_epoch(queue: Queue, group: Group, cursor: Cursor, epoch: int) -> None:
+    if epoch != group.epoch:
+        raise GroupFenced(
+            f"group {group.name!r} of queue {queue.name!r} has a new reader ({cursor.owner or 'unnamed'}, epoch "
+            f"{group.epoch}, yours was {epoch}); this one must stop. One query per group: give each its own"
+        )

@@ -1,0 +1,138 @@
+"""What a reader by range may know: how far it may read, what of that it may be given, how to divide it.
+
+The rows themselves come from storage.
+"""
+
+from vibemq.engine.queue.cursor import Cursor
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.views import group_oldest
+from vibemq.model.effects import CursorInfo, Reach
+from vibemq.model.options import Durability
+from vibemq.model.runs import END, RunSet
+
+LEAP = 1 << 24
+"""How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
+
+
+def tail_of(queue: Queue) -> int:
+    """The first sequence that cannot be read yet and may yet be given to another message."""
+    if not queue.unseen:
+        return queue.open_end()
+    waiting = queue.unseen[0]
+    end = waiting.first
+    for first, last in reversed(waiting.holes):
+        # Recorded together with the messages behind them.
+        if last != end - 1:
+            break
+        end = first
+    return end
+
+
+def known_end(queue: Queue) -> int:
+    """The first sequence that may yet be given to another message. Unlike the tail it lies behind numbers that a
+    restart has skipped: a range that was planned before the restart can be finished."""
+    if not _leaps(queue):
+        return tail_of(queue)
+    return queue.unseen[0].first if queue.unseen else queue.next_sequence
+
+
+def leap(queue: Queue) -> None:
+    """Skip more sequences than a crash can have taken from a queue that is not flushed with every publish.
+
+    A reader may have seen messages that are gone; its position must not come to lie behind new ones that it has not
+    seen. The skipped numbers are a hole like any other: recorded with the next messages, otherwise forgotten.
+    """
+    if _leaps(queue):
+        queue.holes = [(queue.next_sequence, queue.next_sequence + LEAP - 1)]
+        queue.next_sequence += LEAP
+
+
+def _leaps(queue: Queue) -> bool:
+    return queue.options.durability in (Durability.WEAK, Durability.ASYNC) and any(
+        group.cursor is not None for group in queue.groups.values()
+    )
+
+
+def readable(
+    queue: Queue, group: Group | None, now: int, start: int, end: int = END, max_messages: int = END
+) -> RunSet:
+    """The sequences of [start, end) that a reader may be given: of one cursor, or of anybody. Of a cursor no more than
+    the first `max_messages` may need."""
+    if group is None or group.cursor is None:
+        return queue.alive(1, now)
+    last, _ = group.ready.cut(start, end - 1, max_messages)
+    return group.unsettled_within(start, last)
+
+
+def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
+    oldest = group_oldest(group)
+    return CursorInfo(
+        group=group.name,
+        queue_id=queue.queue_id,
+        incarnation=queue.incarnation,
+        epoch=group.epoch,
+        committed=cursor.committed,
+        head=cursor.head,
+        tail=tail_of(queue),
+        backlog_messages=group.waiting,
+        backlog_bytes=queue.group_size(group),
+        oldest_at=queue.sizes.published_at(oldest) if oldest < END else 0,
+        hold_ms=cursor.hold_ms,
+        max_lag_ms=cursor.max_lag_ms,
+        max_lag_bytes=cursor.max_lag_bytes,
+        expired=cursor.expired,
+        moved=cursor.moved,
+        expired_messages=group.counters.expired + group.counters.expired_dead,
+        plans=len(cursor.plans),
+        joins=cursor.joins,
+        owner=cursor.owner,
+        user=group.owner,
+        lost=cursor.lost.runs(),
+        quarantined=cursor.quarantined.runs(),
+    )
+
+
+def reach(queue: Queue, members: RunSet, start: int, max_messages: int, max_bytes: int) -> Reach:
+    """How far a reader of `members` at `start` may go: both limits hold, but for the first message."""
+    tail = tail_of(queue)
+    left = max_messages or END
+    room = max_bytes or END
+    end, count, size = start, 0, 0
+    for first, last in members.overlap(start, tail - 1):
+        last = min(last, first + left - 1)
+        if queue.sizes.between(first, last) > room:
+            last = queue.sizes.reach(first, last, room)
+            if count and queue.sizes.between(first, last) > room:
+                return Reach(end, count, size, tail)
+            left = last - first + 1
+        taken = queue.sizes.between(first, last)
+        end, count, size = last + 1, count + last - first + 1, size + taken
+        left -= last - first + 1
+        room -= taken
+        if left <= 0 or room <= 0:
+            return Reach(end, count, size, tail)
+    return Reach(max(start, tail), count, size, tail)
+
+
+def cuts(queue: Queue, members: RunSet, start: int, end: int, parts: int) -> list[int]:
+    """Points that divide [start, end) into up to `parts` stretches of about the same number of bytes."""
+    runs = members.overlap(start, end - 1)
+    total = queue.sizes.of_runs(runs)
+    points = [start]
+    done = 0
+    for first, last in runs:
+        while len(points) < parts:
+            wanted = total * len(points) // parts - done
+            if queue.sizes.between(first, last) <= wanted or first > last:
+                break
+            stop = queue.sizes.reach(first, last, wanted)
+            if stop >= end - 1:
+                break
+            done += queue.sizes.between(first, stop)
+            first = stop + 1
+            if first > points[-1]:
+                points.append(first)
+        if first <= last:
+            done += queue.sizes.between(first, last)
+    return [*points, end]

@@ -1,0 +1,227 @@
+"""What a reader or an operator asks of a cursor: to take it over, to acknowledge, to reject, to quarantine."""
+
+from functools import partial
+from itertools import groupby, islice
+from operator import itemgetter
+
+from vibemq.engine.handlers.cursors.holds import settle
+from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, cursor_of, find_cursor, find_same, missing
+from vibemq.engine.handlers.cursors.plans import forget_plans
+from vibemq.engine.handlers.cursors.ranges import describe, tail_of
+from vibemq.engine.handlers.dead_lettering import turn_down
+from vibemq.engine.handlers.fan_out import (
+    check_group_name,
+    check_owner,
+    claim,
+    durable_need,
+    group_for,
+    head_of,
+    move_group,
+)
+from vibemq.engine.handlers.queues import find
+from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
+from vibemq.engine.queue.cursor import Cursor
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, heavy, light
+from vibemq.errors import GroupHasProgress, InvalidOptions
+from vibemq.model.commands import Begin, CommitCursor, JoinCursor, Quarantine, RejectAt, StartAt
+from vibemq.model.effects import Rejected
+from vibemq.model.options import NUMBER_MAX
+from vibemq.model.runs import RunSet, run_count, runs_of
+
+OWNER_MAX = 256
+RUNS_MAX = 10_000
+"""Most runs of one Quarantine."""
+EPOCHS_OF_A_GROUP = 1 << 20
+
+
+def join(state: EngineState, step: Step, command: JoinCursor) -> None:
+    queue = find_same(state, command.queue, command.incarnation)
+    group = queue.groups.get(command.group)
+    if group is None:
+        if not (command.take_over and command.create):
+            raise missing(queue, command.group)
+        name = check_group_name(command.group)
+        _check_no_delays(queue, name, step.now)
+        group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
+        group.cursor = Cursor(head_of(queue, group))
+        # A reader of a group of this name that was deleted must not pass for this one's: ids are never used again.
+        group.epoch += group.group_id * EPOCHS_OF_A_GROUP
+    else:
+        check_owner(queue, group, command.user, manage=command.manage)
+    cursor = cursor_of(queue, group)
+    if command.take_over:
+        check_expired(queue, group, cursor)
+        if command.begin is not None and cursor.moved:
+            _begin_anew(state, step, queue, group, cursor, command.begin)
+        claim(step, queue, group, command.user)
+        group.epoch += 1
+        cursor.joins += 1
+        cursor.owner = command.owner[:OWNER_MAX]
+    _configure(cursor, command)
+    step.note_cursor(queue, group, durable_need(queue))
+    state.arm_part(queue, group, step.now)
+    step.answer(command, describe(queue, group, cursor), durable_need(queue))
+
+
+def _check_no_delays(queue: Queue, name: str, now: int) -> None:
+    """A cursor reads by sequence: it would read a delayed message before it is due, or pass it over."""
+    on_their_way = [*(added.extras for added in queue.unseen), *(parked.extras for parked in queue.parked)]
+    waiting = any(extra.deliver_at > now for extras in on_their_way if extras for extra in extras.values())
+    if queue.delayed and not waiting:
+        # Of many that wait usually the first is enough.
+        waiting = any(queue.delayed.get(s) > now for group in queue.groups.values() for s in group.delayed)
+    if waiting:
+        raise InvalidOptions(
+            f"queue {queue.name!r} has delayed messages, and the cursor {name!r} would read them before they are due; "
+            "make the cursor when they are delivered, or read another queue"
+        )
+
+
+def _begin_anew(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, begin: Begin) -> None:
+    """For a reader that has no position of its own, on a cursor that was moved. Once: from here on it is not moved."""
+    if begin is Begin.REFUSE:
+        raise GroupHasProgress(
+            f"group {group.name!r} of queue {queue.name!r} has acknowledged messages up to {cursor.committed} for a "
+            "reader that knew its position; one that does not must say whether it continues there or reads again "
+            f"from {cursor.head}, the earliest that is held"
+        )
+    if begin is Begin.REPLAY:
+        move_group(state, step, queue, group, StartAt.SEQUENCE, cursor.head, durable_need(queue))
+        cursor.start_over(head_of(queue, group))
+        return
+    cursor.moved = False
+    forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
+
+
+def _configure(cursor: Cursor, command: JoinCursor) -> None:
+    for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
+        value = getattr(command, name)
+        if value is not None:
+            if not 0 <= value <= NUMBER_MAX:
+                raise InvalidOptions(f"{name} is {value}; it must be from 0 to {NUMBER_MAX}")
+            setattr(cursor, name, value)
+
+
+def commit(state: EngineState, step: Step, command: CommitCursor) -> Slices:
+    """The cursor moves at once. What lies below it leaves the group in slices; a restart does the same."""
+    queue, group, cursor = _of_owner(state, command)
+    check_epoch(queue, group, cursor, command.epoch)
+    below = max(cursor.committed, min(command.sequence, tail_of(queue)))
+    plans = 0 if command.plan is None else cursor.plans.before(command.plan)
+    first = not cursor.moved and below > cursor.committed
+    if below > cursor.committed or plans > cursor.plans_done:
+        _acknowledge(state, step, queue, group, cursor, below, plans)
+        while not _let_go(state, step, queue, group, cursor):
+            step = yield
+            if queue.deleted or queue.groups.get(group.name) is not group:
+                break
+    step.answer(command, describe(queue, group, cursor), durable_need(queue) if first else light(queue))
+
+
+def _of_owner(state: EngineState, command: CommitCursor | RejectAt | Quarantine) -> tuple[Queue, Group, Cursor]:
+    """The cursor, if the command's user may change it."""
+    queue, group, cursor = find_cursor(state, command.queue, command.group, command.incarnation)
+    check_owner(queue, group, command.user, manage=command.manage)
+    check_expired(queue, group, cursor)
+    return queue, group, cursor
+
+
+def _acknowledge(
+    state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, below: int, plans: int
+) -> None:
+    """`plans`: below this number what they cover is acknowledged as well."""
+    need = light(queue) if cursor.moved else durable_need(queue)
+    if below > cursor.committed:
+        cursor.committed = below
+        cursor.moved = True
+        cursor.joins = 0
+    cursor.plans_done = max(cursor.plans_done, plans)
+    if cursor.hold_ms:
+        cursor.hold(step.now)
+    else:
+        cursor.release(cursor.head)
+        forget_plans(step, queue, group, cursor, cursor.plans_done, light(queue))
+    cursor.forget_runs()
+    step.note_cursor(queue, group, need)
+
+
+def _let_go(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> bool:
+    """Take what is acknowledged out of what waits, as much as one step can; whether that is all."""
+    last = cursor.committed - 1
+    stop, cost = group.cut_waiting(min(group.lowest_waiting(), last), last, STEP_UNITS)
+    runs = group.take_waiting(1, stop)
+    step.work += cost
+    if cursor.hold_ms:
+        group.in_flight += run_count(runs)
+        cursor.keep(runs)
+        state.arm_part(queue, group, cursor.next_release())
+    else:
+        settle(step, queue, group, runs)
+    step.free(queue)
+    return group.lowest_waiting() > last
+
+
+def reject(state: EngineState, step: Step, command: RejectAt) -> Slices:
+    count = 0
+    rejects = iter(command.rejects)
+    queue = find(state, command.queue)
+    while True:
+        queue, group, cursor = _of_owner(state, command)
+        if command.epoch is not None:
+            check_epoch(queue, group, cursor, command.epoch)
+        some = list(islice(rejects, STEP_UNITS))
+        count += _reject(state, step, queue, group, cursor, some)
+        step.work += len(some)
+        if len(some) < STEP_UNITS:
+            break
+        if step.work >= STEP_UNITS:
+            step = yield
+    step.answer(command, Rejected(count, len(command.rejects) - count), heavy(queue) if count else light(queue))
+
+
+def _reject(
+    state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, rejects: list[tuple[int, str]]
+) -> int:
+    """How many of them waited."""
+    taken: list[tuple[str, int]] = []
+    for sequence, error in rejects:
+        if sequence >= cursor.committed and group.take_waiting(sequence, sequence):
+            taken.append((error, sequence))
+    for error, items in groupby(sorted(taken), key=itemgetter(0)):
+        turn_down(state, step, queue, group, runs_of(sequence for _, sequence in items), error)
+    return len(taken)
+
+
+def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
+    queue, group, cursor = _of_owner(state, command)
+    if len(command.runs) > RUNS_MAX:
+        raise InvalidOptions(f"at most {RUNS_MAX} runs can be quarantined at a time, not {len(command.runs)}")
+    asked, taken = 0, 0
+    for runs, cost in pieces(command.runs, partial(group.cut_waiting, by_message=queue.options.dead_letter)):
+        end, found = tail_of(queue) - 1, RunSet()
+        for first, last in runs:
+            first, last = max(first, cursor.committed), min(last, end)
+            if first <= last:
+                asked += last - first + 1
+                found.add_all(group.take_waiting(first, last))
+                cursor.quarantined.add(first, last)
+        taken += found.count
+        if found:
+            turn_down(state, step, queue, group, found.runs(), "quarantined by an operator")
+        step.note_cursor(queue, group, heavy(queue))
+        step.work += cost
+        if step.work >= STEP_UNITS:
+            step = yield
+            queue, group, cursor = _of_owner(state, command)
+    step.answer(command, Rejected(taken, asked - taken), heavy(queue))
+
+
+def moved(step: Step, queue: Queue, group: Group) -> None:
+    """After a seek: a cursor begins anew, and its owner is fenced."""
+    cursor = group.cursor
+    if cursor is not None:
+        cursor.start_over(head_of(queue, group))
+        step.note_cursor(queue, group, durable_need(queue))

@@ -1,0 +1,94 @@
+"""Operations of peers: the check at the door, and the long ones in tasks of their own."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from anyio import CapacityLimiter
+
+from vibemq.errors import NotAuthorized, RateLimited, StorageFailed, VibeMQError
+from vibemq.operations import Call, Registry
+from vibemq.protocols.session import Principal, Session
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.background_tasks import BackgroundTasks
+
+log = logging.getLogger("vibemq.requests")
+
+PENDING_MAX = 32
+SCANS_TOGETHER_MAX = 8
+
+
+class OperatingPeer(Protocol):
+    """What an operation needs of the peer that asks (`vibemq.server.net.peer_driver.PeerDriver`)."""
+
+    host: str
+    session: Session
+    pending: int
+    wake: Callable[[], None]
+
+    @property
+    def hears_answers(self) -> bool: ...
+
+    def answer(self, token: object, result: object) -> None: ...
+
+    def failed(self, error: Exception) -> None: ...
+
+
+class OperationRunner:
+    def __init__(
+        self,
+        registry: Registry,
+        background_tasks: BackgroundTasks,
+        metrics: Metrics,
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._registry = registry
+        self._background_tasks = background_tasks
+        self._metrics = metrics
+        self._fatal = fatal
+        self._scan_slots = CapacityLimiter(SCANS_TOGETHER_MAX)
+
+    def admit(self, principal: Principal | None, name: str, arguments: Mapping[str, Any]) -> Call:
+        """As `Registry.admit`."""
+        return self._registry.admit(principal, name, arguments)
+
+    def begin(self, peer: OperatingPeer, token: object, call: Call) -> None:
+        """Carry out a long operation in a task of its own."""
+        if peer.pending >= PENDING_MAX:
+            self._metrics.rate_limited += 1
+            busy = f"{PENDING_MAX} requests of this connection are under way; wait for an answer"
+            peer.session.refused(token, RateLimited(busy))
+            return
+        peer.pending += 1
+        self._background_tasks.begin(self._carry_out, peer, token, call, failed=peer.failed)
+
+    async def _carry_out(self, peer: OperatingPeer, token: object, call: Call) -> None:
+        operation, principal = call.operation, call.caller.principal
+        fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
+        result: object
+        try:
+            result = await self._run(call)
+        except StorageFailed as error:
+            self._fatal(error)
+            result = error
+        except VibeMQError as error:
+            self._metrics.not_authorized += isinstance(error, NotAuthorized)
+            result = error
+        except Exception:
+            log.exception("%s failed", operation.name, extra={**fields, "remote": peer.host})
+            self._metrics.errors += 1
+            result = VibeMQError("the broker could not carry out the request; its log has the reason")
+        finally:
+            peer.pending -= 1
+        if operation.logged:
+            said = result if isinstance(result, VibeMQError) else "done"
+            log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": peer.host})
+        if peer.hears_answers:
+            peer.answer(token, result)
+        peer.wake()
+
+    async def _run(self, call: Call) -> object:
+        if not call.operation.scans:
+            return await call.run()
+        async with self._scan_slots:
+            return await call.run()

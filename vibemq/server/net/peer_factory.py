@@ -1,0 +1,36 @@
+"""Makes the peers of a broker, whatever carries their bytes."""
+
+import asyncio
+from collections.abc import Callable
+
+from vibemq.auth.policy import Policy
+from vibemq.protocols.session import Session
+from vibemq.server.net.admission import PeerAdmission
+from vibemq.server.net.peer_driver import PeerDriver, PeerServices
+from vibemq.server.net.timers import Timers
+
+
+class PeerFactory:
+    """Args:
+    messages_per_second_max: of each peer; 0 = any number.
+    """
+
+    def __init__(self, services: PeerServices, policy: Policy, timers: Timers, *, messages_per_second_max: int) -> None:
+        self._services = services
+        self._policy = policy
+        self._timers = timers
+        self._messages_per_second_max = messages_per_second_max
+        self._loop = asyncio.get_running_loop()
+
+    def drive(
+        self, session: Session, *, number: int, connection_id: str, host: str, wake: Callable[[], None]
+    ) -> PeerDriver:
+        """A peer with its rights and its rate limit; its deadlines are watched."""
+        guard = PeerAdmission(
+            self._policy, self._services.metrics, per_second=self._messages_per_second_max, now=self._loop.time()
+        )
+        peer = PeerDriver(
+            self._services, session, guard, number=number, connection_id=connection_id, host=host, wake=wake
+        )
+        self._timers.watch(peer)
+        return peer
