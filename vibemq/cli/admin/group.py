@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.exits import Usage
 from vibemq.cli.flags import (
     DEFAULT_TIMEOUT,
     DEFAULT_URL,
@@ -20,6 +20,7 @@ from vibemq.cli.flags import (
 )
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, count_text, duration_text, facts, instant_text, table
+from vibemq.errors import GroupNotFound
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
 
@@ -170,7 +171,7 @@ def _named(groups: list[dict[str, Any]], queue: str, group: str) -> dict[str, An
     for entry in groups:
         if entry["group"] == group:
             return entry
-    raise NotFound(f"queue {queue!r} has no group {group!r}; `vibemq-admin group ls {queue}` lists those it has")
+    raise GroupNotFound(f"queue {queue!r} has no group {group!r}; `vibemq-admin group ls {queue}` lists those it has")
 
 
 @app.command()
