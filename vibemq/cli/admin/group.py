@@ -26,7 +26,9 @@ app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Start = Annotated[str, typer.Argument(metavar="START", help="earliest, latest, sequence:N or time:MS (ms since 1970).")]
-Hold = Annotated[int | None, duration_option("--hold", "Keep messages for this long after they are acknowledged.")]
+Hold = Annotated[
+    int | None, duration_option("--hold", "Keep messages for this long after they are acknowledged; 0 = not at all.")
+]
 MaxLag = Annotated[
     int | None, duration_option("--max-lag", "The group expires when its oldest unread message is this old; 0 = never.")
 ]

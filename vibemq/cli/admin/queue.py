@@ -115,8 +115,9 @@ def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOU
     groups = found.get("groups") or []
     if groups:
         names = ("name", "durable", "head", "waiting", "in_flight", "consumers", "epoch")
+        rows = [[group["name"] or "(default)", *(group[name] for name in names[1:])] for group in groups]
         out.console.print()
-        out.console.print(table(names, [[group[name] for name in names] for group in groups], title="groups"))
+        out.console.print(table([name.replace("_", " ") for name in names], rows, title="groups"))
 
 
 def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:

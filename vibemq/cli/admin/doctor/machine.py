@@ -62,7 +62,7 @@ def clock(now: float | None = None, state: int | None = None) -> Finding:
         return fail("clock", f"the clock says {text}", "set it, and keep it set with chrony or systemd-timesyncd")
     if state == CLOCK_UNSYNCHRONIZED:
         remedy = "run chrony or systemd-timesyncd (in a container: on its host)"
-        return warn("clock", f"{text}; the kernel does not know it as synchronized", remedy)
+        return warn("clock", f"{text}; the kernel reports it as not synchronized", remedy)
     return ok("clock", text)
 
 
