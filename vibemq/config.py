@@ -153,10 +153,10 @@ class Auth(_Part):
     @model_validator(mode="after")
     def _superuser_needs_a_password(self) -> "Auth":
         if (self.superuser is None) != (self.superuser_password is None):
-            raise ValueError("superuser and superuser_password belong together; give both or neither")
+            raise ValueError("auth.superuser and auth.superuser_password belong together; give both or neither")
         for name, secret in (("token", self.token), ("superuser_password", self.superuser_password)):
             if secret is not None and not secret.get_secret_value():
-                raise ValueError(f"{name} is empty; give it a value or leave it out")
+                raise ValueError(f"auth.{name} is empty; give it a value or leave it out")
         return self
 
     @property

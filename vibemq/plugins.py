@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -18,7 +19,7 @@ def find(group: str, name: str) -> Any:
         for plugin in entry_points(group=f"vibemq.{group}", name=name):
             return plugin.load()
         if name not in (known := names(group)):
-            raise LookupError(f"{group} plug-in {name!r}: no such name; known are {', '.join(known)}")
+            raise LookupError(f"there is no {group} plug-in {name!r}; choose one of {', '.join(known)}")
         return import_module(f"vibemq.{group}.{name}").PLUGIN
     except (ImportError, AttributeError) as exc:
         raise LookupError(f"{group} plug-in {name!r}: {exc}") from exc
@@ -26,5 +27,15 @@ def find(group: str, name: str) -> Any:
 
 def names(group: str) -> list[str]:
     """Of the installed plug-ins and of the folders, sorted. Imports none of them."""
-    folders = {module.name for module in iter_modules(import_module(f"vibemq.{group}").__path__) if module.ispkg}
+    places = [Path(place) for place in import_module(f"vibemq.{group}").__path__]
+    modules = (module for place in places for module in iter_modules([str(place)]) if module.ispkg)
+    # The other folders hold what plug-ins share.
+    folders = {m.name for m in modules if any("PLUGIN" in _source(place / m.name) for place in places)}
     return sorted(folders | {plugin.name for plugin in entry_points(group=f"vibemq.{group}")})
+
+
+def _source(folder: Path) -> str:
+    try:
+        return (folder / "__init__.py").read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,15 +1,18 @@
 """Reads `Settings` from their places and remembers where each value came from."""
 
+import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
+from vibemq import plugins
 from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid
 
@@ -56,7 +59,7 @@ def load(
         overrides: values of the command line, nested like the settings; None values are left out.
 
     Raises:
-        ConfigInvalid: one sentence that names the key, the source and the mend.
+        ConfigInvalid: one sentence that names the key, its source and the remedy.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -77,7 +80,7 @@ def _load(
     for origin, values in (
         *_toml_layers(config, environ, default_file),
         *_secret_layers(environ, secrets_dir),
-        ("environment", _from_environment(environ)),
+        *_environment_layers(environ),
         ("command line", _without_none(overrides)),
     ):
         _overlay(merged, values)
@@ -85,7 +88,38 @@ def _load(
     try:
         return Loaded(Settings(**merged), origins)
     except ValidationError as error:
-        raise ConfigInvalid(_sentence(error, origins)) from None
+        raise ConfigInvalid(_sentence(error, Settings, origins)) from None
+
+
+def check_plugins(loaded: Loaded) -> None:
+    """Check what `load` leaves to the plug-ins: their names, and the options of the chosen ones.
+
+    Raises:
+        ConfigInvalid: as `load`.
+    """
+    storage, listeners = loaded.settings.storage, loaded.settings.listeners
+    _check_plugin(loaded.origins, "storage", ("storage",), "provider", storage.provider, storage.settings)
+    for number, listener in enumerate(listeners):
+        place = ("listeners", number)
+        _check_plugin(loaded.origins, "protocols", place, "protocol", listener.protocol, listener.settings)
+
+
+def _check_plugin(
+    origins: Mapping[str, str],
+    group: str,
+    place: tuple[str | int, ...],
+    kind: str,
+    name: str,
+    options: Mapping[str, Any],
+) -> None:
+    try:
+        model = plugins.find(group, name).settings
+    except LookupError as error:
+        raise ConfigInvalid(f"{_place((*place, kind), origins)} is not valid: {error}") from error
+    try:
+        model(**options)
+    except ValidationError as error:
+        raise ConfigInvalid(_sentence(error, model, origins, above=(*place, "settings"))) from None
 
 
 def _toml_layers(config: Path | None, environ: Mapping[str, str], default: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -98,7 +132,8 @@ def _toml_layers(config: Path | None, environ: Mapping[str, str], default: Path)
         _refuse_endless_keys(text)
         return [(str(path), tomllib.loads(text))]
     except OSError as error:
-        raise ConfigInvalid(f"cannot read the settings file {path}: {error.strerror}; correct --config") from error
+        source = "--config" if config is not None else "VIBEMQ_CONFIG" if named is not None else "its owner or mode"
+        raise ConfigInvalid(f"cannot read the settings file {path}: {error.strerror}; correct {source}") from error
     except ValueError as error:
         # Not only tomllib's own kind: bytes that are no text, and numbers of more digits than Python reads.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from error
@@ -111,19 +146,31 @@ def _refuse_endless_keys(text: str) -> None:
             raise ValueError(f"a key of more than {KEY_DOTS_MAX} parts (at line {number})")
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+def _environment_layers(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    """One layer for each variable, those of whole tables first, so that variables of single settings override them."""
     ours: dict[str, str] = {}
-    for name, value in environ.items():
+    for name in environ:
         if not name.upper().startswith("VIBEMQ_") or name in NOT_SETTINGS or name.startswith(FROM_KUBERNETES):
             continue
         if name.endswith("_FILE"):
             continue
         key = name.upper().removeprefix("VIBEMQ_").split("__")[0].lower()
         if key not in Settings.model_fields:
-            known = ", ".join(f"VIBEMQ_{field.upper()}" for field in Settings.model_fields)
-            raise ConfigInvalid(f"environment variable {name} names no setting; known are {known} (nested with __)")
-        ours[name.lower()] = value
-    return _parse(ours, "environment")
+            raise ConfigInvalid(f"environment variable {name} names no setting{_known(key)}")
+        ours[name] = environ[name]
+    names = sorted(ours, key=lambda name: name.count("__"))
+    return [
+        (origin, _parse({name.lower(): ours[name]}, origin))
+        for name, origin in ((name, f"environment variable {name}") for name in names)
+    ]
+
+
+def _known(key: str) -> str:
+    near = get_close_matches(key, Settings.model_fields, n=1)
+    if near:
+        return f"; did you mean VIBEMQ_{near[0].upper()}?"
+    known = ", ".join(f"VIBEMQ_{field.upper()}" for field in Settings.model_fields)
+    return f"; known are {known} (nested with __)"
 
 
 def _secret_layers(environ: Mapping[str, str], folder: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -140,8 +187,10 @@ def _secret_layers(environ: Mapping[str, str], folder: Path) -> list[tuple[str, 
         try:
             text = path.read_text(encoding="utf-8").rstrip("\r\n")
         except OSError as error:
-            raise ConfigInvalid(f"cannot read the secret {path} for {name}: {error.strerror}") from error
-        layers.append((str(path), _parse({name: text}, str(path))))
+            raise ConfigInvalid(
+                f"cannot read the secret file {path} for {name}: {error.strerror}; correct its path, owner or mode"
+            ) from error
+        layers.append((f"secret file {path}", _parse({name: text}, f"secret file {path}")))
     return layers
 
 
@@ -149,9 +198,26 @@ def _parse(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
     source = EnvSettingsSource(Settings)
     source.env_vars = dict(variables)
     try:
-        return source()
+        values = source()
     except ValueError as error:
-        raise ConfigInvalid(f"{origin}: {error}; lists and tables are written as JSON") from error
+        raise ConfigInvalid(f"{origin} is not valid: lists and tables are written as JSON; see the settings") from error
+    for name in ("queue_defaults", "queues"):
+        if name in values:
+            values[name] = _typed(values[name])
+    return values
+
+
+def _typed(value: Any) -> Any:
+    """Options of queues have no types here: text that is a number, true, false or null in JSON is read as that."""
+    if isinstance(value, Mapping):
+        return {key: _typed(inner) for key, inner in value.items()}
+    if not isinstance(value, str):
+        return value
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return value
+    return read if read is None or isinstance(read, bool | int) else value
 
 
 def _overlay(base: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -165,8 +231,9 @@ def _overlay(base: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """And without tables that are empty then: they would hide a value that is no table."""
     plain = {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in values.items()}
-    return {key: value for key, value in plain.items() if value is not None}
+    return {key: value for key, value in plain.items() if value is not None and value != {}}
 
 
 def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -177,21 +244,82 @@ def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield f"{above}{key}"
 
 
-def _sentence(error: ValidationError, origins: Mapping[str, str]) -> str:
+def _sentence(
+    error: ValidationError,
+    model: type[BaseModel],
+    origins: Mapping[str, str],
+    above: tuple[str | int, ...] = (),
+) -> str:
     """The first problem, as a person wants to hear it; never the refused value, which may be a secret."""
     first = error.errors(include_url=False, include_input=False)[0]
-    key = ".".join(map(str, first["loc"])) or "settings"
-    origin = _origin_of(key, origins)
+    within: tuple[str | int, ...] = tuple(first["loc"])
+    place = _place((*above, *within), origins)
     if first["type"] == "extra_forbidden":
-        return f"setting {key} (from {origin}) is unknown; check its spelling"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"setting {key} (from {origin}) is not valid: {message[:1].lower() + message[1:]}"
+        return f"{place} is unknown{_choice(str(within[-1]), _keys_of(model, within[:-1]))}"
+    if first["type"] == "missing":
+        return f"{place} is missing; add it"
+    return f"{place} is not valid: {_rule(first['type'], first.get('ctx') or {}, first['msg'])}"
+
+
+def _place(parts: Sequence[str | int], origins: Mapping[str, str]) -> str:
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
+    return f"setting {shown or 'settings'} (from {_origin_of('.'.join(map(str, parts)), origins)})"
+
+
+_RULES = {
+    "int_parsing": "it must be a whole number",
+    "int_type": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "bool_parsing": "it must be true or false",
+    "bool_type": "it must be true or false",
+    "string_type": "it must be text",
+    "path_type": "it must be a path",
+    "dict_type": "it must be a table",
+    "model_type": "it must be a table of settings",
+    "model_attributes_type": "it must be a table of settings",
+    "tuple_type": "it must be a list",
+    "list_type": "it must be a list",
+    "greater_than_equal": "it must be at least {ge}",
+    "greater_than": "it must be more than {gt}",
+    "less_than_equal": "it must be at most {le}",
+    "less_than": "it must be less than {lt}",
+    "literal_error": "it must be {expected}",
+}
+"""What a value must be, by pydantic's types of errors."""
+
+
+def _rule(kind: str, context: Mapping[str, Any], message: str) -> str:
+    if kind in _RULES:
+        return _RULES[kind].format_map(context)
+    plain = message.removeprefix("Value error, ")
+    return plain[:1].lower() + plain[1:]
+
+
+def _choice(wrong: str, known: Sequence[str]) -> str:
+    near = get_close_matches(wrong, known, n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; known are {', '.join(sorted(known))}" if known else "; check its spelling"
+
+
+def _keys_of(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """The settings that the table at this path has; empty if it is none of ours."""
+    kinds: list[Any] = [model]
+    for part in path:
+        found = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        inner = kinds
+        if found is not None and part in found.model_fields:
+            inner = [found.model_fields[str(part)].annotation]
+        kinds = [leaf for kind in inner for leaf in (kind, *get_args(kind))]
+    table = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    return list(table.model_fields) if table is not None else []
 
 
 def _origin_of(key: str, origins: Mapping[str, str]) -> str:
+    """Where the value comes from; all the sources of a table."""
     while key:
-        for known, origin in origins.items():
-            if known == key or known.startswith(key + "."):
-                return origin
+        found = dict.fromkeys(o for known, o in origins.items() if known == key or known.startswith(key + "."))
+        if found:
+            return " and ".join(found)
         key = key.rpartition(".")[0]
     return "defaults"

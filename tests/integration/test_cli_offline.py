@@ -14,7 +14,7 @@ from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import DeadFacts, DeadLettered, GroupCreated, MessagesAdded, QueueCreated, Reason
+from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
 
@@ -157,11 +157,64 @@ def test_a_damaged_backup_is_not_restored(admin: Run, data_dir: Path, tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data"]
 
 
+@pytest.mark.parametrize("words", [("--dry-run",), ("--yes",)])
+def test_a_directory_in_use_is_not_restored_and_a_dry_run_says_so(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str, words: tuple[str, ...]
+) -> None:
+    target = tmp_path / "backup"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    store = opened(data_dir, provider)
+    try:
+        code, refused, _ = admin("restore", target, "--data-dir", data_dir, *words)
+    finally:
+        store.close()
+    assert (code, refused["error"]["code"]) == (1, "STORAGE_LOCKED")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data"]
+    assert admin("restore", target, "--data-dir", data_dir, "--dry-run")[0] == 0
+
+
+def test_a_dry_run_of_restore_leaves_a_folder_that_is_no_store_as_it_is(
+    admin: Run, data_dir: Path, tmp_path: Path
+) -> None:
+    target, place = tmp_path / "backup", tmp_path / "notes"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    place.mkdir()
+    (place / "text").write_text("mine")
+    code, would, _ = admin("restore", target, "--data-dir", place, "--dry-run")
+    assert (code, would["dry_run"]) == (0, True)
+    assert [path.name for path in place.iterdir()] == ["text"]
+
+
+def disk_bytes(folder: Path) -> int:
+    return sum(512 * path.stat().st_blocks for path in folder.rglob("*") if path.is_file())
+
+
 def test_compact(admin: Run, data_dir: Path, provider: str) -> None:
     code, would, _ = admin("compact", "--data-dir", data_dir, "--dry-run")
     assert (code, would["dry_run"]) == (0, True)
     assert admin("compact", "--data-dir", data_dir)[0] == 0
     assert stored_count(data_dir, provider) == MESSAGES
+
+
+@pytest.mark.parametrize("kept", [0, 1_000])
+def test_compact_frees_what_its_dry_run_says(admin: Run, data_dir: Path, provider: str, kept: int) -> None:
+    store, now = opened(data_dir, provider), int(time.time() * 1000)
+    count = 6_000
+    first = MESSAGES + 1
+    store.append([MessagesAdded(1, first, now, Rows.of([pack_row(f"n{n}", b"x" * 4_000) for n in range(count)]))])
+    store.append([Dropped(1, [(first, first + count - kept - 1)], Reason.PURGED)])
+    store.sync()
+    store.close()
+
+    assert admin("compact", "--data-dir", data_dir, "--dry-run")[0] == 0
+    _, would, _ = admin("compact", "--data-dir", data_dir, "--dry-run")
+    before = disk_bytes(data_dir)
+    _, done, _ = admin("compact", "--data-dir", data_dir)
+
+    assert done["freed_bytes"] == before - disk_bytes(data_dir) > 1 << 20
+    assert would["freed_bytes"] == pytest.approx(done["freed_bytes"], rel=0.02)
+    _, again, _ = admin("compact", "--data-dir", data_dir)
+    assert again["freed_bytes"] < 1 << 20, "nothing was left to free"
 
 
 def test_migrate_shows_the_version(admin: Run, data_dir: Path, provider: str) -> None:

@@ -1,5 +1,6 @@
 """The command line against a real broker in a process of its own."""
 
+import contextlib
 import json
 import os
 import re
@@ -343,6 +344,54 @@ def test_replay_to_where_they_came_from_and_elsewhere(vibemq: Run, queue: str) -
     assert [message["headers"]["vibemq-replay-count"] for message in found] == ["1", "1"]
 
 
+def test_the_error_names_what_is_missing_by_the_code_that_a_broker_has_for_it(vibemq: Run, queue: str) -> None:
+    assert vibemq("admin", "queue", "create", queue)[0] == 0
+    for words, code in (
+        (("group", "seek", queue, "nobody", "earliest", "--yes"), "GROUP_NOT_FOUND"),
+        (("group", "show", queue, "nobody"), "GROUP_NOT_FOUND"),
+        (("dlq", "show", "999999"), "MESSAGE_NOT_FOUND"),
+    ):
+        status, _, err = vibemq("admin", *words)
+        assert (status, json.loads(err)["error"]["code"]) == (3, code), words
+
+
+def test_options_have_the_same_form_in_every_answer(vibemq: Run, queue: str) -> None:
+    """Names as names and numbers as numbers, whatever the command and however they were given."""
+    wanted = {"mode": "priority-based", "durability": "weak", "max_attempts": 1, "max_bytes": 5_000_000}
+    words = ("--mode", "priority_based", "--durability", "WEAK", "--max-bytes", "5MB", "--option", "max_attempts=0")
+    assert vibemq("admin", "queue", "create", queue, *words)[1][0]["options"] == wanted
+    listed = next(q for q in vibemq("admin", "queue", "ls")[1] if q["name"] == queue)
+    seen = next(q for q in vibemq("admin", "top", "--interval", "100ms")[1][0]["queues"] if q["name"] == queue)
+    for options in (info(vibemq, queue)["options"], listed["options"], seen["options"]):
+        assert {name: options[name] for name in wanted} == wanted
+    changed = vibemq("admin", "queue", "change", queue, "--overflow", "redirect_to_dlq", "--ttl", "0")[1][0]
+    assert changed["changes"] == {"overflow": "redirect-to-dlq", "message_ttl_ms": 0}
+
+
+def test_ctrl_c_is_the_normal_end_of_top() -> None:
+    terminal, other_end = os.openpty()
+    program = "from vibemq.cli.admin.main import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "top", "--interval", "100ms"],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TERM": "xterm"},
+    ) as process:
+        os.close(other_end)
+        shown = b""
+        while b"VibeMQ" not in shown:
+            shown += os.read(terminal, 4096)
+        process.send_signal(signal.SIGINT)
+        # The terminal holds a few pages; a program that cannot write on does not end.
+        with contextlib.suppress(OSError):
+            while os.read(terminal, 4096):
+                pass
+        assert process.stderr is not None
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
+    os.close(terminal)
+
+
 def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
     bury(vibemq, queue, 100)
     words = ["dlq", "replay", "--queue", queue, "--rate", "20", "--limit", "50"]
@@ -446,6 +495,10 @@ def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, 
         ("admin", "dlq", "replay", "--queue", queue, "--dry-run"),
         ("admin", "dlq", "purge", "--queue", queue, "--yes"),
         ("admin", "dlq", "export", tmp_path / "letters", "--queue", queue),
+        ("admin", "queue", "info", queue),
+        ("admin", "queue", "change", queue, "--max-attempts", "5"),
+        ("admin", "queue", "rm", queue, "--yes"),
+        ("admin", "group", "ls", queue),
     ):
         code, out, err = vibemq(*words)
         assert (code, out) == (3, []), words
@@ -582,7 +635,7 @@ def test_the_doctor_tells_wrong_credentials_from_a_missing_broker(vibemq: Run, t
         code, (found,), _ = vibemq("admin", "doctor", "--url", f"vibemq://127.0.0.1:{guarded.port}")
         assert code == 1
         [finding] = [finding for finding in found["checks"] if finding["check"] == "broker"]
-        assert "correct the credentials" in finding["mend"]
+        assert "correct the credentials" in finding["remedy"]
 
 
 def test_only_reasons_of_dead_letters_are_known(vibemq: Run) -> None:

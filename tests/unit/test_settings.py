@@ -5,7 +5,7 @@ import pytest
 
 from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid
-from vibemq.settings import Loaded, load
+from vibemq.settings import Loaded, check_plugins, load
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_nearest_place_wins_and_is_remembered(places: dict[str, Any], tmp_pa
     assert (settings.http.port, settings.http.host) == (3, "127.0.0.1")
     assert loaded.origins == {
         "weak_flush_ms": str(file),
-        "log.level": "environment",
+        "log.level": "environment variable VIBEMQ_LOG__LEVEL",
         "log.format": str(file),
         "http.port": "command line",
     }
@@ -73,20 +73,106 @@ def test_what_kubernetes_puts_into_the_environment_is_no_setting(places: dict[st
     ("environ", "sentence"),
     [
         ({"VIBEMQ_WEEK_FLUSH_MS": "1"}, "environment variable VIBEMQ_WEEK_FLUSH_MS names no setting"),
-        ({"VIBEMQ_LIMITS__MAX_CONECTIONS": "1"}, r"setting limits.max_conections \(from environment\) is unknown"),
-        ({"VIBEMQ_WEAK_FLUSH_MS": "0"}, r"setting weak_flush_ms \(from environment\) is not valid"),
-        ({"VIBEMQ_LISTENERS": "native"}, "lists and tables are written as JSON"),
+        (
+            {"VIBEMQ_LIMITS__MAX_CONECTIONS": "1"},
+            r"setting limits.max_conections \(from environment variable VIBEMQ_LIMITS__MAX_CONECTIONS\) is unknown; "
+            r"did you mean max_connections\?",
+        ),
+        (
+            {"VIBEMQ_LIMITS__WINGS": "1", "VIBEMQ_LIMITS__MAX_CONNECTIONS": "1"},
+            r"setting limits.wings \(from environment variable VIBEMQ_LIMITS__WINGS\) is unknown; "
+            "known are block_timeout_ms",
+        ),
+        (
+            {"VIBEMQ_WEAK_FLUSH_MS": "0"},
+            r"setting weak_flush_ms \(from environment variable VIBEMQ_WEAK_FLUSH_MS\) is not valid: "
+            "it must be more than 0",
+        ),
+        ({"VIBEMQ_LIMITS__MAX_CONNECTIONS": "many"}, "is not valid: it must be a whole number"),
+        ({"VIBEMQ_AUTO_CREATE": "maybe"}, "is not valid: it must be true or false"),
+        ({"VIBEMQ_LOG__LEVEL": "loud"}, "is not valid: it must be 'debug', 'info', 'warning' or 'error'"),
+        (
+            {"VIBEMQ_LIMITS": "5"},
+            r"setting limits \(from .* VIBEMQ_LIMITS\) is not valid: it must be a table of settings",
+        ),
+        (
+            {"VIBEMQ_LISTENERS": '[{"hots": "x"}]'},
+            r"setting listeners\[0\].hots \(.*\) is unknown; did you mean host\?",
+        ),
+        (
+            {"VIBEMQ_LISTENERS": "native"},
+            "variable VIBEMQ_LISTENERS is not valid: lists and tables are .* JSON",
+        ),
+        (
+            {"VIBEMQ_QUEUE_DEFAULTS__RETAIN_MS": "1"},
+            r"setting queue_defaults \(from environment variable VIBEMQ_QUEUE_DEFAULTS__RETAIN_MS\) is not valid: "
+            "retain_ms, retain_messages and retain_bytes limit a log",
+        ),
         ({"VIBEMQ_QUEUE_DEFAULTS": '{"durabilty": 1}'}, "unknown queue option 'durabilty'"),
-        ({"VIBEMQ_AUTH__SUPERUSER": "root"}, "superuser and superuser_password belong together"),
-        ({"VIBEMQ_AUTH__TOKEN": ""}, "token is empty"),
-        ({"VIBEMQ_AUTH__TOKEN_FILE": "/nowhere/token"}, "cannot read the secret /nowhere/token"),
-        ({"VIBEMQ_CONFIG": "/nowhere/vibemq.toml"}, "cannot read the settings file /nowhere/vibemq.toml"),
+        ({"VIBEMQ_AUTH__SUPERUSER": "root"}, "auth.superuser and auth.superuser_password belong together"),
+        ({"VIBEMQ_AUTH__TOKEN": ""}, "auth.token is empty"),
+        ({"VIBEMQ_AUTH__TOKEN_FILE": "/nowhere/token"}, "cannot read the secret file /nowhere/token"),
+        (
+            {"VIBEMQ_CONFIG": "/nowhere/vibemq.toml"},
+            "cannot read the settings file /nowhere/vibemq.toml: No such file or directory; correct VIBEMQ_CONFIG",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigInvalid, match=sentence) as refused:
         read(places, **environ)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        (
+            {"VIBEMQ_STORAGE__PROVIDER": "papyrus"},
+            r"setting storage.provider \(from environment variable VIBEMQ_STORAGE__PROVIDER\) is not valid: "
+            "there is no storage plug-in 'papyrus'; choose one of lmdb, memory, sqlite$",
+        ),
+        (
+            {"VIBEMQ_STORAGE__SETTINGS__SEGMENT_BYTE": "1"},
+            r"setting storage.settings.segment_byte \(from .*SEGMENT_BYTE\) is unknown; did you mean segment_bytes\?",
+        ),
+        (
+            {"VIBEMQ_LISTENERS": '[{}, {"protocol": "amqp"}]'},
+            r"setting listeners\[1\].protocol \(from environment variable VIBEMQ_LISTENERS\) is not valid: "
+            "there is no protocols plug-in 'amqp'; choose one of native, omq$",
+        ),
+        (
+            {"VIBEMQ_LISTENERS": '[{"settings": {"prefetch": "many"}}]'},
+            r"setting listeners\[0\].settings.prefetch \(.*\) is not valid: it must be a whole number",
+        ),
+    ],
+)
+def test_options_of_plugins_are_told_with_their_source(
+    places: dict[str, Any], environ: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ConfigInvalid, match=sentence):
+        check_plugins(read(places, **environ))
+
+
+def test_a_value_in_the_place_of_a_table_is_refused_also_beside_options_of_the_command_line(
+    places: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "vibemq.toml"
+    file.write_text("log = 5\n")
+    with pytest.raises(ConfigInvalid, match=r"setting log \(from .*vibemq.toml\) is not valid: it must be a table"):
+        load(file, {"log": {"level": None}}, **places)
+
+
+def test_options_of_queues_can_be_variables(places: dict[str, Any]) -> None:
+    settings = read(
+        places,
+        VIBEMQ_QUEUE_DEFAULTS='{"max_attempts": 2, "durability": "weak"}',
+        VIBEMQ_QUEUE_DEFAULTS__MAX_ATTEMPTS="7",
+        VIBEMQ_QUEUE_DEFAULTS__DEAD_LETTER="false",
+        VIBEMQ_QUEUES__JOBS__MODE="broadcast",
+    ).settings
+    assert settings.queue_defaults == {"max_attempts": 7, "durability": "weak", "dead_letter": False}
+    assert settings.queues == {"jobs": {"mode": "broadcast"}}
 
 
 def test_a_refused_secret_is_not_repeated(places: dict[str, Any]) -> None:

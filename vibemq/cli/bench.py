@@ -44,7 +44,7 @@ def bench(
     messages: Annotated[int, typer.Option("--messages", "-n", min=1, help="Number of messages.")] = 100_000,
     size: Annotated[int, size_option("--size", "Payload of each message.", default="1KiB")] = 1024,
     durability: Annotated[str, typer.Option("--durability", help="strong, weak, async or transient.")] = "strong",
-    storage: Annotated[str, typer.Option("--storage", help="lmdb or sqlite, for the broker it starts.")] = "lmdb",
+    storage: Annotated[str, typer.Option("--storage", help="lmdb or sqlite, for the temporary broker.")] = "lmdb",
     data_dir: Annotated[
         Path | None,
         typer.Option(

@@ -41,6 +41,9 @@ _BY_CODE: dict[ErrorCode, ExitCode] = {
 }
 
 
+LISTED = "`vibemq-admin queue ls` lists those that do"
+
+
 class CommandFailed(VibeMQError):
     """The command line's own refusals, with the exit code they mean."""
 
@@ -56,8 +59,16 @@ class Usage(CommandFailed):
 
 
 class NotFound(CommandFailed):
+    """A file, a folder or a store. Queues, groups and dead letters have codes of the broker's errors."""
+
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, code="NOT_FOUND", exit_code=ExitCode.NOT_FOUND)
+
+
+class QueueMissing(CommandFailed):
+    def __init__(self, queue: str, hint: str = LISTED) -> None:
+        sentence = f"queue {queue!r} does not exist; {hint}"
+        super().__init__(sentence, code=ErrorCode.QUEUE_NOT_FOUND, exit_code=ExitCode.NOT_FOUND)
 
 
 class PartlyDone(CommandFailed):

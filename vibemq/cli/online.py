@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from vibemq.cli.exits import CommandFailed, ExitCode
+from vibemq.cli.exits import LISTED, QueueMissing
 from vibemq.client import Client, connect
 from vibemq.client.address import ClientSettings, parse
 from vibemq.client.pages import every_item
@@ -54,17 +54,13 @@ async def queue_is_missing(mq: Client, queue: str) -> bool:
         return False
 
 
-LISTED = "`vibemq-admin queue ls` lists those that do"
-
-
 async def require_queue(mq: Client, queue: str | None, hint: str = LISTED) -> None:
     """
     Raises:
-        CommandFailed: a queue is named and does not exist. "Nothing found" would hide a typing error.
+        QueueMissing: a queue is named and does not exist. "Nothing found" would hide a typing error.
     """
     if queue is not None and await queue_is_missing(mq, queue):
-        sentence = f"queue {queue!r} does not exist; {hint}"
-        raise CommandFailed(sentence, code="QUEUE_NOT_FOUND", exit_code=ExitCode.NOT_FOUND)
+        raise QueueMissing(queue, hint)
 
 
 def ask_all(url: str, timeout: float, verb: str, items: str, **arguments: Any) -> list[Any]:

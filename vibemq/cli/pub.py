@@ -64,8 +64,8 @@ def pub(
     priority: Annotated[
         str | None, typer.Option("--priority", "-p", help="low, normal, high, critical or a number up to 31.")
     ] = None,
-    delay: Annotated[int | None, duration_option("--delay", "Nobody receives it before this time has passed.")] = None,
-    ttl: Annotated[int | None, duration_option("--ttl", "It expires after this time.")] = None,
+    delay: Annotated[int | None, duration_option("--delay", "It is delivered after this time; 0 = at once.")] = None,
+    ttl: Annotated[int | None, duration_option("--ttl", "It expires after this time, which is more than 0.")] = None,
     dedup_id: Annotated[
         str | None, typer.Option("--dedup-id", help="A second message with this id within the window is not stored.")
     ] = None,

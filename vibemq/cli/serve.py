@@ -45,7 +45,7 @@ def serve(
     Example: vibemq serve --data-dir /var/lib/vibemq --port 2925
     """
     # Imported late, here and below: `vibemq pub` need not load the whole server.
-    from vibemq.settings import load
+    from vibemq.settings import check_plugins, load
 
     overrides = {
         "data_dir": data_dir,
@@ -53,7 +53,9 @@ def serve(
         "http": {"host": host, "port": http_port, "enabled": http},
         "log": {"level": log_level, "format": log_format},
     }
-    settings = with_listener(load(config, overrides).settings, host, port)
+    loaded = load(config, overrides)
+    check_plugins(loaded)
+    settings = with_listener(loaded.settings, host, port)
     from vibemq.server import app
 
     raise typer.Exit(app.serve(settings) or 0)

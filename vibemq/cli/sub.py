@@ -47,12 +47,12 @@ def sub(
         bool, typer.Option("--follow", "-f", help="Do not end; reconnect after a lost connection.")
     ] = False,
     idle: Annotated[
-        int, duration_option("--idle", "Without --follow: end when nothing came for so long.", default="1s")
+        int, duration_option("--idle", "Without --follow: end when no message came for this long.", default="1s")
     ] = 1_000,
     ack: Annotated[
         bool,
         typer.Option(
-            "--ack/--no-ack", help="Acknowledge printed messages, or release them without counting an attempt."
+            "--ack/--no-ack", help="Acknowledge printed messages, or release them without counting a failed attempt."
         ),
     ] = True,
     reject: Annotated[

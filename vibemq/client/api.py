@@ -295,7 +295,7 @@ class Client:
             prefetch, prefetch_bytes: most messages and bytes held unsettled, and so the bound of memory; 0 bytes =
                 no bound.
             priority: the consumers of the highest priority are served first.
-            ack_timeout: seconds until an unsettled message is handed out again; None = the queue's.
+            ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit.
             start: where a new group begins: default, beginning, now, or a sequence.
             model: type of `message.typed` (a pydantic model, a dataclass, …).
             auto_extend: keep extending what is held, for handlers that take longer than the timeout.

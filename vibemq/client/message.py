@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 import orjson
 
 from vibemq.client import payload as payloads
-from vibemq.client.settlements import BACKOFF
+from vibemq.client.settlements import BACKOFF, limit_ms
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
@@ -164,9 +164,9 @@ class Message(Generic[T]):
         return self._settle(Settlement.REJECT, BACKOFF, reason)
 
     def extend(self, ack_timeout: float | None = None) -> Done:
-        """Work on it for `ack_timeout` more seconds from now (None: the subscription's own timeout)."""
+        """Work on it for `ack_timeout` more seconds from now (None: the subscription's own timeout; 0: no limit)."""
         if not self.settled:
-            timeout_ms = BACKOFF if ack_timeout is None else round(ack_timeout * 1000)
+            timeout_ms = BACKOFF if ack_timeout is None else limit_ms(ack_timeout)
             self._delivery.settler.extend(self._delivery, [(self.sequence, self.sequence)], timeout_ms)
         return _DONE
 

@@ -9,6 +9,11 @@ BACKOFF = -1
 """delay_ms of a retry that leaves the delay to the queue."""
 
 
+def limit_ms(seconds: float) -> int:
+    """A timeout for the wire, where 0 is no limit: one that is above 0 stays above it."""
+    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+
+
 class SettleRuns(NamedTuple):
     """One Settle frame to be: everything that shares a verb, a delay and a reason."""
 

@@ -13,7 +13,7 @@ from vibemq.client.link import ClientLink
 from vibemq.client.message import Delivery, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import Failure
-from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns
+from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
 from vibemq.errors import LocalProtocolError
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run, RunSet
@@ -60,15 +60,15 @@ class SubscribeOptions:
     def __post_init__(self) -> None:
         if self.prefetch < 1:
             raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
-        if self.ack_timeout is not None and self.ack_timeout <= 0:
-            raise LocalProtocolError(f"ack_timeout is {self.ack_timeout} s; it must be above 0")
+        if self.ack_timeout is not None and not self.ack_timeout >= 0:
+            raise LocalProtocolError(f"ack_timeout is {self.ack_timeout} s; it must be 0 (no limit) or more")
         if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
             raise LocalProtocolError(f"start is {self.start!r}; it must be default, beginning, now or a sequence")
 
     @property
     def timeout(self) -> float | None:
         """The ack timeout asked for; auto-extension has to know one."""
-        if self.ack_timeout is None and self.auto_extend:
+        if not self.ack_timeout and self.auto_extend:
             return DEFAULT_AUTO_EXTEND_TIMEOUT
         return self.ack_timeout
 
@@ -80,7 +80,7 @@ class SubscribeOptions:
             "prefetch-bytes": self.prefetch_bytes or None,
             "credit": self.credit,
             "consumer-priority": self.priority or None,
-            "ack-timeout-ms": None if timeout is None else round(timeout * 1000),
+            "ack-timeout-ms": None if timeout is None else limit_ms(timeout),
             "start": f"sequence:{self.start}" if isinstance(self.start, int) else self.start,
         }
         return {name: str(value) for name, value in values.items() if value is not None}
@@ -342,7 +342,7 @@ class Subscription(Generic[T]):
         if not self.options.auto_extend or timeout is None or not self._held or now < self._extend_at:
             return
         self._extend_at = now + timeout / 3
-        self._extensions.append((round(timeout * 1000), self._held.runs()))
+        self._extensions.append((limit_ms(timeout), self._held.runs()))
         self._link.mark(self)
 
     # -- for messages ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 from vibemq.client.address import ClientSettings
 from vibemq.client.failures import error_of
 from vibemq.client.protocol import ClientProtocol
+from vibemq.client.publishing.outgoing import Outgoing, extra_of
 from vibemq.client.queues import differences, option_values, queue_info
 from vibemq.client.subscription import SubscribeOptions
 from vibemq.errors import (
@@ -145,7 +146,20 @@ def test_subscribe_headers() -> None:
     assert SubscribeOptions(queue="q", auto_extend=True).headers()["ack-timeout-ms"] == "30000"
 
 
-@pytest.mark.parametrize("wrong", [{"prefetch": 0}, {"ack_timeout": 0.0}, {"start": "end"}])
+def test_a_timeout_of_0_is_no_limit_and_a_short_one_stays_a_limit() -> None:
+    assert SubscribeOptions(queue="q", ack_timeout=0).headers()["ack-timeout-ms"] == "0"
+    assert SubscribeOptions(queue="q", ack_timeout=0.0001).headers()["ack-timeout-ms"] == "1"
+    assert SubscribeOptions(queue="q", ack_timeout=0, auto_extend=True).headers()["ack-timeout-ms"] == "30000"
+
+
+def test_a_message_has_no_ttl_of_0() -> None:
+    with pytest.raises(LocalProtocolError, match="ttl is 0 s; it must be more than 0, or left out for no limit"):
+        extra_of(Outgoing("x", ttl=0))
+    assert extra_of(Outgoing("x", ttl=0.0001)) == {"ttl_ms": 1}
+    assert extra_of(Outgoing("x", delay=0)) == {"delay_ms": 0}
+
+
+@pytest.mark.parametrize("wrong", [{"prefetch": 0}, {"ack_timeout": -1.0}, {"start": "end"}])
 def test_impossible_subscriptions_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(LocalProtocolError):
         SubscribeOptions(queue="q", **wrong)  # type: ignore[arg-type]

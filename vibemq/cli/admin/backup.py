@@ -2,6 +2,8 @@
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ye
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
-from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock
 from vibemq.storage.local.replace import begin_copy, discard_copy, replace
 from vibemq.storage.timeline import mark_restored
 
@@ -85,19 +87,39 @@ def restore(
     name = provider_name(source, storage)
     occupied = data_dir.exists() and any(data_dir.iterdir())
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
-    if occupied and not dry_run:
-        out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
-    copy = begin_copy(data_dir, aside)
-    try:
-        _copy_and_check(source, copy, name, out)
-        if not dry_run:
-            mark_restored(copy)
-            _swap(data_dir, aside)
-    finally:
-        discard_copy(data_dir)
+    with _kept_from_brokers(data_dir, occupied=occupied, dry_run=dry_run):
+        if occupied and not dry_run:
+            out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
+        copy = begin_copy(data_dir, aside)
+        try:
+            _copy_and_check(source, copy, name, out)
+            if not dry_run:
+                mark_restored(copy)
+                replace(data_dir, aside)
+        finally:
+            discard_copy(data_dir)
     value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": dry_run}
     moved = f"; the previous content is in {aside}" if occupied and not dry_run else ""
     out.emit(value, f"{source} is sound, {'would be ' if dry_run else ''}restored to {data_dir}{moved}")
+
+
+@contextmanager
+def _kept_from_brokers(data_dir: Path, *, occupied: bool, dry_run: bool) -> Iterator[None]:
+    """No broker opens the directory while the block runs. One that cannot be read may be replaced all the same.
+
+    Raises:
+        StorageLocked: a broker has it open.
+    """
+    if not occupied or (dry_run and not (data_dir / LOCK_NAME).exists()):
+        # Without the file no broker has it open, and a dry run does not make one.
+        yield
+        return
+    lock = DirectoryLock(data_dir)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:
@@ -115,19 +137,6 @@ def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None
     problems = find_problems(copy, storage)
     if problems:
         raise CommandFailed(f"the backup {source} is damaged: {sentence(problems[0])}", code="STORAGE_DAMAGED")
-
-
-def _swap(data_dir: Path, aside: Path) -> None:
-    if not data_dir.exists() or not any(data_dir.iterdir()):
-        replace(data_dir, aside)
-        return
-    # Refuses a directory that a broker owns; one that cannot be read may be moved all the same.
-    lock = DirectoryLock(data_dir)
-    lock.acquire()
-    try:
-        replace(data_dir, aside)
-    finally:
-        lock.release()
 
 
 def folder_bytes(folder: Path) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.exits import Usage
 from vibemq.cli.flags import (
     DEFAULT_TIMEOUT,
     DEFAULT_URL,
@@ -20,12 +20,15 @@ from vibemq.cli.flags import (
 )
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, count_text, duration_text, facts, instant_text, table
+from vibemq.errors import GroupNotFound
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Start = Annotated[str, typer.Argument(metavar="START", help="earliest, latest, sequence:N or time:MS (ms since 1970).")]
-Hold = Annotated[int | None, duration_option("--hold", "Keep messages for this long after they are acknowledged.")]
+Hold = Annotated[
+    int | None, duration_option("--hold", "Keep messages for this long after they are acknowledged; 0 = not at all.")
+]
 MaxLag = Annotated[
     int | None, duration_option("--max-lag", "The group expires when its oldest unread message is this old; 0 = never.")
 ]
@@ -170,7 +173,7 @@ def _named(groups: list[dict[str, Any]], queue: str, group: str) -> dict[str, An
     for entry in groups:
         if entry["group"] == group:
             return entry
-    raise NotFound(f"queue {queue!r} has no group {group!r}; `vibemq-admin group ls {queue}` lists those it has")
+    raise GroupNotFound(f"queue {queue!r} has no group {group!r}; `vibemq-admin group ls {queue}` lists those it has")
 
 
 @app.command()

@@ -32,7 +32,7 @@ def import_file(
 ) -> None:
     """Import queues, messages and dead letters of a .NET VibeMQ into a new or existing data directory.
 
-    A row that cannot be read is named and left out (exit code 6); the rest goes on.
+    A row that cannot be read is printed and skipped (exit code 6).
     """
     if not file.is_file():
         raise NotFound(f"there is no file {file}")

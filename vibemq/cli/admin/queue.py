@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from vibemq.cli.admin import queue_flags as flag
-from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.exits import QueueMissing, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all
@@ -52,7 +52,8 @@ def create(
         verb = "would be created" if dry_run else "created"
     else:
         verb = "exists"
-    out.emit({"queue": queue, "created": created, "dry_run": dry_run, "options": options}, f"queue {queue}: {verb}")
+    value = {"queue": queue, "created": created, "dry_run": dry_run, "options": flag.applied(options)}
+    out.emit(value, f"queue {queue}: {verb}")
 
 
 @app.command()
@@ -74,10 +75,10 @@ def change(
     before = _info(url, timeout, queue)["options"]
     if not dry_run:
         ask(url, timeout, "queue.change", queue=queue, changes=options)
-    texts = flag.described(before)
-    lines = (f"{name}: {texts.get(name)} → {value}" for name, value in options.items())
+    texts, changes = flag.described(before), flag.applied(options)
+    lines = (f"{name}: {texts.get(name)} → {value}" for name, value in changes.items())
     Output(json=json).emit(
-        {"queue": queue, "changes": options, "dry_run": dry_run},
+        {"queue": queue, "changes": changes, "dry_run": dry_run},
         f"queue {queue}{' would change' if dry_run else ''}\n" + "\n".join(lines),
     )
 
@@ -87,7 +88,7 @@ def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json
     """List all queues with their waiting messages."""
     queues = ask_all(url, timeout, "queue.list", "queues")
     columns = ("queue", "mode", "durability", "ready", "in flight", "delayed", "dead", "consumers", "size")
-    Output(json=json).emit_many(queues, table(columns, [_list_row(info) for info in queues]))
+    Output(json=json).emit_many([flag.named(q) for q in queues], table(columns, [_list_row(info) for info in queues]))
 
 
 def _list_row(info: dict[str, Any]) -> tuple[object, ...]:
@@ -106,7 +107,7 @@ def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOU
     found = _info(url, timeout, queue)
     out = Output(json=json)
     if json:
-        out.emit(found, "")
+        out.emit(flag.named(found), "")
         return
     out.console.print(facts(_facts_of(found), title=f"queue {queue}"))
     out.console.print()
@@ -114,8 +115,9 @@ def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOU
     groups = found.get("groups") or []
     if groups:
         names = ("name", "durable", "head", "waiting", "in_flight", "consumers", "epoch")
+        rows = [[group["name"] or "(default)", *(group[name] for name in names[1:])] for group in groups]
         out.console.print()
-        out.console.print(table(names, [[group[name] for name in names] for group in groups], title="groups"))
+        out.console.print(table([name.replace("_", " ") for name in names], rows, title="groups"))
 
 
 def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
@@ -148,7 +150,7 @@ def remove(
     found = ask(url, timeout, "queue.info", queue=queue)
     if found is None:
         if not missing_ok:
-            raise NotFound(f"queue {queue!r} does not exist")
+            raise QueueMissing(queue)
         out.emit({"queue": queue, "deleted": False, "dry_run": dry_run}, f"queue {queue} does not exist")
         return
     losing = found["ready"] + found["in_flight"] + found["delayed"]
@@ -204,5 +206,5 @@ def peek(
 def _info(url: str, timeout: float, queue: str) -> dict[str, Any]:
     found: dict[str, Any] | None = ask(url, timeout, "queue.info", queue=queue)
     if found is None:
-        raise NotFound(f"queue {queue!r} does not exist; `vibemq-admin queue ls` lists those that do")
+        raise QueueMissing(queue)
     return found

@@ -10,7 +10,7 @@ import typer
 from vibemq.cli.flags import duration_option, size_option
 from vibemq.cli.values import duration_ms, key_values, size_bytes
 from vibemq.errors import ConfigInvalid, InvalidOptions
-from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
+from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict, spelled_out
 
 Result = TypeVar("Result")
 
@@ -19,8 +19,8 @@ def _text(name: str, help_text: str) -> Any:
     return Annotated[str | None, typer.Option(name, help=help_text)]
 
 
-def _count(name: str, help_text: str, *, least: int = 0) -> Any:
-    return Annotated[int | None, typer.Option(name, min=least, help=help_text)]
+def _count(name: str, help_text: str) -> Any:
+    return Annotated[int | None, typer.Option(name, min=0, help=help_text)]
 
 
 def _duration(name: str, help_text: str) -> Any:
@@ -75,22 +75,24 @@ CHANGEABLE: dict[str, Any] = {
     "overflow": _text("--overflow", "drop-newest (default), drop-oldest, block-publisher or redirect-to-dlq."),
     "max_messages": _count("--max-messages", "Maximum number of waiting messages; 0 = no limit."),
     "max_bytes": _size("--max-bytes", "Maximum size of the waiting messages; 0 = no limit."),
-    "message_ttl_ms": _duration("--ttl", "Messages older than this expire."),
+    "message_ttl_ms": _duration("--ttl", "Messages older than this expire; 0 = no limit."),
     "dead_letter": Annotated[
         bool | None,
         typer.Option(
             "--dead-letter/--no-dead-letter", help="Failed messages become dead letters, or are dropped and counted."
         ),
     ],
-    "max_attempts": _count("--max-attempts", "Failed deliveries until a message becomes a dead letter.", least=1),
-    "ack_timeout_ms": _duration("--ack-timeout", "How long a consumer may hold a message."),
-    "retry_base_ms": _duration("--retry-base", "Delay after the first failure; it doubles with each further failure."),
-    "retry_max_ms": _duration("--retry-max", "Longest delay after a failure."),
+    "max_attempts": _count("--max-attempts", "Failed attempts until a message becomes a dead letter; 0 counts as 1."),
+    "ack_timeout_ms": _duration("--ack-timeout", "How long a consumer may hold a message; 0 = no limit."),
+    "retry_base_ms": _duration(
+        "--retry-base", "Delay after the first failure; doubles with each further one. 0 = at once."
+    ),
+    "retry_max_ms": _duration("--retry-max", "Longest delay after a failure; 0 = no limit."),
     "lost_connection": _text("--lost-connection", "After a lost connection: fail (count a failed attempt) or release."),
-    "dedup_window_ms": _duration("--dedup-window", "How long a dedup id is stored."),
+    "dedup_window_ms": _duration("--dedup-window", "How long a dedup id is stored; 0 = not at all."),
     "retain": _RETAIN,
-    "retain_messages": _count("--retain-messages", "Log retention: maximum number of messages."),
-    "retain_bytes": _size("--retain-bytes", "Log retention: maximum size of messages."),
+    "retain_messages": _count("--retain-messages", "Log retention: maximum number of messages; 0 = no limit."),
+    "retain_bytes": _size("--retain-bytes", "Log retention: maximum size of messages; 0 = no limit."),
     "option": Annotated[
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE", help="Any queue option, by its name in `queue info --json`."),
@@ -163,6 +165,20 @@ def described(options: dict[str, Any]) -> dict[str, Any]:
         member = getattr(read, name, value)
         texts[name] = member.name.lower().replace("_", "-") if hasattr(member, "name") else value
     return texts
+
+
+def applied(options: dict[str, Any]) -> dict[str, Any]:
+    """What the broker makes of these options, with names as in `described`. `broadcast` stands for three of them."""
+    given = dict(options)
+    if "overflow" in given:
+        given.setdefault("dead_letter", True)
+    after = described(options_to_dict(options_from_dict(given)))
+    return {name: after[name] for name in spelled_out(options)}
+
+
+def named(queue: dict[str, Any]) -> dict[str, Any]:
+    """A queue as the broker describes it, its options as in `described`: what `--json` prints."""
+    return {**queue, "options": described(queue["options"])} if queue.get("options") else queue
 
 
 def _plain(text: str) -> Any:

@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from vibemq.cli.admin.queue_flags import named
+from vibemq.cli.exits import root_of
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, duration_option
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, bytes_text, duration_text, table
@@ -36,7 +38,7 @@ def top(
         after = await snapshot(mq)
         if json or once or not out.console.is_terminal:
             rated = with_rates(before, after)
-            out.emit(rated, screen(rated))
+            out.emit({**rated, "queues": [named(queue) for queue in rated["queues"]]}, screen(rated))
             return
         with Live(screen(with_rates(before, after)), console=out.console, screen=True, auto_refresh=False) as live:
             while True:
@@ -44,7 +46,12 @@ def top(
                 before, after = after, await snapshot(mq)
                 live.update(screen(with_rates(before, after)), refresh=True)
 
-    call(url, timeout, work)
+    try:
+        call(url, timeout, work)
+    except BaseException as error:
+        # Ctrl-C is how the screen ends, so it is no interruption.
+        if not isinstance(root_of(error), KeyboardInterrupt) or json or once or not out.console.is_terminal:
+            raise
 
 
 async def snapshot(mq: Client) -> dict[str, Any]:

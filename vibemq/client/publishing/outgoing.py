@@ -100,13 +100,15 @@ def extra_of(message: Outgoing) -> Extra | None:
 
     Raises:
         InvalidOptions: an unknown priority.
-        LocalProtocolError: a negative time, or both `delay` and `deliver_at`.
+        LocalProtocolError: a negative time, a TTL of 0, or both `delay` and `deliver_at`.
     """
     extra: Extra = {}
     if message.priority is not None:
         extra["priority"] = priority_number(message.priority)
     if message.ttl is not None:
-        extra["ttl_ms"] = milliseconds(message.ttl, "ttl")
+        if not message.ttl:
+            raise LocalProtocolError("ttl is 0 s; it must be more than 0, or left out for no limit")
+        extra["ttl_ms"] = max(1, milliseconds(message.ttl, "ttl"))
     if message.delay is not None:
         if message.deliver_at is not None:
             raise LocalProtocolError("a message has either a delay or a deliver_at, not both")

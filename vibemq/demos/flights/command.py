@@ -19,7 +19,8 @@ from vibemq.demos.flights.view import view
 
 def demo(
     rows: Annotated[
-        int | None, typer.Option("--rows", min=1, max=flights.ALL_ROWS, help="Only the first so many flights.")
+        int | None,
+        typer.Option("--rows", min=1, max=flights.ALL_ROWS, help="Number of flights, from the first; default: all."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the broker's data directory and log.")] = False,
     json: Json = False,

@@ -20,7 +20,7 @@ MOUNTS = (
 
 def assert_mendable(finding: Finding, level: Level) -> None:
     assert finding.level is level
-    assert bool(finding.mend) is (level is not Level.OK)
+    assert bool(finding.remedy) is (level is not Level.OK)
 
 
 @pytest.mark.parametrize(

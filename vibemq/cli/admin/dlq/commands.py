@@ -23,7 +23,7 @@ from vibemq.cli.admin.dlq.filters import (
     filters_of,
 )
 from vibemq.cli.admin.dlq.replay_command import replay
-from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
 from vibemq.cli.online import call, require_queue
@@ -31,6 +31,7 @@ from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
+from vibemq.errors import MessageNotFound
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
@@ -85,7 +86,7 @@ def show(
 
     letter = call(url, timeout, work)
     if letter is None:
-        raise NotFound(f"there is no dead letter {dead_id}; `vibemq-admin dlq ls` lists the existing ones")
+        raise MessageNotFound(f"there is no dead letter {dead_id}; `vibemq-admin dlq ls` lists the existing ones")
     if raw:
         sys.stdout.buffer.write(payload_bytes(letter))
         return

@@ -19,8 +19,10 @@ ForReason = Annotated[
     str | None,
     typer.Option("--reason", help="Only dead letters with this reason: " + ", ".join(_REASONS) + "."),
 ]
-OlderThan = Annotated[int | None, duration_option("--older-than", "Only those dead for longer than this.")]
-NewerThan = Annotated[int | None, duration_option("--newer-than", "Only those dead for less than this.")]
+OlderThan = Annotated[
+    int | None, duration_option("--older-than", "Only dead letters that became so longer ago than this.")
+]
+NewerThan = Annotated[int | None, duration_option("--newer-than", "Only dead letters that became so within this time.")]
 WithHeader = Annotated[
     list[str] | None,
     typer.Option("--header", "-H", metavar="KEY=VALUE", help="Only dead letters with this header; may be repeated."),

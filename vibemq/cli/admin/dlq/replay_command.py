@@ -54,8 +54,8 @@ def replay(
 ) -> None:
     """Publish dead letters again, as new messages without attempts.
 
-    Interrupted (Ctrl-C, a crash, a lost broker), the same command run again replays exactly what was left: nothing is
-    doubled, and --limit counts both runs together.
+    After an interruption (Ctrl-C, a crash, a lost broker) the same command replays the rest of the selection. It
+    creates no duplicates, and --limit counts both runs together.
 
     Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
     """

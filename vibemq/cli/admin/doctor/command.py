@@ -56,6 +56,6 @@ def findings(data_dir: Path | None, url: str | None, timeout: float) -> Iterator
 
 def _line(finding: Finding) -> Text:
     line = Text.assemble((f"{finding.level:<5}", STYLES[finding.level]), (f"{finding.check}: ", "bold"), finding.text)
-    if finding.mend:
-        line.append(f"\n      → {finding.mend}", style="dim")
+    if finding.remedy:
+        line.append(f"\n      → {finding.remedy}", style="dim")
     return line

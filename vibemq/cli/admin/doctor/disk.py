@@ -39,8 +39,8 @@ def file_system(folder: Path, mountinfo: str | None = None) -> Finding:
     place = existing(folder)
     found = file_system_of(place, mountinfo)
     if found.remote:
-        mend = "use a local disk: locks, flushes and maps are not safe over a network"
-        return fail("file system", f"{place} is on {found.type}, a remote file system", mend)
+        remedy = "use a local disk: locks, flushes and maps are not safe over a network"
+        return fail("file system", f"{place} is on {found.type}, a remote file system", remedy)
     if found.volatile:
         return warn("file system", f"{place} is in memory ({found.type}): a restart loses it", "use a disk")
     if found.type == "overlay":
@@ -56,11 +56,11 @@ def free_space(folder: Path, usage: tuple[int, int] | None = None) -> Finding:
         usage = disk.total, disk.free
     total, free = usage
     text = f"{bytes_text(free)} of {bytes_text(total)} are free"
-    mend = "free some space, or drain queues; `vibemq-admin compact` frees unused space of a stopped store"
+    remedy = "free some space, or drain queues; `vibemq-admin compact` frees unused space of a stopped store"
     if free < FREE_BYTES_FAIL:
-        return fail("free space", text, mend)
+        return fail("free space", text, remedy)
     if free < FREE_BYTES_WARN or free < FREE_SHARE_WARN * total:
-        return warn("free space", text, mend)
+        return warn("free space", text, remedy)
     return ok("free space", text)
 
 
@@ -85,9 +85,9 @@ def flush(folder: Path, latencies_ms: list[float] | None = None) -> Finding:
     middle = median(latencies_ms)
     text = f"fdatasync takes {middle:.2f} ms, at most {latencies_ms[-1]:.2f} ms"
     if middle > SLOW_FSYNC_MS:
-        mend = "use an SSD, or weak durability for queues that may lose two seconds in a power cut"
-        return warn("flush", text, mend)
+        remedy = "use an SSD, or weak durability for queues that may lose two seconds in a power cut"
+        return warn("flush", text, remedy)
     if middle < UNREAL_FSYNC_MS:
-        mend = "a power cut may lose confirmed messages: see whether the disk or the hypervisor ignores flushes"
-        return warn("flush", f"{text}: faster than a real flush", mend)
+        remedy = "a power cut may lose confirmed messages: see whether the disk or the hypervisor ignores flushes"
+        return warn("flush", f"{text}: faster than a real flush", remedy)
     return ok("flush", text)

@@ -16,20 +16,20 @@ class Finding:
     check: str
     level: Level
     text: str
-    mend: str = ""
+    remedy: str = ""
     """What to do about it; empty when nothing is to be done."""
 
     def as_object(self) -> dict[str, Any]:
-        return {"check": self.check, "level": str(self.level), "text": self.text, "mend": self.mend}
+        return {"check": self.check, "level": str(self.level), "text": self.text, "remedy": self.remedy}
 
 
 def ok(check: str, text: str) -> Finding:
     return Finding(check, Level.OK, text)
 
 
-def warn(check: str, text: str, mend: str) -> Finding:
-    return Finding(check, Level.WARN, text, mend)
+def warn(check: str, text: str, remedy: str) -> Finding:
+    return Finding(check, Level.WARN, text, remedy)
 
 
-def fail(check: str, text: str, mend: str) -> Finding:
-    return Finding(check, Level.FAIL, text, mend)
+def fail(check: str, text: str, remedy: str) -> Finding:
+    return Finding(check, Level.FAIL, text, remedy)

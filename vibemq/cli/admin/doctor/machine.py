@@ -61,8 +61,8 @@ def clock(now: float | None = None, state: int | None = None) -> Finding:
     if time.gmtime(now).tm_year < OLDEST_SANE_YEAR:
         return fail("clock", f"the clock says {text}", "set it, and keep it set with chrony or systemd-timesyncd")
     if state == CLOCK_UNSYNCHRONIZED:
-        mend = "run chrony or systemd-timesyncd (in a container: on its host)"
-        return warn("clock", f"{text}; the kernel does not know it as synchronized", mend)
+        remedy = "run chrony or systemd-timesyncd (in a container: on its host)"
+        return warn("clock", f"{text}; the kernel reports it as not synchronized", remedy)
     return ok("clock", text)
 
 
