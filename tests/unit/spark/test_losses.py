@@ -1,6 +1,9 @@
 """Messages, queues and groups that are gone: what fails, and what goes on with `failOnDataLoss=false`."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ from tests.waiting import wait_until
 
 pytest.importorskip("pyspark")
 
+import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, options_of
 from vibemq.spark.connection.client import BrokerClient
@@ -133,6 +137,55 @@ def test_a_queue_made_anew(broker: BrokerProcess, mq: Any, queue: str, publish: 
     entered, numbers = careless.batch(offset)
     assert numbers == []
     assert careless.batch(entered)[1] == [20, 21, 22]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_broker_that_was_restored_from_a_backup(
+    broker_of_ones_own: BrokerProcess, publish_to: Any, tmp_path: Path, stopped: bool
+) -> None:
+    """Under the offsets of the checkpoint there are other messages than those that were read."""
+    broker = broker_of_ones_own
+    publish_to(broker, "orders", 0, 6)
+    query = Query(broker, queue="orders", maxMessagesPerTrigger=3)
+    first, numbers = query.batch(query.live.initialOffset())
+    offset, more = query.batch(first)
+    assert numbers + more == [0, 1, 2, 3, 4, 5]
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.admin("storage.backup", target=str(tmp_path / "backup"))
+    publish_to(broker, "orders", 6, 9)
+    offset, _ = query.batch(offset)
+    query.latest(offset)
+    restored(broker, tmp_path)
+    publish_to(broker, "orders", 20, 25)
+    if stopped:
+        query = Query(broker, queue="orders")
+    with pytest.raises(DataLoss, match=r"data were restored from a backup.*new checkpoint.*newCheckpoint=replay"):
+        query.latest(offset)
+    with pytest.raises(DataLoss, match="data were restored from a backup"):
+        query.rows(first, offset)
+    with pytest.raises(Refused, match=r"newCheckpoint=replay.*newCheckpoint=continue"):
+        Query(broker, queue="orders").live.initialOffset()
+    for how in ("continue", "replay"):
+        anew = Query(broker, queue="orders", newCheckpoint=how)
+        assert anew.batch(anew.live.initialOffset())[1] == [3, 4, 5, 20, 21, 22, 23, 24]
+    careless = Query(broker, queue="orders", failOnDataLoss="false")
+    entered, numbers = careless.batch(offset)
+    assert numbers == []
+    assert careless.batch(entered)[1] == [3, 4, 5, 20, 21, 22, 23, 24], "where the group was"
+
+
+def restored(broker: BrokerProcess, folder: Path) -> None:
+    """In the place of the broker's data, the backup."""
+    broker.stop()
+    command = [
+        Path(sys.executable).with_name("vibemq-admin"),
+        "restore",
+        folder / "backup",
+        "--data-dir",
+        folder / "data",
+    ]
+    subprocess.run([*command, "--yes"], check=True, capture_output=True)
+    broker.start()
 
 
 def test_a_deleted_queue(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
