@@ -1,6 +1,9 @@
 """Spark's part, played by hand: who calls what when, with copies where Spark makes copies."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
@@ -79,3 +82,17 @@ def instant_of(row: dict[str, Any]) -> int:
 
 def facts(broker: BrokerProcess, queue: str, group: str = "etl") -> dict[str, Any]:
     return BrokerClient(parse(options_of(broker))).call("group.offsets", queue, {"group": group})
+
+
+def restored(broker: BrokerProcess, folder: Path) -> None:
+    """In the place of the broker's data, the backup."""
+    broker.stop()
+    command = [
+        Path(sys.executable).with_name("vibemq-admin"),
+        "restore",
+        folder / "backup",
+        "--data-dir",
+        folder / "data",
+    ]
+    subprocess.run([*command, "--yes"], check=True, capture_output=True)
+    broker.start()

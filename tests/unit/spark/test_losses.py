@@ -1,7 +1,5 @@
 """Messages, queues and groups that are gone: what fails, and what goes on with `failOnDataLoss=false`."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ pytest.importorskip("pyspark")
 
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
-from tests.unit.spark.hand import Query, facts, options_of
+from tests.unit.spark.hand import Query, facts, options_of, restored
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, Refused
 from vibemq.spark.options import parse
@@ -172,20 +170,6 @@ def test_a_broker_that_was_restored_from_a_backup(
     entered, numbers = careless.batch(offset)
     assert numbers == []
     assert careless.batch(entered)[1] == [3, 4, 5, 20, 21, 22, 23, 24], "where the group was"
-
-
-def restored(broker: BrokerProcess, folder: Path) -> None:
-    """In the place of the broker's data, the backup."""
-    broker.stop()
-    command = [
-        Path(sys.executable).with_name("vibemq-admin"),
-        "restore",
-        folder / "backup",
-        "--data-dir",
-        folder / "data",
-    ]
-    subprocess.run([*command, "--yes"], check=True, capture_output=True)
-    broker.start()
 
 
 def test_a_deleted_queue(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
