@@ -348,6 +348,16 @@ def test_whatever_is_done_to_checkpoints_between_runs(world: World, sink: str, k
     assert world.committed(source, sink) == 6 * len(kinds) + 1
 
 
+def test_a_batch_that_changed_code_repeats_stays_as_it_was_written(world: World) -> None:
+    source, target = world.queue(1, 2), world.queue()
+    frame = world.stream(queue=source)
+    world.drain(frame.select("body"), target, "c", exactlyOnce="true")
+    world.forget_batch("c", 0)
+    world.publish(source, 3)
+    world.drain(frame.selectExpr("concat(body, '0') AS body"), target, "c", exactlyOnce="true")
+    assert sorted(world.numbers(target)) == [1, 2, 30]
+
+
 def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> None:
     """Spark's file sink skips the batch numbers that it has, and a source that went on would acknowledge their rows."""
     source = world.queue(1, 2)

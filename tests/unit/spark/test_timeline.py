@@ -15,6 +15,8 @@ from tests.unit.spark.hand import Query, facts, options_of, publish_at_three_ins
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, OptionError, Refused, Unreachable
 from vibemq.spark.options import parse
+from vibemq.spark.read.offsets import QueuePosition
+from vibemq.spark.read.plans import tag_of, text_of
 
 pytestmark = pytest.mark.slow
 Publish = Callable[..., None]
@@ -148,6 +150,32 @@ def test_a_rolled_back_batch_is_the_same_for_available_now(broker: BrokerProcess
     assert again.latest(start) == end
     assert again.batch(end)[1] == [6, 7, 8, 9]
     assert numbers == [0, 1, 2, 3, 4, 5]
+
+
+def test_another_version_of_spark_may_write_offsets_in_another_way(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """Keys in another order, numbers and text as they are: the same position, and the same plan."""
+    mq.create_queue(f"{queue}.b", retention="log")
+    for name in (queue, f"{queue}.b"):
+        publish(name, 0, 4)
+    how = {"queues": f"{queue},{queue}.b", "hold": "15m"}
+    query = Query(broker, **how, maxMessagesPerTrigger=4)
+    ((start, end, numbers), *_) = batches(query, query.live.initialOffset(), 2)
+
+    def turned(offset: dict[str, Any]) -> dict[str, Any]:
+        return {key: turned(value) if isinstance(value, dict) else value for key, value in reversed(offset.items())}
+
+    again = Query(broker, **how)
+    assert list(turned(start)) != list(start)
+    assert again.batch(turned(start)) == (end, numbers)
+
+
+def test_the_name_of_a_position_is_the_same_in_every_version() -> None:
+    """Of this source: brokers keep plans under it."""
+    positions = {"b": QueuePosition("2f", 7), "a": QueuePosition("1e", 1 << 40)}
+    assert text_of(positions) == '{"q":{"a":{"i":"1e","s":1099511627776},"b":{"i":"2f","s":7}},"v":1}'
+    assert tag_of(positions) == "6bd0822f1c80eedc"
 
 
 def test_plans_survive_the_broker(broker_of_ones_own: BrokerProcess, publish_to: Any) -> None:
