@@ -350,11 +350,12 @@ def test_whatever_is_done_to_checkpoints_between_runs(world: World, sink: str, k
 
 def test_a_batch_that_changed_code_repeats_stays_as_it_was_written(world: World) -> None:
     source, target = world.queue(1, 2), world.queue()
-    frame = world.stream(queue=source)
+    frame = world.stream(queue=source, hold="15m", maxMessagesPerTrigger=1)
     world.drain(frame.select("body"), target, "c", exactlyOnce="true")
-    world.forget_batch("c", 0)
+    world.forget_batch("c", 1)
     world.publish(source, 3)
-    world.drain(frame.selectExpr("concat(body, '0') AS body"), target, "c", exactlyOnce="true")
+    changed = frame.selectExpr("concat(cast(body AS STRING), '0') AS body")
+    world.drain(changed, target, "c", exactlyOnce="true")
     assert sorted(world.numbers(target)) == [1, 2, 30]
 
 
