@@ -25,7 +25,7 @@ class HandledQuery:
     output: int = 0
     """Which of its outputs it writes; each has a checkpoint of its own."""
     decision: str = ""
-    """`newCheckpoint`, for a checkpoint that was deleted."""
+    """`newCheckpoint`, for a checkpoint that was deleted; removed when it was heeded, as the documentation says."""
 
 
 def handled(folder: Path) -> tuple[str, dict[str, HandledQuery]]:
@@ -87,6 +87,7 @@ class Hands:
         if kind in ("roll back", "older copy"):
             self._keep(name, "newest")
             self._doubtful[name] = kind
+            self.queries[name].decision = ""
         if kind == "roll back":
             self._roll_back(name, self._random.randint(1, BATCHES_MOST))
         elif kind == "older copy":
@@ -95,7 +96,7 @@ class Hands:
             shutil.rmtree(self._checkpoint(name))
             shutil.rmtree(self._kept(name, "older"), ignore_errors=True)
             self.queries[name] = HandledQuery(self.queries[name].output + 1, kind)
-            self._note()
+        self._note()
         self.done[kind] += 1
         self._say(f"by hand, to {name}: {kind}")
 
