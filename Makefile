@@ -121,7 +121,7 @@ clean: ## remove everything that the other targets make, .venv included
 demo-spark: $(DEMO_SPARK) ## send the flights through Spark; an executor, the broker and the driver are killed with kill -9
 	$(BIN)/python -m vibemq.demos.spark $(ARGS)
 
-spark-torture: install ## ten minutes of kills while Spark reads and writes; ARGS="--minutes 3 --seed 7"
+spark-torture: install ## ten minutes of kills and of checkpoints rolled back while Spark reads and writes; ARGS="--minutes 3 --seed 7"
 	$(BIN)/python -m tests.spark.torture $(ARGS)
 
 bench-spark: install ## measure the connector beside the fastest possible Python data source

@@ -263,6 +263,20 @@ def test_extras_and_headers_pass_through_a_transaction(peer: Peer, queue: str) -
     assert part.values["headers"][1] == {b"k": b"v"}
 
 
+def test_delayed_messages_that_were_staged_before_a_cursor_do_not_reach_it(peer: Peer, queue: str) -> None:
+    """It would read them before they are due. The whole commit is refused; without the cursor it is carried out."""
+    extras = {1: {"delay_ms": 3_600_000}}
+    peer.stage(queue, rows_of(2), app="delayed", version=0, stage="s", extras=extras)
+    peer.ask("group.join", queue, group="etl")
+    said = refused(peer, "INVALID_OPTIONS", "transaction.commit", "", app="delayed", version=0, stages=["s"])
+    assert "is read by the cursor 'etl'" in said
+    assert peer.ask("group.offsets", queue)["tail"] == 1
+    peer.ask("group.delete", queue, group="etl")
+    assert not peer.ask("transaction.commit", app="delayed", version=0, stages=["s"])["duplicate"]
+    said = refused(peer, "INVALID_OPTIONS", "group.join", queue, group="etl")
+    assert "would read them before they are due" in said
+
+
 def test_broken_stages_are_refused(peer: Peer, queue: str) -> None:
     for about in ({"app": "", "version": 0, "stage": "s"}, {"app": "a", "version": -1, "stage": "s"}):
         with pytest.raises(Refusal, match="INVALID_MESSAGE"):

@@ -2,10 +2,12 @@
 
 import json
 import os
+import random
 import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -24,6 +26,9 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.spark import mutants
+from tests.spark.torture.hands import Hands, checkpoint_of
+from tests.unit.spark.hand import restored
+from tests.waiting import wait_until
 from vibemq.demos.spark import tidy
 from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, failed_batch, lag, register
 from vibemq.spark.connection.client import BrokerClient
@@ -112,10 +117,10 @@ class World:
     def numbers(self, queue: str, **more: object) -> list[int]:
         return [int(row.body) for row in self.read(queue=queue, columns="body", **more).collect()]
 
-    def committed(self, queue: str) -> int:
-        """The cursor of the group etl; 0 while there is none."""
+    def committed(self, queue: str, group: str = "etl") -> int:
+        """The cursor of the group; 0 while there is none."""
         try:
-            return int(BrokerClient(parse(self.options())).call("group.offsets", queue, {"group": "etl"})["committed"])
+            return int(BrokerClient(parse(self.options())).call("group.offsets", queue, {"group": group})["committed"])
         except Refused:
             return 0
 
@@ -288,6 +293,70 @@ def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> N
         found = world.numbers(target) if sink == "exactlyOnce" else [n for numbers in done.values() for n in numbers]
     assert sorted(found) == list(range(65)), "nothing missing, nothing twice"
     assert world.committed(source) == 66
+
+
+@pytest.mark.parametrize(
+    ("sink", "kinds"),
+    [
+        ("once", ["", "roll back", "older copy", "replay", "roll back"]),
+        ("files", ["", "roll back", "continue", "roll back"]),
+    ],
+)
+def test_whatever_is_done_to_checkpoints_between_runs(world: World, sink: str, kinds: list[str]) -> None:
+    """A short form of `make spark-torture`, without the kills."""
+    source = f"work.{sink}"
+    world.mq.create_queue(source, retention="log")
+    hands = Hands(world.folder, [sink], random.Random(0), "15m", lambda sentence: None)
+    query = hands.queries[sink]
+
+    def output(number: int) -> str:
+        return f"{source}-{number}" if sink == "once" else str(world.folder / f"files-{number}")
+
+    def run() -> str:
+        options = {"hold": "15m", "maxMessagesPerTrigger": 4, "newCheckpoint": query.decision or "refuse"}
+        frame = world.stream(queue=source, group=sink, **options).select("body")
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint_of(world.folder, sink, query.output)))
+        if sink == "once":
+            writer = writer.format("vibemq").options(**world.options(queue=output(query.output), exactlyOnce="true"))
+        else:
+            writer = writer.format("parquet").option("path", output(query.output))
+        try:
+            assert writer.trigger(availableNow=True).start().awaitTermination(CEILING_S)
+        except PySparkException as error:
+            return str(error)
+        return ""
+
+    for step, kind in enumerate(kinds):
+        world.publish(source, *range(6 * step, 6 * step + 6))
+        if kind:
+            hands.do(sink, kind)
+            query = hands.queries[sink]
+        if why := run():
+            assert hands.was_refused(why), why
+            assert run() == ""
+        if step == 0:
+            hands.copy(sink)
+    assert hands.done == Counter(filter(None, kinds))
+    found = [
+        world.numbers(output(number))
+        if sink == "once"
+        else [int(row.body) for row in world.spark.read.parquet(output(number)).collect()]
+        for number in range(query.output + 1)
+    ]
+    assert [sorted(numbers) for numbers in found] == [sorted(set(numbers)) for numbers in found], "nothing twice in one"
+    assert set().union(*found) == set(range(6 * len(kinds)))
+    assert world.committed(source, sink) == 6 * len(kinds) + 1
+
+
+def test_a_batch_that_changed_code_repeats_stays_as_it_was_written(world: World) -> None:
+    source, target = world.queue(1, 2), world.queue()
+    frame = world.stream(queue=source, hold="15m", maxMessagesPerTrigger=1)
+    world.drain(frame.select("body"), target, "c", exactlyOnce="true")
+    world.forget_batch("c", 1)
+    world.publish(source, 3)
+    changed = frame.selectExpr("concat(cast(body AS STRING), '0') AS body")
+    world.drain(changed, target, "c", exactlyOnce="true")
+    assert sorted(world.numbers(target)) == [1, 2, 30]
 
 
 def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> None:
@@ -550,6 +619,30 @@ def test_queues_that_are_not_what_they_were(world: World) -> None:
     world.mq.create_queue(source, retention="log")
     world.publish(source, 20)
     assert "was deleted and created again" in failure_of(world.into(frame, target, "c").start())
+
+
+def test_a_broker_that_is_restored_from_its_backup_under_a_query(world: World, tmp_path: Path) -> None:
+    with running(BrokerProcess(tmp_path / "data")) as broker, vibemq.sync.connect(broker.url) as mq:
+        inner = World(broker, world.spark, mq, world.folder)
+        source, first, second = inner.queue(*range(5)), inner.queue(), inner.queue()
+        frame = inner.stream(queue=source).select("body")
+        query = inner.into(frame, first, "c", exactlyOnce="true").start()
+        wait_until(lambda: inner.committed(source) == 6)
+        mq.admin("storage.backup", target=str(tmp_path / "backup"))
+        inner.publish(source, 5, 6)
+        wait_until(lambda: inner.committed(source) == 8)
+        restored(broker, tmp_path)
+        inner.publish(source, 20, 21, 22)
+        said = failure_of(query)
+        assert "the broker's data were restored from a backup" in said
+        assert "newCheckpoint=continue" in said
+        assert "the broker's data were restored" in failure_of(
+            inner.into(frame, first, "c", exactlyOnce="true").start()
+        )
+        anew = inner.stream(queue=source, newCheckpoint="continue").select("body")
+        inner.drain(anew, second, "d", exactlyOnce="true")
+        assert inner.numbers(second) == [20, 21, 22]
+        assert sorted(inner.numbers(first)) == [0, 1, 2, 3, 4]
 
 
 def test_a_stream_needs_a_group(world: World) -> None:

@@ -33,7 +33,6 @@ EXCEPTIONS = {
     "crash/test_kill_ledger.py": "the instant of a kill is chance",
     "docker/engine.py": "how long `docker stop` takes tells whether the container drained or was killed",
     "integration/conditions.py": "the waits of tests with disks that fail",
-    "integration/test_bad_conditions.py": "the broker samples its memory and its disk once a second",
     "integration/test_bad_disk.py": "the broker samples its disk once a second",
     "integration/test_cli_offline.py": "instants in a store that the test writes; none is compared",
     "integration/test_client_consume.py": "requests are cancelled at instants that differ; none is asserted",
@@ -43,8 +42,7 @@ EXCEPTIONS = {
     "interop/test_native_rules.py": "a clock makes names that differ",
     "properties/test_native_codec.py": "processor time, best of three, one against another",
     "run.py": "prints how long the run took",
-    "unit/spark/read/test_batch.py": "instants of the broker are milliseconds; a pause makes two of them differ",
-    "unit/spark/test_timeline.py": "instants of the broker are milliseconds; a pause makes two of them differ",
+    "unit/spark/read/test_batch.py": "an instant of the broker is compared with the wall clock, within a minute",
 }
 
 

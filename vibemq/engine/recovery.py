@@ -6,6 +6,7 @@ from operator import le
 from vibemq.engine.handlers.cursors.holds import take_up
 from vibemq.engine.handlers.cursors.ranges import leap
 from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
+from vibemq.engine.handlers.transactions import delayed_targets
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -35,6 +36,8 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
         queue = _queue(stored_queue, step.now)
         registry = state.stages if is_stage(queue.name) else state.queues
         state.register(queue, registry)
+        if registry is state.stages and delayed_targets(queue):
+            state.delayed_stages.add(queue.name)
         for stored_group in stored_queue.groups.values():
             _group(state, step, queue, stored_queue, stored_group)
         queue.next_group_id = stored_queue.next_group_id

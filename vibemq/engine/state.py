@@ -69,6 +69,8 @@ class EngineState:
         """Hidden queues that hold what transactions have staged; by name, and nowhere shown as queues."""
         self.stages_of: dict[str, dict[str, int]] = {}
         """Application -> name -> version of its stages that are there."""
+        self.delayed_stages: set[str] = set()
+        """Names of the stages that may have delayed messages."""
         self.queues_by_id: dict[int, Queue] = {}
         """Stages too."""
         self.transactions: dict[str, Transaction] = {}
@@ -120,6 +122,7 @@ class EngineState:
         if registry is self.queues:
             del self.names[bisect_left(self.names, queue.name)]
             return
+        self.delayed_stages.discard(queue.name)
         app = version_and_app(queue.name)[1]
         del self.stages_of[app][queue.name]
         if not self.stages_of[app]:

@@ -79,11 +79,19 @@ def _advice(error: Refused, queue: str, group: str) -> str:
                 f"group {group!r} of queue {queue!r} has expired: it lagged more than its limit, and messages are gone."
                 f" Move it with `{seek_command(queue, group)}`, or use another group with a new checkpoint."
             )
+        case "WRONG_INCARNATION" if not group:
+            return (
+                f"queue {queue!r} is not the one for which this read was planned: it was deleted and created again, or"
+                " the broker's data were restored from a backup. Read it again."
+            )
         case "WRONG_INCARNATION":
             return (
-                f"queue {queue!r} was deleted and created again: the offsets are not valid in the new queue."
-                " Start with a new checkpoint and an output that is new, or set failOnDataLoss=false to go on with"
-                " the new queue."
+                f"queue {queue!r} is not the one that the checkpoint knows: it was deleted and created again, or the"
+                " broker's data were restored from a backup. Under the same offsets are other messages now. Begin with"
+                " a new checkpoint and an output that is new; after a restore also with newCheckpoint=replay, from the"
+                " earliest message that the group holds, or newCheckpoint=continue, where it was when the backup was"
+                " made (what was processed since then and is still in the backup comes again; what was published since"
+                " then is gone). Or set failOnDataLoss=false to go on with what there is now."
             )
         case "OFFSET_GONE":
             return (

@@ -1,4 +1,5 @@
-"""`make spark-torture`: what Spark publishes and reads, while its drivers, its executors and the broker are killed."""
+"""`make spark-torture`: what Spark publishes and reads, while its drivers, its executors and the broker are killed, and
+its checkpoints are rolled back, exchanged for older copies and deleted."""
 
 import argparse
 import logging
@@ -29,7 +30,11 @@ def main() -> int:
     # Dozens of JVMs are to start.
     tidy.prepare((Path("build") / f"spark-{version('pyspark')}").absolute())
     print(f"{options.minutes:g} minutes, seed {options.seed}", flush=True)
-    harness = Harness(folder, options.seed, lambda text: print(f"{time.monotonic() - began:6.1f} {text}", flush=True))
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} {text}", flush=True)
+
+    harness = Harness(folder, options.seed, say, options.hold)
     try:
         anyio.run(harness.run, options.minutes)
     finally:
@@ -49,6 +54,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.torture", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long things are killed (10)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31), help="which kills (new)")
+    parser.add_argument(
+        "--hold", type=int, default=45, help="hold of the sources in seconds (45); 0: checkpoints are left alone"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     return parser.parse_args()
 

@@ -10,17 +10,29 @@ DRIVERS_A_MINUTE, EXECUTORS_A_MINUTE, BROKERS_A_MINUTE = 3.0, 0.8, 1.0
 """Goals, of kills."""
 
 
+_OUTPUT = 1 << 48
+
+
+def place(output: int, sequence: int) -> int:
+    """A query that has lost its checkpoint goes on with another output, and may have a message in both."""
+    return output * _OUTPUT + sequence
+
+
 @dataclass
 class Account:
     published: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in SINKS})
     """What the broker has confirmed, by number."""
     arrived: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {name: [] for name in SINKS})
-    """(place in its queue, number) of everything in a sink."""
+    """(place in its queue, number) of everything in a sink; see `place`."""
     left: dict[str, int] = field(default_factory=dict)
     """Messages that wait in a source queue at the end."""
     kills: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
     """On what the kills were."""
+    hands: Counter[str] = field(default_factory=Counter)
+    """What was done to checkpoints."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """After which of it a query was refused."""
     drivers: int = 0
     failed_tasks: int = 0
     gone: int = 0
@@ -55,7 +67,7 @@ class Account:
         return max(Counter(place for place, _ in self.arrived[name]).values(), default=0)
 
     def stored_twice(self, name: str) -> int:
-        places = dict(self.arrived[name])
+        places = {at % _OUTPUT: number for at, number in self.arrived[name]}
         return len(places) - len(set(places.values()))
 
     def problems(self) -> list[str]:
@@ -92,9 +104,14 @@ class Account:
         seen = ", ".join(f"{what} {count}" for what, count in sorted(self.seen.items()))
         return (
             f"kill -9: {kills}; each on {seen}\n"
+            f"by hand: {_listed(self.hands)}; refused: {_listed(self.refused)}\n"
             f"{self.drivers} drivers started, {self.failed_tasks} tasks failed on purpose\n"
             f"asked for what was acknowledged: {self.gone}; gaps: {self.gaps}; stored twice by publishers:"
             f" {sum(map(self.stored_twice, SINKS))}\n"
             f"drivers that ended by themselves: {len(self.other)}; too slow for Spark: {self.too_slow};"
             f" without progress: {self.stalls}"
         )
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{what} {count}" for what, count in sorted(counts.items())) or "nothing"

@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.spark.torture.hands import checkpoint_of, handled
 from vibemq.demos.spark import tidy
 from vibemq.spark import register
 
@@ -29,12 +30,19 @@ FAILING_ROWS = 0.02 / 100
 ON_PURPOSE = "failed on purpose"
 
 
-def source(spark: SparkSession, endpoint: str, name: str) -> DataFrame:
+def output_of(name: str, number: int) -> str:
+    """A queue, or a folder of files."""
+    first = "files" if name == "files" else f"out.{name}"
+    return f"{first}.{number}" if number else first
+
+
+def source(spark: SparkSession, endpoint: str, name: str, hold: str, decision: str) -> DataFrame:
     register(spark)
     messages = spark.readStream.format("vibemq").option("endpoint", endpoint)
     messages = messages.option("queue", f"work.{name}").option("group", name).option("columns", "seq, body")
-    # What is acknowledged is deleted at once, and whatever is missing ends the query.
-    messages = messages.option("hold", "0").option("failOnDataLoss", "true")
+    # What is acknowledged and not held is deleted at once, and whatever is missing ends the query.
+    messages = messages.option("hold", hold).option("failOnDataLoss", "true")
+    messages = messages.option("newCheckpoint", decision or "refuse")
     rows = messages.option("maxMessagesPerTrigger", BATCH_ROWS).option("minPartitions", 2).load()
     # Drawn anew in each attempt, which Spark's own rand() is not.
     chance = "cast(reflect('java.lang.Math', 'random') AS DOUBLE)"
@@ -45,16 +53,19 @@ def source(spark: SparkSession, endpoint: str, name: str) -> DataFrame:
 
 
 def queries(spark: SparkSession, endpoint: str, folder: Path) -> Iterator[StreamingQuery]:
+    hold, by_name = handled(folder)
     for name in SINKS:
+        query = by_name[name]
         writer = (
-            source(spark, endpoint, name)
+            source(spark, endpoint, name, hold, query.decision)
             .writeStream.queryName(name)
-            .option("checkpointLocation", str(folder / f"checkpoint-{name}"))
+            .option("checkpointLocation", str(checkpoint_of(folder, name, query.output)))
         )
+        target = output_of(name, query.output)
         if name == "files":
-            yield writer.format("parquet").option("path", str(folder / "files")).start()
+            yield writer.format("parquet").option("path", str(folder / target)).start()
             continue
-        writer = writer.format("vibemq").option("endpoint", endpoint).option("queue", f"out.{name}")
+        writer = writer.format("vibemq").option("endpoint", endpoint).option("queue", target)
         yield writer.option("exactlyOnce", str(name == "once").lower()).start()
 
 
@@ -92,9 +103,14 @@ def main() -> None:
 
 
 def _tell_files(spark: SparkSession, folder: Path) -> None:
-    """What is in the Parquet files as Spark reads them, which leaves out what no batch has committed."""
-    bodies = [row["body"] for row in spark.read.parquet(str(folder / "files")).collect()]
-    (folder / "files.txt").write_text("\n".join(bodies))
+    """What is in the Parquet files as Spark reads them, which leaves out what no batch has committed; after the number
+    of its output."""
+    lines = []
+    for number in range(handled(folder)[1]["files"].output + 1):
+        path = folder / output_of("files", number)
+        if (path / "_spark_metadata").exists():
+            lines += [f"{number} {row['body']}" for row in spark.read.parquet(str(path)).collect()]
+    (folder / "files.txt").write_text("\n".join(lines))
 
 
 def _stop_at_end_of_input(running: list[StreamingQuery]) -> None:

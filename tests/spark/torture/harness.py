@@ -13,8 +13,9 @@ from pathlib import Path
 
 import anyio
 
-from tests.spark.torture.account import Account
-from tests.spark.torture.driver import ON_PURPOSE, SINKS
+from tests.spark.torture.account import Account, place
+from tests.spark.torture.driver import ON_PURPOSE, SINKS, output_of
+from tests.spark.torture.hands import Hands
 from vibemq.cli.child import BrokerProcess
 from vibemq.client import Client
 from vibemq.demos.spark.driver_process import DriverProcess
@@ -30,6 +31,8 @@ POLL_S = 0.02
 STALL_S = 180.0
 DRAIN_S = 600.0
 DRAIN_DRIVERS = 3
+RELEASE_S = 30.0
+"""How long a broker may need to let go of what it has held for long enough."""
 
 
 class Stalled(Exception):
@@ -37,25 +40,26 @@ class Stalled(Exception):
 
 
 class Harness:
-    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, seed: int, say: Callable[[str], None], hold_s: int) -> None:
+        """`hold_s`: 0 leaves the checkpoints alone, as nothing could be repeated."""
         self._folder = folder
         self._random = random.Random(seed)
         self._say = say
         self._broker = BrokerProcess(folder / "data")
         self._spark = folder / "spark"
+        self._spark.mkdir()
+        self._hold_s = hold_s
+        self._hands = Hands(self._spark, SINKS, self._random, f"{hold_s}s", say)
         self._driver: DriverProcess | None = None
         self._began = time.monotonic()
         self.account = Account()
 
     async def run(self, minutes: float) -> None:
-        self._spark.mkdir()
         await self._broker.start()
         try:
             async with self._broker.client("torture") as mq:
                 for name in SINKS:
                     await mq.create_queue(f"work.{name}", durability="strong", mode="fan-out-with-ack")
-                await mq.create_queue("out.plain", durability="strong")
-                await mq.create_queue("out.once", durability="strong")
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._publish, mq)
                     while time.monotonic() < self._began + minutes * 60:
@@ -101,6 +105,8 @@ class Harness:
         targets = ["executor", "executor"] if behind else []
         if account.kills["broker"] < 0.4 * (account.kills["driver"] + 1):
             targets.insert(self._random.randrange(len(targets) + 1), "broker")
+        if self._hold_s:
+            self._hands.between()
         driver = await self._start(CLUSTER if behind else LOCAL)
         try:
             for what in (*targets, "driver"):
@@ -114,11 +120,15 @@ class Harness:
 
     async def _ended(self, driver: DriverProcess) -> None:
         why = await driver.failure()
-        self._say(f"the driver has ended by itself: {why[:300]}")
-        self.account.ended(why)
         await driver.kill()
+        if not self._hands.was_refused(why):
+            self._say(f"the driver has ended by itself: {why[:300]}")
+            self.account.ended(why)
 
     async def _start(self, master: str) -> DriverProcess:
+        async with self._broker.client("outputs") as mq:
+            for name in ("plain", "once"):
+                await mq.create_queue(self._output(name), durability="strong")
         endpoint = f"127.0.0.1:{self._broker.port}"
         driver = DriverProcess(self._spark, "tests.spark.torture.driver", endpoint, str(self._spark), master)
         self._driver = driver
@@ -126,6 +136,9 @@ class Harness:
         seconds = await driver.start()
         self._say(f"driver {driver.pid} on {master} runs after {seconds:.1f} s")
         return driver
+
+    def _output(self, name: str) -> str:
+        return output_of(name, self._hands.queries[name].output)
 
     async def _strike(self, driver: DriverProcess, what: str) -> None:
         kind, name = self._random.choice([(kind, name) for kind in ("ack", "write") for name in SINKS])
@@ -168,21 +181,20 @@ class Harness:
     async def _stand(self, mq: Client, kind: str, name: str) -> int | None:
         """A number that grows with every acknowledgement, or write; None while the broker is away."""
         if kind == "write" and name == "files":
-            return sum(1 for _ in (self._spark / "files").glob("*.parquet"))
+            return sum(1 for _ in self._spark.glob("files*/*.parquet"))
         try:
-            info = await mq.admin("queue.info", queue=f"work.{name}" if kind == "ack" else f"out.{name}")
+            if kind == "write":
+                return int((await mq.admin("queue.info", queue=self._output(name)))["next_sequence"])
+            return int((await mq.admin("group.offsets", queue=f"work.{name}", group=name))["committed"])
         except VibeMQError:
             return None
-        if kind == "write":
-            return int(info["next_sequence"])
-        return max((int(group["head"]) for group in info["groups"]), default=0)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     async def _drain(self, mq: Client) -> None:
         """Drivers until nothing is left."""
         deadline = time.monotonic() + DRAIN_S
-        for _ in range(DRAIN_DRIVERS):
+        for _ in range(DRAIN_DRIVERS + len(SINKS)):  # Each query may be refused once.
             driver = await self._start(LOCAL)
             while driver.alive and await self._waiting(mq) and time.monotonic() < deadline:
                 await anyio.sleep(0.2)
@@ -194,25 +206,36 @@ class Harness:
         self._say(f"{DRAIN_DRIVERS} drivers have not drained the queues")
 
     async def _waiting(self, mq: Client) -> int:
-        infos = [await mq.admin("queue.info", queue=f"work.{name}") for name in SINKS]
-        return sum(info["next_sequence"] - max(group["head"] for group in info["groups"]) for info in infos)
+        found = [await mq.admin("group.offsets", queue=f"work.{name}", group=name) for name in SINKS]
+        return sum(int(offsets["tail"]) - int(offsets["committed"]) for offsets in found)
 
     async def _count(self, mq: Client) -> None:
         account = self.account
+        account.hands, account.refused = self._hands.done, self._hands.refused
+        deadline = time.monotonic() + self._hold_s + RELEASE_S
         for name in SINKS:
-            info = await mq.admin("queue.info", queue=f"work.{name}")
-            account.left[name] = info["ready"] + info["in_flight"]
+            while (left := await self._left(mq, name)) and time.monotonic() < deadline:
+                await anyio.sleep(1.0)
+            account.left[name] = left
         for name in ("plain", "once"):
-            while messages := await mq.fetch(f"out.{name}", max=2000, timeout=1.0):
-                account.arrived[name] += [_pair(bytes(message.payload).decode()) for message in messages]
-                for message in messages:
-                    message.ack()
+            for number in range(self._hands.queries[name].output + 1):
+                while messages := await mq.fetch(output_of(name, number), max=2000, timeout=1.0):
+                    account.arrived[name] += [_pair(number, bytes(message.payload).decode()) for message in messages]
+                    for message in messages:
+                        message.ack()
         files = self._spark / "files.txt"
-        account.arrived["files"] = [_pair(line) for line in files.read_text().splitlines()] if files.exists() else []
+        for line in files.read_text().splitlines() if files.exists() else ():
+            number, _, body = line.partition(" ")
+            account.arrived["files"].append(_pair(int(number), body))
         log = self._spark.with_suffix(".log").read_text(errors="replace").splitlines()
         account.failed_tasks = sum("Lost task" in line and ON_PURPOSE in line for line in log)
 
+    @staticmethod
+    async def _left(mq: Client, name: str) -> int:
+        info = await mq.admin("queue.info", queue=f"work.{name}")
+        return int(info["ready"] + info["in_flight"])
 
-def _pair(body: str) -> tuple[int, int]:
-    place, number = body.split()
-    return int(place), int(number)
+
+def _pair(output: int, body: str) -> tuple[int, int]:
+    sequence, number = body.split()
+    return place(output, int(sequence)), int(number)

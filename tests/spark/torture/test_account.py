@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.torture.account import Account  # behind the check for pyspark
+from tests.spark.torture.account import Account, place  # behind the check for pyspark
 from tests.spark.torture.driver import SINKS
 
 
@@ -42,6 +42,16 @@ def test_what_its_publisher_has_sent_twice_is_no_duplicate_of_the_sink() -> None
     found.arrived["once"].append((4, 1))
     assert found.duplicates("once") == 0
     assert found.stored_twice("once") == 1
+
+
+def test_a_message_may_be_in_two_outputs_and_not_twice_in_one() -> None:
+    """A query whose checkpoint was deleted has another output."""
+    found = account()
+    found.arrived["once"].append((place(1, 3), 2))
+    assert found.problems() == []
+    assert found.stored_twice("once") == 0
+    found.arrived["once"].append((place(1, 3), 2))
+    assert found.problems() == ["sink once: 1 duplicates"]
 
 
 def test_why_drivers_ended() -> None:

@@ -7,13 +7,17 @@ import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers.cursors import ranges
+from vibemq.engine.stage_names import stage_name
 from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, OffsetGone, WrongIncarnation
 from vibemq.model.commands import (
     ChangeQueue,
     CommitCursor,
+    DecideTransaction,
     DeleteGroup,
     DeleteQueue,
+    DropStages,
     JoinCursor,
+    MoveStaged,
     Publish,
     PurgeQueue,
     Quarantine,
@@ -23,7 +27,7 @@ from vibemq.model.commands import (
     Stage,
     StartAt,
 )
-from vibemq.model.effects import CursorInfo, Rejected
+from vibemq.model.effects import Counted, CursorInfo, Decided, Rejected
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import CursorChanged, MessageExtra, Settled
 from vibemq.model.runs import Run
@@ -320,6 +324,46 @@ def test_a_cursor_does_not_begin_where_delayed_messages_wait(driver: Driver) -> 
         driver.hold = False
         driver.advance(1001)
     assert join(driver).backlog_messages == 6
+    driver.check()
+
+
+def stage_delayed(driver: Driver, *, delayed: bool = True) -> Any:
+    return driver.ask(Stage(1, None, "q", "app", 1, "s", 0, rows_of(1), delayed=delayed))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_commit_does_not_bring_delayed_messages_to_a_cursor(driver: Driver, restarted: bool) -> None:
+    """They were staged before there was one."""
+    stage_delayed(driver)
+    if restarted:
+        driver.restart()
+    join(driver)
+    committed = DecideTransaction(1, None, "app", 1, ["s"])
+    refused = driver.ask(committed)
+    assert isinstance(refused, InvalidOptions)
+    assert "'q' is read by the cursor 'etl'" in str(refused)
+    assert driver.engine.readers.last_version("app") is None, "nothing is decided"
+    driver.ask(DeleteGroup(1, None, "q", "etl"))
+    assert isinstance(driver.ask(committed), Decided)
+    driver.check()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_cursor_does_not_begin_where_a_commit_is_to_bring_delayed_messages(driver: Driver, restarted: bool) -> None:
+    stage_delayed(driver)
+    stage_delayed(driver, delayed=False)  # Sent again when it was due: the same chunk.
+    name = stage_name("app", 1, "s")
+    assert driver.engine.readers.bundles(name)[1] == [(1, 1)]
+    assert isinstance(driver.ask(DecideTransaction(1, None, "app", 1, ["s"])), Decided)
+    if restarted:
+        driver.restart()
+    assert "has delayed messages, and the cursor 'etl'" in str(join(driver))
+    extras = {0: MessageExtra(deliver_at=driver.now + 1000)}
+    assert driver.ask(MoveStaged(1, None, name, 1, "q", rows_of(1), extras)) == Counted(1)
+    driver.ask(DropStages(1, None, [name]))
+    assert "has delayed messages, and the cursor 'etl'" in str(join(driver))
+    driver.advance(1001)
+    assert join(driver).backlog_messages == 1
     driver.check()
 
 

@@ -1,5 +1,9 @@
 """Spark's part, played by hand: who calls what when, with copies where Spark makes copies."""
 
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
@@ -60,5 +64,35 @@ def read(broker: BrokerProcess, **more: object) -> list[dict[str, Any]]:
     return [row for task in reader.partitions() for batch in tasks.read(copied(task)) for row in batch.to_pylist()]
 
 
+def publish_at_three_instants(broker: BrokerProcess, publish: Callable[..., None], queue: str) -> list[list[int]]:
+    """Numbers from 0 on, one by one, until the broker has given three instants: those of each."""
+    found: dict[int, list[int]] = {}
+    while len(found) < 3:
+        number = sum(map(len, found.values()))
+        publish(queue, number, number + 1)
+        last = read(broker, queue=queue, startingOffsets=f'{{"{queue}": {number + 1}}}')[-1]
+        found.setdefault(instant_of(last), []).append(number)
+    return [[at, *numbers] for at, numbers in found.items()]
+
+
+def instant_of(row: dict[str, Any]) -> int:
+    """Milliseconds, as the options want them."""
+    return round(row["enqueued_at"].timestamp() * 1000)
+
+
 def facts(broker: BrokerProcess, queue: str, group: str = "etl") -> dict[str, Any]:
     return BrokerClient(parse(options_of(broker))).call("group.offsets", queue, {"group": group})
+
+
+def restored(broker: BrokerProcess, folder: Path) -> None:
+    """In the place of the broker's data, the backup."""
+    broker.stop()
+    command = [
+        Path(sys.executable).with_name("vibemq-admin"),
+        "restore",
+        folder / "backup",
+        "--data-dir",
+        folder / "data",
+    ]
+    subprocess.run([*command, "--yes"], check=True, capture_output=True)
+    broker.start()

@@ -1,6 +1,7 @@
 """Messages, queues and groups that are gone: what fails, and what goes on with `failOnDataLoss=false`."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from tests.waiting import wait_until
 
 pytest.importorskip("pyspark")
 
+import vibemq.sync
 from tests.crash.ledger import BrokerProcess
-from tests.unit.spark.hand import Query, facts, options_of
+from tests.unit.spark.hand import Query, facts, options_of, restored
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, Refused
 from vibemq.spark.options import parse
@@ -133,6 +135,41 @@ def test_a_queue_made_anew(broker: BrokerProcess, mq: Any, queue: str, publish: 
     entered, numbers = careless.batch(offset)
     assert numbers == []
     assert careless.batch(entered)[1] == [20, 21, 22]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_broker_that_was_restored_from_a_backup(
+    broker_of_ones_own: BrokerProcess, publish_to: Any, tmp_path: Path, stopped: bool
+) -> None:
+    """Under the offsets of the checkpoint there are other messages than those that were read."""
+    broker = broker_of_ones_own
+    publish_to(broker, "orders", 0, 6)
+    query = Query(broker, queue="orders", maxMessagesPerTrigger=3)
+    first, numbers = query.batch(query.live.initialOffset())
+    offset, more = query.batch(first)
+    assert numbers + more == [0, 1, 2, 3, 4, 5]
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.admin("storage.backup", target=str(tmp_path / "backup"))
+    publish_to(broker, "orders", 6, 9)
+    offset, _ = query.batch(offset)
+    query.latest(offset)
+    restored(broker, tmp_path)
+    publish_to(broker, "orders", 20, 25)
+    if stopped:
+        query = Query(broker, queue="orders")
+    with pytest.raises(DataLoss, match=r"data were restored from a backup.*new checkpoint.*newCheckpoint=replay"):
+        query.latest(offset)
+    with pytest.raises(DataLoss, match="data were restored from a backup"):
+        query.rows(first, offset)
+    with pytest.raises(Refused, match=r"newCheckpoint=replay.*newCheckpoint=continue"):
+        Query(broker, queue="orders").live.initialOffset()
+    for how in ("continue", "replay"):
+        anew = Query(broker, queue="orders", newCheckpoint=how)
+        assert anew.batch(anew.live.initialOffset())[1] == [3, 4, 5, 20, 21, 22, 23, 24]
+    careless = Query(broker, queue="orders", failOnDataLoss="false")
+    entered, numbers = careless.batch(offset)
+    assert numbers == []
+    assert careless.batch(entered)[1] == [3, 4, 5, 20, 21, 22, 23, 24], "where the group was"
 
 
 def test_a_deleted_queue(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:

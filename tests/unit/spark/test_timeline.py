@@ -1,7 +1,6 @@
 """What Spark calls, in Spark's order, against a real broker: who is acknowledged when, and what is read again."""
 
 import copy
-import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -12,10 +11,12 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.crash.ledger import BrokerProcess
-from tests.unit.spark.hand import Query, facts, options_of
+from tests.unit.spark.hand import Query, facts, options_of, publish_at_three_instants
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, OptionError, Refused, Unreachable
 from vibemq.spark.options import parse
+from vibemq.spark.read.offsets import QueuePosition
+from vibemq.spark.read.plans import tag_of, text_of
 
 pytestmark = pytest.mark.slow
 Publish = Callable[..., None]
@@ -151,6 +152,32 @@ def test_a_rolled_back_batch_is_the_same_for_available_now(broker: BrokerProcess
     assert numbers == [0, 1, 2, 3, 4, 5]
 
 
+def test_another_version_of_spark_may_write_offsets_in_another_way(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """Keys in another order, numbers and text as they are: the same position, and the same plan."""
+    mq.create_queue(f"{queue}.b", retention="log")
+    for name in (queue, f"{queue}.b"):
+        publish(name, 0, 4)
+    how = {"queues": f"{queue},{queue}.b", "hold": "15m"}
+    query = Query(broker, **how, maxMessagesPerTrigger=4)
+    ((start, end, numbers), *_) = batches(query, query.live.initialOffset(), 2)
+
+    def turned(offset: dict[str, Any]) -> dict[str, Any]:
+        return {key: turned(value) if isinstance(value, dict) else value for key, value in reversed(offset.items())}
+
+    again = Query(broker, **how)
+    assert list(turned(start)) != list(start)
+    assert again.batch(turned(start)) == (end, numbers)
+
+
+def test_the_name_of_a_position_is_the_same_in_every_version() -> None:
+    """Of this source: brokers keep plans under it."""
+    positions = {"b": QueuePosition("2f", 7), "a": QueuePosition("1e", 1 << 40)}
+    assert text_of(positions) == '{"q":{"a":{"i":"1e","s":1099511627776},"b":{"i":"2f","s":7}},"v":1}'
+    assert tag_of(positions) == "6bd0822f1c80eedc"
+
+
 def test_plans_survive_the_broker(broker_of_ones_own: BrokerProcess, publish_to: Any) -> None:
     broker = broker_of_ones_own
     publish_to(broker, "orders", 0, 10)
@@ -267,6 +294,90 @@ def test_a_checkpoint_of_a_deleted_group_is_refused(broker: BrokerProcess, queue
     assert facts(broker, queue)["committed"] == 5
 
 
+@pytest.mark.parametrize("published", [0, 5])
+def test_the_first_batch_is_not_repeated_by_a_group_made_anew(
+    broker: BrokerProcess, queue: str, publish: Publish, published: int
+) -> None:
+    """Its start is in no checkpoint: the new group begins behind what the batch was to read."""
+    publish(queue, 0, 4)
+    how = {"queue": queue, "startingOffsets": "latest"}
+    first = Query(broker, **how)
+    start = first.live.initialOffset()
+    publish(queue, 4, 10)
+    end, numbers = first.batch(start)
+    assert numbers == [4, 5, 6, 7, 8, 9]
+    again = Query(broker, **how)
+    assert again.numbers(again.live.initialOffset(), end) == numbers, "Spark does not ask for the end again"
+    BrokerClient(parse(options_of(broker))).call("group.delete", queue, {"group": "etl"})
+    publish(queue, 10, 10 + published)
+    anew = Query(broker, **how)
+    with pytest.raises(DataLoss, match=r"has planned its first batch, and group 'etl' .* does not know it"):
+        anew.rows(anew.live.initialOffset(), end)
+    careless = Query(broker, **how, failOnDataLoss="false")
+    assert careless.rows(careless.live.initialOffset(), end) == []
+
+
+def test_the_first_batch_is_not_repeated_by_a_group_that_was_sought(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 4)
+    first = Query(broker, queue=queue, maxMessagesPerTrigger=2)
+    end, _ = first.batch(first.live.initialOffset())
+    BrokerClient(parse(options_of(broker))).call("group.seek", queue, {"group": "etl", "start": "sequence:2"})
+    again = Query(broker, queue=queue)
+    with pytest.raises(DataLoss, match=r"has planned its first batch, and group 'etl' .* does not know it"):
+        again.rows(again.live.initialOffset(), end)
+
+
+def test_the_first_batch_of_a_pattern_is_repeated_when_queues_have_come(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 4)
+    how = {"queuePattern": f"{queue}*"}
+    first = Query(broker, **how)
+    end, numbers = first.batch(first.live.initialOffset())
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(f"{queue}.b", 4, 6)
+    again = Query(broker, **how)
+    assert again.numbers(again.live.initialOffset(), end) == numbers
+    entered, numbers = again.batch(end)
+    assert (numbers, again.batch(entered)[1]) == ([], [4, 5])
+
+
+def test_an_empty_first_batch_is_repeated(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    """Another source of the query had rows."""
+    publish(queue, 0, 4)
+    start = Query(broker, queue=queue, startingOffsets="latest").live.initialOffset()
+    again = Query(broker, queue=queue, startingOffsets="latest")
+    assert again.live.initialOffset() == start
+    assert again.rows(start, start) == []
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_any_queue_of_a_query_that_was_sought_is_noticed(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, acknowledged: bool
+) -> None:
+    """The second queue keeps no plans of the query."""
+    second = f"{queue}.b"
+    mq.create_queue(second, retention="log")
+    how = {"queues": f"{queue},{second}"}
+    for name in (queue, second):
+        publish(name, 0, 3)
+    query = Query(broker, **how)
+    end, numbers = query.batch(query.live.initialOffset())
+    assert numbers == [0, 1, 2, 0, 1, 2]
+    if acknowledged:
+        query.latest(end)
+    again = Query(broker, **how)
+    assert again.latest(end) == end, "whether the last batch was acknowledged or not"
+    BrokerClient(parse(options_of(broker))).call("group.seek", second, {"group": "etl", "start": "sequence:2"})
+    with pytest.raises(Refused, match="is another query's now, or an operator has moved it"):
+        again.latest(end)
+    with pytest.raises(DataLoss, match=r"stands at 2, the checkpoint at 4.*group seek .* sequence:4"):
+        Query(broker, **how).latest(end)
+    assert facts(broker, second)["committed"] == 2
+
+
 @pytest.mark.parametrize(("start", "numbers"), [("earliest", [0, 1, 2, 3]), ("latest", []), ('{"Q": 3}', [2, 3])])
 def test_where_a_new_group_begins(
     broker: BrokerProcess, queue: str, publish: Publish, start: str, numbers: list[int]
@@ -277,12 +388,9 @@ def test_where_a_new_group_begins(
 
 
 def test_a_new_group_may_begin_at_an_instant(broker: BrokerProcess, queue: str, publish: Publish) -> None:
-    publish(queue, 0, 2)
-    time.sleep(0.01)  # Instants are milliseconds.
-    now = int(time.time() * 1000)
-    publish(queue, 2, 4)
-    query = Query(broker, queue=queue, startingTimestamp=now)
-    assert query.batch(query.live.initialOffset())[1] == [2, 3]
+    _, (second, *numbers), (_, *later) = publish_at_three_instants(broker, publish, queue)
+    query = Query(broker, queue=queue, startingTimestamp=second)
+    assert query.batch(query.live.initialOffset())[1] == [*numbers, *later]
 
 
 def test_limits_of_messages_and_bytes(broker: BrokerProcess, queue: str, publish: Publish) -> None:
@@ -342,6 +450,7 @@ def test_tasks_are_balanced_by_bytes(broker: BrokerProcess, queue: str, publish:
 def test_nothing_to_read_is_no_task(broker: BrokerProcess, queue: str) -> None:
     query = Query(broker, queue=queue)
     start = query.live.initialOffset()
+    assert query.latest(start) == start
     assert query.live.partitions(start, start) == []
 
 
@@ -440,6 +549,21 @@ def test_without_a_broker_every_call_says_where_it_looked(broker: BrokerProcess,
         query.live.initialOffset()
     query.live.commit({"q": {queue: {"i": "x", "s": 1}}, "v": 1})
     assert query.live.reportLatestOffset() is None
+
+
+def test_a_call_after_one_that_gave_up_is_as_patient(
+    broker_of_ones_own: BrokerProcess, publish_to: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = broker_of_ones_own
+    publish_to(broker, "orders", 0, 2)
+    query = Query(broker, queue="orders", retryTimeout="100ms")
+    start = query.live.initialOffset()
+    broker.kill()
+    with pytest.raises(Unreachable, match=r"gave up after 0.1 s"):
+        query.latest(start)
+    # It comes back while the next call makes its first pause.
+    monkeypatch.setattr("vibemq.spark.connection.client.time.sleep", lambda seconds: broker.start())
+    assert query.batch(start)[1] == [0, 1]
 
 
 def test_the_second_endpoint_is_tried_when_the_first_is_silent(

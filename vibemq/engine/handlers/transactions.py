@@ -28,6 +28,7 @@ REMEMBERED_MS = 30 * 24 * 3_600_000
 """How long the last version of an application is known after its last commit."""
 VERSION_STEP_MAX = 1 << 40
 """How far a version may lie above the last one: enough for instants in milliseconds and for dates as numbers."""
+_DELAYED = b" delayed "
 FIRST_VERSION_MAX = 1 << 53
 """For an application that is not known yet; the largest whole number that every JSON reader keeps."""
 
@@ -47,8 +48,30 @@ def stage(state: EngineState, step: Step, command: Stage) -> None:
     queue = state.stages.get(name)
     if queue is None:
         queue = make_queue(state, step, name, _options(state), state.stages)
-    extras = {0: MessageExtra(dedup_id=str(command.chunk).encode())}
+    if command.delayed:
+        state.delayed_stages.add(name)
+    extras = {0: MessageExtra(dedup_id=_bundle_id(queue, command))}
     accept(state, step, queue, command.session, command.token, command.rows, extras)
+
+
+def _bundle_id(stage: Queue, command: Stage) -> bytes:
+    """The chunk; for a bundle with delayed messages also where they shall go, which has to be known before they do."""
+    chunk = str(command.chunk).encode()
+    marked = chunk + _DELAYED + command.queue.encode()
+    # Sent again, it may be due by now.
+    return marked if marked in stage.dedup or (command.delayed and chunk not in stage.dedup) else chunk
+
+
+def delayed_targets(stage: Queue) -> set[str]:
+    """The queues that delayed messages of the stage shall go to."""
+    found = {dedup_id.partition(_DELAYED)[2] for dedup_id in stage.dedup}
+    return {target.decode() for target in found if target}
+
+
+def has_delays_on_their_way(state: EngineState, name: str) -> bool:
+    """Whether a committed stage is still to bring delayed messages into the queue."""
+    stages = [state.stages[stage] for stage in state.delayed_stages]
+    return any(_is_decided(state, stage) and name in delayed_targets(stage) for stage in stages)
 
 
 def _options(state: EngineState) -> QueueOptions:
@@ -71,6 +94,11 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
             f"(the first is {missing[0]!r}): never written, dropped or older than 24 hours; nothing was "
             "committed. Write the batch again"
         )
+    # A cursor may have come since they were staged; from the decision on there is no way back.
+    delayed = [state.stages[name] for name in names if name in state.delayed_stages]
+    for target in sorted({target for stage in delayed for target in delayed_targets(stage)}):
+        if target in state.queues:
+            check_delays(state.queues[target], delayed=True)
     chosen = [state.stages[name].queue_id for name in names]
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
     transaction = Transaction(command.version, step.now, before + chosen, command.tag, command.user)

@@ -199,19 +199,24 @@ class BrokerClient:
             self._next_endpoint += 1
             if isinstance(error, Refused) and error.is_for_now:
                 raise ConnectionLost(str(error)) from None
+            if isinstance(error, Refused):
+                self._patience = None
             raise
 
     def _wait(self, lost: ConnectionLost, patient: bool, ticket: Ticket | None = None) -> None:
         where = ", ".join(f"{host}:{port}" for host, port, _ in self._settings.endpoint)
-        if not patient:
-            self._patience = None
+        said = f"cannot reach the broker at {where}: {lost}"
+        try:
+            if not patient:
+                raise Unreachable(said)
+            if self._patience is None:
+                self._patience = Patience(self._settings.retry_timeout_ms)
+            self._patience.wait(said, lambda after: Unreachable(f"{said}; gave up {after}"))
+        except Unreachable:
+            self._patience = None  # The next request has all of its time.
             if ticket is not None:
                 self.forget(ticket)
-            raise Unreachable(f"cannot reach the broker at {where}: {lost}")
-        if self._patience is None:
-            self._patience = Patience(self._settings.retry_timeout_ms)
-        said = f"cannot reach the broker at {where}: {lost}"
-        self._patience.wait(said, lambda after: Unreachable(f"{said}; gave up {after}"))
+            raise
 
     def _drop(self) -> None:
         if self._link is not None:

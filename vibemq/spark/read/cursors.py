@@ -23,7 +23,9 @@ class QueryCursor:
     moved: bool
     """By acknowledgements, since the group was made or sought."""
     plans: int
-    """How many the group kept when it was joined."""
+    """How many the group is known to keep."""
+    is_new: bool
+    """Whether nobody has read the group before: the join has made it, or it was sought since."""
 
     @property
     def position(self) -> QueuePosition:
@@ -53,8 +55,8 @@ class QueryCursors:
             except Refused as error:
                 if error.code != "WRONG_INCARNATION" or self._settings.fail_on_data_loss:
                     raise explained(error, queue, self._settings.group) from None
-                notice(f"queue {queue!r} was deleted and created again; continuing with the new queue")
-                cursor = self._join(queue, None)
+                notice(f"queue {queue!r} is another one than the checkpoint's; continuing with what there is now")
+                cursor = self._join(queue, None, begin="continue")
             self._joined[queue] = cursor
         return cursor
 
@@ -124,7 +126,8 @@ class QueryCursors:
                 )
                 cursor.joins = 0
 
-    def _join(self, queue: str, at: QueuePosition | None) -> QueryCursor:
+    def _join(self, queue: str, at: QueuePosition | None, begin: str = "") -> QueryCursor:
+        """`begin`: in the place of `newCheckpoint`, where there is no position."""
         settings = self._settings
         arguments: dict[str, object] = {
             "group": settings.group,
@@ -136,7 +139,7 @@ class QueryCursors:
             # Of a group that was deleted nobody knows what was held for it since, and how its batches were cut.
             arguments["create"] = not settings.fail_on_data_loss
         else:
-            arguments["begin"] = settings.new_checkpoint
+            arguments["begin"] = begin or settings.new_checkpoint
         for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
             value = getattr(settings, name)
             if value is not None:
@@ -144,7 +147,8 @@ class QueryCursors:
         answer = self._client.call("group.join", queue, arguments)
         epoch, committed, joins = (int(answer[name]) for name in ("epoch", "committed", "joins"))
         moved, plans = bool(answer["moved"]), int(answer["plans"])
-        return QueryCursor(queue, str(answer["incarnation"]), epoch, committed, joins, moved, plans)
+        is_new = joins == 1 and not moved and not plans
+        return QueryCursor(queue, str(answer["incarnation"]), epoch, committed, joins, moved, plans, is_new)
 
     def _start(self, queue: str) -> str:
         if self._settings.starting_timestamp is not None:

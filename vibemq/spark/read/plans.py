@@ -14,7 +14,7 @@ from vibemq.spark.errors import DataLoss, Refused, explained, seek_command
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.cursors import QueryCursors
 from vibemq.spark.read.fetching import notice
-from vibemq.spark.read.offsets import Positions, dump, load
+from vibemq.spark.read.offsets import Positions, QueuePosition, dump, load
 
 
 def text_of(positions: Positions) -> str:
@@ -43,16 +43,22 @@ class QueryPlans:
         return next((queue for queue in sorted(start) if self._cursors.get(queue) is not None), "")
 
     def check(self, start: Positions) -> None:
-        """Once, when a checkpoint's position is first seen: it must be one that the group can know.
+        """Once, when a checkpoint's position is first seen: it must be one that the groups can know.
 
         Raises:
-            DataLoss: the group was made anew or sought, and stands elsewhere.
+            DataLoss: a group was made anew or sought, and stands elsewhere.
             Refused: how the batch was cut that begins there is forgotten, or the position is another query's.
         """
-        cursor = self._cursors.get(self.keeper(start))
-        if cursor is None or cursor.incarnation != start[cursor.queue].incarnation or self.find(start) is not None:
+        keeper = self.keeper(start)
+        is_planned = self.find(start) is not None
+        for queue, position in sorted(start.items()):
+            if not (is_planned and queue == keeper):
+                self._check_stands(queue, position)
+
+    def _check_stands(self, queue: str, position: QueuePosition) -> None:
+        cursor, at = self._cursors.get(queue), position.sequence
+        if cursor is None or cursor.incarnation != position.incarnation:
             return
-        at = start[cursor.queue].sequence
         if cursor.moved or cursor.plans or cursor.committed == at:
             return
         what = (
@@ -60,6 +66,42 @@ class QueryPlans:
             f" {at}: an operator has moved the group or made it anew. Take a new checkpoint to read from there, or put"
             f" the group where the checkpoint is: {seek_command(cursor.queue, self._settings.group, f'sequence:{at}')}"
         )
+        self._lost(what)
+
+    def check_first(self, start: Positions, end: Positions) -> None:
+        """Before batch 0 of a checkpoint is repeated: the groups must stand where they stood when it was planned.
+
+        Raises:
+            DataLoss: a group was deleted, made anew or sought since.
+        """
+        # Queues that are not in the end have entered the pattern later.
+        begun = {queue: start[queue] for queue in end if queue in start}
+        if begun == end:
+            if not any(cursor.is_new for queue in end if (cursor := self._cursors.get(queue)) is not None):
+                return
+        elif self._leads_to(begun, end):
+            return
+        self._lost(
+            f"the checkpoint has planned its first batch, and group {self._settings.group!r} of queue"
+            f" {self.keeper(start)!r} does not know it: the group was deleted or moved since, or the broker's data were"
+            " restored from a backup. The batch could have other rows than the sink has under its number. Begin with"
+            " a new checkpoint and an output that is new, or set failOnDataLoss=false to go on from where the group"
+            " is"
+        )
+
+    def _leads_to(self, start: Positions, end: Positions) -> bool:
+        """Whether one batch or several were planned from one to the other."""
+        try:
+            while (following := self.find(start)) is not None:
+                if following == end:
+                    return True
+                start = following
+        except Refused as error:
+            if error.code != "PLAN_UNKNOWN":
+                raise
+        return False
+
+    def _lost(self, what: str) -> None:
         if self._settings.fail_on_data_loss:
             raise DataLoss(what)
         notice(what)
@@ -86,7 +128,20 @@ class QueryPlans:
         keeper = self.keeper(start)
         if not keeper or end == start:
             return end
-        cursor = self._cursors.get(keeper)
+        for queue in start:
+            if queue != keeper and end.get(queue) != start[queue]:
+                self._mark(queue, start, end)
+        return self._plan(keeper, start, end, anew=not self._settings.fail_on_data_loss)
+
+    def _mark(self, queue: str, start: Positions, end: Positions) -> None:
+        """A group that keeps no plans is told of one, once: so it can be seen later whether it was sought."""
+        cursor = self._cursors.get(queue)
+        if cursor is not None and not cursor.plans and cursor.incarnation == start[queue].incarnation:
+            self._plan(queue, start, end, anew=True)
+            cursor.plans = 1
+
+    def _plan(self, queue: str, start: Positions, end: Positions, *, anew: bool) -> Positions:
+        cursor = self._cursors.get(queue)
         assert cursor is not None
         arguments = {
             "group": self._settings.group,
@@ -94,12 +149,12 @@ class QueryPlans:
             "incarnation": cursor.incarnation,
             "tag": tag_of(start),
             "end": text_of(end),
-            "anew": not self._settings.fail_on_data_loss,
+            "anew": anew,
         }
         try:
-            return positions_of(self._client.call("group.plan", keeper, arguments)["end"])
+            return positions_of(self._client.call("group.plan", queue, arguments)["end"])
         except Refused as error:
-            raise explained(error, keeper, self._settings.group) from None
+            raise explained(error, queue, self._settings.group) from None
 
     def may_be_forgotten(self, error: Refused, queue: str) -> None:
         """Raise, unless the plan is not needed: the messages are gone, or somebody wants to go on anyway."""

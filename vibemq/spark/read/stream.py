@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             Refused: they have been moved, so that there was a checkpoint, and `newCheckpoint` does not say what to do.
         """
-        return dump(self._query.entered({}))
+        return dump(self._query.begin())
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Spark knows no limit of both kinds; `latestOffset` applies the other."""
@@ -81,6 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         if start is None:  # Spark 4.0 and 4.1
+            self._query.repeats_nothing()
             return dump(self._query.tails())
         return dump(self._query.advance(load(start), AdmissionLimits.of(limit, self._settings)))
 
@@ -119,6 +120,8 @@ class _Live:
         self._admission = Admission(self._client, self._plans, settings)
         self._checked = False
         """Whether the checkpoint's position is one that the group knows."""
+        self._first: Positions | None = None
+        """Where batch 0 begins, until the first batch is planned or repeated."""
         self._targets: dict[str, QueuePosition] | None = None
         self._queues: tuple[str, ...] = ()
         self._looked_at: float | None = None
@@ -132,6 +135,14 @@ class _Live:
         if not self._settings.queue_pattern:
             check_queues(known, self._queues)
         return self._queues
+
+    def begin(self) -> Positions:
+        self._first = self.entered({})
+        return self._first
+
+    def repeats_nothing(self) -> None:
+        """The next batch is planned here: it is not one of the checkpoint."""
+        self._first = None
 
     def entered(self, known: Positions) -> Positions:
         """`known` with every queue that is not in it yet, or was made anew, at its cursor."""
@@ -164,6 +175,7 @@ class _Live:
 
     def advance(self, start: Positions, limits: AdmissionLimits) -> Positions:
         """Where the batch ends that begins there; what is before it is acknowledged."""
+        self.repeats_nothing()
         self.queues(start)
         for queue in sorted(start):
             self._joined(queue, start)
@@ -209,6 +221,10 @@ class _Live:
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         """Also joins, so that whoever had the group before is fenced before this query's tasks begin."""
         self.queues(end)
+        if start == self._first:
+            # The checkpoint has the end of batch 0 alone; its start must be what it was.
+            self._plans.check_first(start, end)
+        self.repeats_nothing()
         wanted: list[OffsetRange] = spans(start, end, self._settings.group)
         for span in wanted:
             try:

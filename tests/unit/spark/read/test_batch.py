@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
-from tests.unit.spark.hand import Query, copied, options_of, read
+from tests.unit.spark.hand import Query, copied, options_of, publish_at_three_instants, read
 from vibemq.spark.connection import pool
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, OptionError, Refused, SourceError, Unreachable
@@ -74,14 +74,8 @@ def test_offsets_must_name_every_queue(broker: BrokerProcess, queue: str) -> Non
 
 
 def test_instants(broker: BrokerProcess, queue: str, publish: Publish) -> None:
-    publish(queue, 0, 2)
-    time.sleep(0.01)  # Instants are milliseconds.
-    first = int(time.time() * 1000)
-    publish(queue, 2, 4)
-    time.sleep(0.01)
-    second = int(time.time() * 1000)
-    publish(queue, 4, 6)
-    assert numbers(read(broker, queue=queue, startingTimestamp=first, endingTimestamp=second)) == [2, 3]
+    _, (first, *wanted), (second, *_) = publish_at_three_instants(broker, publish, queue)
+    assert numbers(read(broker, queue=queue, startingTimestamp=first, endingTimestamp=second)) == wanted
 
 
 def test_a_group_says_where_to_start_and_does_not_move(broker: BrokerProcess, queue: str, publish: Publish) -> None:

@@ -19,6 +19,7 @@ from vibemq.engine.handlers.fan_out import (
     move_group,
 )
 from vibemq.engine.handlers.queues import find
+from vibemq.engine.handlers.transactions import has_delays_on_their_way
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
@@ -44,7 +45,7 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
         if not (command.take_over and command.create):
             raise missing(queue, command.group)
         name = check_group_name(command.group)
-        _check_no_delays(queue, name, step.now)
+        _check_no_delays(state, queue, name, step.now)
         group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
         # A reader of a group of this name that was deleted must not pass for this one's: ids are never used again.
@@ -66,14 +67,14 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     step.answer(command, describe(queue, group, cursor), durable_need(queue))
 
 
-def _check_no_delays(queue: Queue, name: str, now: int) -> None:
+def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> None:
     """A cursor reads by sequence: it would read a delayed message before it is due, or pass it over."""
     on_their_way = [*(added.extras for added in queue.unseen), *(parked.extras for parked in queue.parked)]
     waiting = any(extra.deliver_at > now for extras in on_their_way if extras for extra in extras.values())
     if queue.delayed and not waiting:
         # Of many that wait usually the first is enough.
         waiting = any(queue.delayed.get(s) > now for group in queue.groups.values() for s in group.delayed)
-    if waiting:
+    if waiting or has_delays_on_their_way(state, queue.name):
         raise InvalidOptions(
             f"queue {queue.name!r} has delayed messages, and the cursor {name!r} would read them before they are due; "
             "make the cursor when they are delivered, or read another queue"
