@@ -10,7 +10,7 @@ from anyio import CapacityLimiter, to_thread
 from vibemq.auth.matrix import SUBSCRIBE
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Limits
-from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError
+from vibemq.errors import AuthError, AuthFailed, NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.model.commands import EndConsumers
 from vibemq.model.effects import Reply
 from vibemq.operations import Call, Registry
@@ -189,6 +189,7 @@ class BrokerContext:
         except VibeMQError as error:
             self.metrics.not_authorized += isinstance(error, NotAuthorized)
             result = error
+            forget_frames(error)
         except Exception:
             log.exception("%s failed", operation.name, extra={**fields, "remote": connection.host})
             self.metrics.errors += 1
