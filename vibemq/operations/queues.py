@@ -121,16 +121,18 @@ class Queues:
     async def every(self, caller: Caller, wanted: ListArguments) -> Any:
         """The form of old clients: a plain list when it fits a frame, else its beginning as a page. The loop has a turn
         between the engine's pages."""
-        queues: list[QueueInfo] = []
+        # Encoded page by page: an answer of this size would take too long to encode at once.
+        queues: list[orjson.Fragment] = []
         size, after = 0, ""
         while True:
             page: QueuePage = await self._local.ask(
                 lambda session, token, after=after: self._page(caller, session, token, after, PAGE_QUEUES)  # type: ignore[misc]
             )
-            size += len(orjson.dumps(page.queues))
+            encoded = [orjson.dumps(info) for info in page.queues]
+            size += sum(map(len, encoded)) + len(encoded)
             if queues and size > ANSWER_BYTES_MAX:
-                return QueuePage([], queues, after)
-            queues += page.queues
+                return {"queues": queues, "next": after}
+            queues += map(orjson.Fragment, encoded)
             if page.next is None:
                 return queues
             after = page.next
