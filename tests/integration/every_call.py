@@ -52,7 +52,9 @@ class Peer(CursorPeer):
 class World:
     """A broker's doors."""
 
-    def __init__(self, native: int, omq: int, http: str, folder: Path) -> None:
+    def __init__(self, native: int, omq: int, http: str, folder: Path, is_quiet: Callable[[], bool]) -> None:
+        """`is_quiet`: nobody but `peer` is connected, and nothing is left to do for those who were."""
+        self.is_quiet = is_quiet
         self.native, self.omq, self.http, self.folder = native, omq, http, folder
         self.peer = Peer(native)
         self._others: list[Peer | OmqPeer] = []
@@ -308,7 +310,7 @@ class OmqPeer:
 
 def omq_subscribed(world: World, attempt: int) -> OmqPeer:
     peer = world.connect_omq()
-    peer.say(b"(Subscribe log From_beginning)\n")
+    peer.say(b"(Subscribe q2 From_current)\n")
     return peer.heard()
 
 
@@ -325,7 +327,7 @@ def omq(command: bytes) -> Callable[[World, OmqPeer], object]:
 OMQ_ROWS: dict[str, Row | Prepared] = {
     "Connect": lambda w, n: w.connect_omq(),
     "Subscribe": omq_subscribed,
-    "Unsubscribe": (omq_subscribed, omq(b"(Unsubscribe log)\n")),
+    "Unsubscribe": (omq_subscribed, omq(b"(Unsubscribe q2)\n")),
     "Ack": (omq_subscribed, omq(b"(Ack 1)\n")),
 }
 
@@ -343,7 +345,6 @@ def page(world: World, path: str) -> bytes:
 
 def prepare(row: Row | Prepared, world: World, attempt: int) -> Callable[[], object]:
     """Make what the call needs, and return the call."""
-    world.hang_up()
     if not isinstance(row, tuple):
         return lambda: row(world, attempt)
     before, call = row

@@ -3,7 +3,7 @@
 A new operation, frame, command or page without a row in `every_call.py` fails here.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, get_args
 
 import pytest
@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from tests.integration import every_call
 from tests.integration.every_call import DEAD, HOLES, JOBS, LOG, Prepared, Row, World
+from tests.waiting import until
 from tests.watchdog import HOLD_S_MAX, longest_hold_s
 from vibemq.config import Http, Limits, Listener, Settings
 from vibemq.model.options import QueueOptions, Retention
@@ -106,7 +107,12 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         assert broker.http_address is not None
         native, omq = (listening.port for listening in broker.listening)
         http = "http://{}:{}".format(*broker.http_address)
-        world = await to_thread.run_sync(World, native, omq, http, folder)
+        pacer = broker._running().broker_context.pacer
+
+        def is_quiet() -> bool:
+            return broker.connection_count <= 1 and not pacer.busy
+
+        world = await to_thread.run_sync(World, native, omq, http, folder, is_quiet)
         yield world
         await to_thread.run_sync(world.close)
 
@@ -115,8 +121,11 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
 
 
 async def assert_does_not_hold(row: Row | Prepared, world: World) -> None:
-    def prepared(attempt: int) -> Awaitable[Callable[[], object]]:
-        return to_thread.run_sync(every_call.prepare, row, world, attempt)
+    async def prepared(attempt: int) -> Callable[[], object]:
+        # What the peers of the last attempt held has gone back.
+        await to_thread.run_sync(world.hang_up)
+        await until(world.is_quiet)
+        return await to_thread.run_sync(every_call.prepare, row, world, attempt)
 
     assert await longest_hold_s(to_thread.run_sync, prepared) <= HOLD_S_MAX
 
