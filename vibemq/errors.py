@@ -351,3 +351,12 @@ class ServerError(ClientError):
     def __init__(self, message: str, *, wire_code: str = "") -> None:
         super().__init__(message)
         self.wire_code = wire_code
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error that is kept as a value, and of its causes: their frames refer to who keeps it,
+    and such a cycle is freed only by the cycle collector."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__

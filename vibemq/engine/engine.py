@@ -13,7 +13,7 @@ with `committed` or `failed`.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from vibemq.engine import rollback, views
 from vibemq.engine.dispatch import dispatch
@@ -50,6 +50,8 @@ from vibemq.model.stored import StoredState
 _OWED_RETRY_MS = 1_000
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
+
+_NAMES_PER_UNIT = 32
 
 Handler = Callable[[EngineState, Step, "ask.Command"], Slices | None]
 """What it returns is left to do; see `vibemq.engine.pacing`."""
@@ -361,29 +363,52 @@ def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
         step.refuse(command, error)
 
 
-def _describe(state: EngineState, step: Step, command: ask.DescribeQueue) -> None:
+def _describe(state: EngineState, step: Step, command: ask.DescribeQueue) -> Slices:
     queue = state.queues.get(command.queue)
-    step.answer(command, None if queue is None else views.queue_info(queue))
+    info: QueueInfo | None = None
+    if queue is not None:
+        step, info = yield from _described(step, queue, END)
+    step.answer(command, info)
 
 
-def _list(state: EngineState, step: Step, command: ask.ListQueues) -> None:
+def _described(step: Step, queue: Queue, groups_max: int) -> Generator[None, Step, tuple[Step, QueueInfo]]:
+    """And the step in which that was done."""
+    describing = views.describe(queue, groups_max)
+    while True:
+        step.work += 1
+        try:
+            next(describing)
+        except StopIteration as done:
+            return step, done.value
+        step.work += views.GROUPS_PER_STEP
+        if step.work >= STEP_UNITS:
+            step = yield
+
+
+def _list(state: EngineState, step: Step, command: ask.ListQueues) -> Slices:
     names, page = state.names, QueuePage([], [])
     start = bisect_right(names, command.after)
     limit = command.limit or len(names)
-    stop = min(len(names), start + (_NAMES_LOOKED_AT if command.limit else limit))
-    for index in range(start, stop):
-        name = names[index]
-        if command.visible is not None and not command.visible(name):
+    found = names[start : start + (_NAMES_LOOKED_AT if command.limit else limit)]
+    more = start + len(found) < len(names)
+    for number, name in enumerate(found, 1):
+        if not number % _NAMES_PER_UNIT:
+            step.work += 1
+            if step.work >= STEP_UNITS:
+                step = yield
+        # None: it was deleted between two steps.
+        queue = state.queues.get(name)
+        if queue is None or (command.visible is not None and not command.visible(name)):
             continue
         if len(page.names) == limit:
             page.next = page.names[-1]
             break
         page.names.append(name)
         if command.details:
-            found = views.queue_info(state.queues[name])
-            page.queues.append(found if command.shown is None else command.shown(found))
+            step, info = yield from _described(step, queue, command.groups_max)
+            page.queues.append(info if command.shown is None else command.shown(info))
     else:
-        page.next = names[stop - 1] if start < stop < len(names) else None
+        page.next = found[-1] if found and more else None
     step.answer(command, page)
 
 

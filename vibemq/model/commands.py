@@ -198,6 +198,8 @@ class ListQueues:
     """Describe each, instead of only naming it."""
     visible: Callable[[str], bool] | None = None
     """Which names may be told; None = all."""
+    groups_max: int = 1 << 62
+    """Groups described of each queue."""
     shown: Callable[[QueueInfo], QueueInfo] | None = None
     """What of a description may be told; None = all of it."""
 

@@ -1,6 +1,7 @@
 """Groups and cursors: who reads a queue by ranges, how far each has come, and what its readers report."""
 
-from dataclasses import asdict
+import asyncio
+from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -34,8 +35,11 @@ PLAN_END_MAX = 1 << 18
 """A position of thousands of queues."""
 PAGE_GROUPS = 500
 PAGE_BYTES_MAX = 512 * 1024
+GROUPS_PER_TURN = 50
+"""Groups of a page between which the loop has a turn."""
 RUNS_SHOWN = 100
 """Runs of lost and quarantined sequences that a list shows of each group; `group.offsets` has all."""
+_CURSOR_SHOWN = tuple(field.name for field in fields(CursorInfo) if field.name != "queue_id")
 START = "earliest, latest, sequence:N or time:MS"
 
 
@@ -257,17 +261,25 @@ class Groups:
     # -- positions ----------------------------------------------------------------------------------------------------
 
     async def page(self, caller: Caller, wanted: GroupListArguments) -> dict[str, Any]:
+        """The loop has a turn after each few groups, so groups may come and go while a page is made."""
         limit = page_size(wanted.limit, PAGE_GROUPS)
-        found = self._readers.groups(wanted.queue, wanted.after, limit + 1, wanted.incarnation)
         shown: list[dict[str, Any]] = []
-        size = 0
-        for group, cursor in found[:limit]:
-            entry = _entry(group, cursor)
-            size += len(orjson.dumps(entry))
-            if shown and size > PAGE_BYTES_MAX:
-                break
-            shown.append(entry)
-        return {"groups": shown, "next": shown[-1]["group"] if len(shown) < len(found) else None}
+        size, after = 0, wanted.after
+        while True:
+            some = min(GROUPS_PER_TURN, limit - len(shown))
+            found = self._readers.groups(wanted.queue, after, some + 1, wanted.incarnation)
+            for group, cursor in found[:some]:
+                entry = _entry(group, cursor)
+                size += len(orjson.dumps(entry))
+                if shown and size > PAGE_BYTES_MAX:
+                    return {"groups": shown, "next": shown[-1]["group"]}
+                shown.append(entry)
+            if len(found) <= some:
+                return {"groups": shown, "next": None}
+            after = shown[-1]["group"]
+            if len(shown) == limit:
+                return {"groups": shown, "next": after}
+            await asyncio.sleep(0)
 
     async def offsets(self, caller: Caller, wanted: OffsetsArguments) -> dict[str, Any]:
         queue = self._readers.queue(wanted.queue, wanted.incarnation)
@@ -330,9 +342,7 @@ class Groups:
 
 
 def cursor_json(info: CursorInfo) -> dict[str, Any]:
-    shown = asdict(info)
-    del shown["queue_id"]
-    return shown
+    return {name: getattr(info, name) for name in _CURSOR_SHOWN}
 
 
 def _entry(group: GroupInfo, cursor: CursorInfo | None) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Queues: make, change, look at and remove them, and what waits in them."""
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,8 @@ PAGE_QUEUES = 100
 """Most queues of one page: what the engine describes, and the session writes, within a few milliseconds."""
 GROUPS_SHOWN = 100
 """Groups told of each queue; `group.list` has all of them, in pages."""
+MESSAGES_PER_TURN = 100
+"""Messages of an answer between which the loop has a turn."""
 ANSWER_BYTES_MAX = 768 * 1024
 """An answer must fit a frame."""
 
@@ -109,28 +110,29 @@ class Queues:
             limit=min(limit, PAGE_QUEUES),
             details=True,
             visible=partial(self._policy.may_see, caller.principal),
+            groups_max=GROUPS_SHOWN,
             shown=partial(self._shown, caller.principal),
         )
 
     def _shown(self, principal: Principal | None, info: QueueInfo) -> QueueInfo:
-        """A description for a list: figures only for those who may inspect the queue, and not too many groups."""
-        if not self._policy.allows(principal, INSPECT, info.name):
-            return info.without_figures()
-        return info if len(info.groups) <= GROUPS_SHOWN else replace(info, groups=info.groups[:GROUPS_SHOWN])
+        """A description for a list: figures only for those who may inspect the queue."""
+        return info if self._policy.allows(principal, INSPECT, info.name) else info.without_figures()
 
     async def every(self, caller: Caller, wanted: QueueListArguments) -> Any:
         """The form of old clients: a plain list when it fits a frame, else its beginning as a page. The loop has a turn
         between the engine's pages."""
-        queues: list[QueueInfo] = []
+        # Encoded page by page: an answer of this size would take too long to encode at once.
+        queues: list[orjson.Fragment] = []
         size, after = 0, ""
         while True:
             page: QueuePage = await self._local.ask(
                 lambda session, token, after=after: self._page(caller, session, token, after, PAGE_QUEUES)  # type: ignore[misc]
             )
-            size += len(orjson.dumps(page.queues))
+            encoded = [orjson.dumps(info) for info in page.queues]
+            size += sum(map(len, encoded)) + len(encoded)
             if queues and size > ANSWER_BYTES_MAX:
-                return QueuePage([], queues, after)
-            queues += page.queues
+                return {"queues": queues, "next": after}
+            queues += map(orjson.Fragment, encoded)
             if page.next is None:
                 return queues
             after = page.next
@@ -143,11 +145,13 @@ class Queues:
         piece = await self._store.read_rows(
             partial(read_piece, self._store.provider), head.queue_id, runs, ANSWER_BYTES_MAX
         )
-        return [
-            message_json(row, sequence=part.first_sequence + index, published_at=part.published_at)
-            for part in piece.slices
-            for index, row in enumerate(part.rows)
-        ]
+        shown: list[dict[str, Any]] = []
+        for part in piece.slices:
+            for sequence, row in enumerate(part.rows, part.first_sequence):
+                shown.append(message_json(row, sequence=sequence, published_at=part.published_at))
+                if not len(shown) % MESSAGES_PER_TURN:
+                    await asyncio.sleep(0)
+        return shown
 
 
 OPERATIONS: list[Operation[Any]] = [

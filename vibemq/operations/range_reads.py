@@ -28,6 +28,8 @@ CATCH_UP_S = 0.02
 """Messages of an async queue can be asked for before they are written: they follow within a turn or two."""
 LETTERS_AT_ONCE = 500
 FACTS_BYTES = 256
+FACTS_PER_TURN = 100
+"""Letters of an answer between which the loop has a turn."""
 
 
 class RangeArguments(OfQueue):
@@ -128,7 +130,11 @@ class RangeReads:
         if len(taken) < len(found.letters):
             after = found.letters[len(taken)].facts.dead_id
         slices = [Slice(letter.facts.sequence, letter.published_at, Rows.of([letter.row])) for letter in taken]
-        facts = [_facts(letter) for letter in taken]
+        facts: list[list[Any]] = []
+        for letter in taken:
+            facts.append(_facts(letter))
+            if not len(facts) % FACTS_PER_TURN:
+                await asyncio.sleep(0)
         priorities = {letter.facts.sequence: letter.priority for letter in taken if letter.priority != 1}
         gaps = [
             (letter.dead_id, letter.dead_id, "damaged")

@@ -7,7 +7,8 @@ import os
 import resource
 import signal
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -17,12 +18,13 @@ from vibemq.config import Settings
 from vibemq.errors import StorageFenced
 from vibemq.server import logs
 from vibemq.server.broker import Broker
-from vibemq.server.collector import collector_at_rest
+from vibemq.server.collector import Collector, collector_at_rest
 
 log = logging.getLogger("vibemq.app")
 
 EXIT_STORAGE_FAILED = 70
 EXIT_STORAGE_FENCED = 71
+COLLECTOR_PERIOD_S = 10.0
 SWITCH_INTERVAL_S = 0.0005
 """A flush thread gets the interpreter back this soon beside a busy event loop; Python's own 5 ms make it a convoy."""
 
@@ -59,8 +61,29 @@ async def _serve(settings: Settings) -> int:
             host, port = broker.http_address
             _say("listening", protocol="http", host=host, port=port)
         _say("ready")
+        await stack.enter_async_context(_collecting(broker))
         await broker.run()
     return 0
+
+
+@asynccontextmanager
+async def _collecting(broker: Broker) -> AsyncIterator[None]:
+    """Cycles are looked for as `vibemq.server.collector` says."""
+    collector = Collector(asyncio.get_running_loop().call_soon_threadsafe, alone=lambda: broker.connection_count == 0)
+
+    async def now_and_then() -> None:
+        while True:
+            await anyio.sleep(COLLECTOR_PERIOD_S)
+            collector.look_at_all_if_worth_it()
+
+    collector.start()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(now_and_then)
+        try:
+            yield
+        finally:
+            collector.stop()
+            tasks.cancel_scope.cancel()
 
 
 def _obey_signals(broker: Broker) -> None:

@@ -131,6 +131,10 @@ class Broker:
         return self.report.health(self.report.snapshots.at_once())
 
     @property
+    def connection_count(self) -> int:
+        return len(self._running().connection_table)
+
+    @property
     def port(self) -> int:
         """Of the first listener."""
         return self.listening[0].port

@@ -7,10 +7,10 @@
 """
 
 import hmac
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -114,7 +114,7 @@ def _wants_text(accept: str) -> bool:
 
 
 def _json(value: object, status: int = 200) -> Response:
-    return Response(json.dumps(value, indent=2) + "\n", status, media_type="application/json")
+    return Response(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n", status, media_type="application/json")
 
 
 async def _with_security_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:

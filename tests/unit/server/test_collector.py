@@ -1,9 +1,9 @@
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from vibemq.server.collector import collector_at_rest
+from vibemq.server.collector import ALONE_GROWTH_BLOCKS, GROWTH_BLOCKS, Collector, collector_at_rest
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +25,99 @@ def test_a_failed_start_leaves_the_collector_on() -> None:
     with pytest.raises(ValueError, match="no"), collector_at_rest():
         raise ValueError("no")
     assert gc.isenabled()
+
+
+class Process:
+    """A collector, its loop, and the memory that it sees."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+        self.alone = False
+        self.blocks = GROWTH_BLOCKS
+        self.collector = Collector(self.due.append, alone=lambda: self.alone, blocks=lambda: self.blocks)
+
+    def turn(self) -> None:
+        due, self.due[:] = list(self.due), []
+        for work in due:
+            work()
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    gc.collect()
+    gc.freeze()
+    process = Process()
+    thresholds = gc.get_threshold()
+    process.collector.start()
+    yield process
+    process.collector.stop()
+    assert gc.get_threshold() == thresholds
+
+
+class Node:
+    """A cycle of one."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        self.myself = self
+        Node.alive += 1
+
+    def __del__(self) -> None:
+        Node.alive -= 1
+
+
+def full_collections() -> int:
+    return int(gc.get_stats()[2]["collections"])
+
+
+def test_each_object_is_looked_at_once_more_and_then_never_again(process: Process) -> None:
+    kept = []
+    seen = 0
+    before = full_collections()
+    for number in range(200_000):
+        kept.append([number])
+        if process.due:
+            seen = max(seen, len(gc.get_objects()))
+            process.turn()
+    assert full_collections() > before + 10
+    # However many there are, what a full collection looks at stays as little.
+    assert seen < 20_000 < gc.get_freeze_count()
+
+
+def test_cycles_that_end_early_are_freed_without_a_look_at_all_objects(process: Process) -> None:
+    frozen = gc.get_freeze_count()
+    kept = []
+    for number in range(50_000):
+        kept.append([number])
+        Node()
+        process.turn()
+    assert Node.alive < 10_000
+    assert gc.get_freeze_count() > frozen
+    gc.collect()
+
+
+def grow(process: Process, blocks: int) -> bool:
+    """Whether a frozen cycle is found after so much growth."""
+    Node()
+    gc.freeze()
+    process.blocks += blocks
+    process.collector.look_at_all_if_worth_it()
+    found = Node.alive == 0
+    gc.unfreeze()
+    gc.collect()
+    return found
+
+
+def test_a_frozen_cycle_is_found_when_memory_has_doubled(process: Process) -> None:
+    assert not grow(process, GROWTH_BLOCKS - 1)
+    assert grow(process, 1)
+    # From here on twice as much is needed.
+    assert not grow(process, GROWTH_BLOCKS)
+    assert grow(process, GROWTH_BLOCKS)
+
+
+def test_a_frozen_cycle_is_found_sooner_when_nobody_is_connected(process: Process) -> None:
+    assert not grow(process, ALONE_GROWTH_BLOCKS)
+    process.alone = True
+    assert grow(process, 0)

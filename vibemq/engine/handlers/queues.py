@@ -136,6 +136,8 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     state.parking.pop(queue, None)
     step.freed.pop(queue, None)
     queue.unseen.clear()
+    # They refer to consumers, which refer to the queue.
+    queue.alarms = []
     step.note_structure(QueueDeleted(queue.queue_id))
 
 

@@ -40,8 +40,15 @@ class GroupCounters:
     """Hand-outs beyond the first."""
 
     def add(self, other: "GroupCounters") -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.entered += other.entered
+        self.settled += other.settled
+        self.dead += other.dead
+        self.expired_dead += other.expired_dead
+        self.expired += other.expired
+        self.dropped += other.dropped
+        self.moved += other.moved
+        self.delivered += other.delivered
+        self.redelivered += other.redelivered
 
     def remainder(self) -> int:
         """How many messages must be in the group."""

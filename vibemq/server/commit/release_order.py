@@ -45,6 +45,10 @@ class ReleaseQueue:
     def waiting(self) -> bool:
         return bool(self._holds)
 
+    def close(self) -> None:
+        """The session is gone: what still opens here is told to nobody, and the session is not referred to."""
+        self._take = _nobody
+
     def take_back(self) -> list[Deliver]:
         """The deliveries that still wait here; they are not told any more."""
         deliveries: list[Deliver] = []
@@ -97,7 +101,9 @@ class EffectRouter:
         return release_queue
 
     def disconnect(self, session: int) -> None:
-        self._release_queues.pop(session, None)
+        release_queue = self._release_queues.pop(session, None)
+        if release_queue is not None:
+            release_queue.close()
 
     def accept(self, outcome: Outcome) -> Held:
         """Tell what may be told at once, and return the holds of what may not.
@@ -157,6 +163,10 @@ class EffectRouter:
             for session, group in groups.items()
             if (release_queue := self._release_queues.get(session)) is not None
         ]
+
+
+def _nobody(effects: Sequence[Effect]) -> None:
+    pass
 
 
 def _session_of(effect: Effect) -> int:

@@ -73,6 +73,11 @@ class DeliveryQueue:
         deliveries = [item for item in items if isinstance(item, Deliver)]
         return deliveries, [item for item in items if not isinstance(item, Deliver)]
 
+    def close(self) -> None:
+        """Nothing is delivered any more: a read under way comes too late, and who was to hear of it is let go."""
+        self._era += 1
+        self._delivered = self._damaged = self._wake = self._failed = _nobody
+
     def pump(self, room: int) -> None:
         """Encode deliveries until about `room` bytes are used up, none waits, or a read is under way."""
         while self._items and room > 0 and not self._reading:
@@ -118,6 +123,10 @@ class DeliveryQueue:
         if piece.slices:
             self._session.deliver(item, piece.slices)
         self._delivered(item, piece, _before(runs, piece.rest))
+
+
+def _nobody(*ignored: object) -> None:
+    pass
 
 
 def _before(runs: list[Run], rest: list[Run]) -> list[Run]:

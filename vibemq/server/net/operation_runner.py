@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from anyio import CapacityLimiter
 
-from vibemq.errors import NotAuthorized, RateLimited, StorageFailed, VibeMQError
+from vibemq.errors import NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.monitoring.metrics import Metrics
@@ -74,6 +74,7 @@ class OperationRunner:
         except VibeMQError as error:
             self._metrics.not_authorized += isinstance(error, NotAuthorized)
             result = error
+            forget_frames(error)
         except Exception:
             log.exception("%s failed", operation.name, extra={**fields, "remote": peer.host})
             self._metrics.errors += 1

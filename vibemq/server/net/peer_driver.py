@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from vibemq.engine import Batch
-from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError
+from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError, forget_frames
 from vibemq.model.commands import CloseSession, Command, ListQueues, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
@@ -171,6 +171,8 @@ class PeerDriver:
         except RemoteProtocolError as error:
             self._metrics.errors += 1
             log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
+            # The session may keep it.
+            forget_frames(error)
             self._leave(clean=False)
         except Exception:
             self._asked.clear()
@@ -398,6 +400,12 @@ class PeerDriver:
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
         yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
         self._effect_router.disconnect(self.number)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Refer to nobody who refers to this: the memory is free at once, without a search for cycles."""
+        self.delivery_queue.close()
+        self.wake = _nothing
 
     def _asked_last(self) -> list[Command]:
         """Of the requests behind a long batch, those that need no answer to have their effect."""
@@ -459,3 +467,7 @@ class PeerDriver:
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
         self.leaving = self.broken = True
         self.wake()
+
+
+def _nothing() -> None:
+    pass

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -53,7 +54,8 @@ class Timers:
         self._monotonic = monotonic or self._loop.time
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
-        self._heap: list[tuple[int, int, Timed]] = []
+        self._heap: list[tuple[int, int, weakref.ref[Timed]]] = []
+        """A peer that is gone is not kept until its deadline."""
         self._pushed = count()
         self._stopped = False
 
@@ -66,7 +68,7 @@ class Timers:
             return
         if connection.scheduled_tick is None or deadline < connection.scheduled_tick:
             connection.scheduled_tick = deadline
-            heappush(self._heap, (deadline, next(self._pushed), connection))
+            heappush(self._heap, (deadline, next(self._pushed), weakref.ref(connection)))
             self._set(deadline)
 
     def look_at_engine(self) -> None:
@@ -110,8 +112,9 @@ class Timers:
             self._committer.submit(outcome)
         end = self._monotonic() + SHARE_S
         while self._heap and self._heap[0][0] <= now and self._monotonic() < end:
-            due, _, connection = heappop(self._heap)
-            if connection.scheduled_tick != due or connection.ending:
+            due, _, watched = heappop(self._heap)
+            connection = watched()
+            if connection is None or connection.scheduled_tick != due or connection.ending:
                 continue
             connection.scheduled_tick = None
             connection.tick()

@@ -1,0 +1,352 @@
+"""Every call of every door on a crowded broker: what `test_every_call.py` walks. Peers block, in a thread of their own.
+
+A row is given the world and the number of the attempt, and returns when its call has been answered, or when an answer
+that comes behind it has.
+"""
+
+import socket
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.integration.cursor_peer import Peer as CursorPeer
+from tests.integration.cursor_peer import rows_of
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
+
+DEAD, LOG, JOBS, HOLES = "dead", "log", "jobs", "holes"
+"""Queues: of the dead letters; read by very many groups; for messages; one message of two is gone."""
+MANY_ROWS = 2_000
+EXTENSIONS = {"supported-extensions": "batch/1,cursor/1,admin/1,settle/1"}
+
+
+class Peer(CursorPeer):
+    def __init__(self, port: int) -> None:
+        super().__init__(port, headers=EXTENSIONS)
+
+    def frame(self, kind: CommandType, queue: str = "", payload: bytes = b"", **headers: str) -> None:
+        self.send(encode_body(kind, "f", queue, payload, {name.replace("_", "-"): v for name, v in headers.items()}))
+
+    def until(self, kind: CommandType) -> bytes:
+        while (body := self.receive())[1] not in (kind, CommandType.ERROR):
+            pass
+        return body
+
+    def settled(self) -> None:
+        """Everything that was sent before has been decided."""
+        self.frame(CommandType.QUEUE_INFO, "q1")
+        self.until(CommandType.QUEUE_INFO)
+
+    def take(self, queue: str, count: int) -> list[bytes]:
+        """Subscribe, and receive so many: their ids."""
+        self.send(encode_body(CommandType.SUBSCRIBE, "s", queue, b"", {"prefetch": str(count)}))
+        found: list[bytes] = []
+        while len(found) < count:
+            found += [b"x"] * extensions.parse_deliver_many(self.until(CommandType.DELIVER_MANY)).rows.count
+        return found
+
+
+class World:
+    """A broker's doors."""
+
+    def __init__(self, native: int, omq: int, http: str, folder: Path, is_quiet: Callable[[], bool]) -> None:
+        """`is_quiet`: nobody but `peer` is connected, and nothing is left to do for those who were."""
+        self.is_quiet = is_quiet
+        self.native, self.omq, self.http, self.folder = native, omq, http, folder
+        self.peer = Peer(native)
+        self._others: list[Peer | OmqPeer] = []
+        """Peers of the last attempt."""
+        self._drafts = 0
+
+    def connect(self) -> Peer:
+        peer = Peer(self.native)
+        self._others.append(peer)
+        return peer
+
+    def connect_omq(self) -> "OmqPeer":
+        peer = OmqPeer(self.omq)
+        self._others.append(peer)
+        return peer
+
+    def hang_up(self) -> None:
+        for peer in self._others:
+            peer.close()
+        self._others.clear()
+
+    def close(self) -> None:
+        self.hang_up()
+        self.peer.close()
+
+    def new_queue(self, messages: int = 0, **options: Any) -> str:
+        self._drafts += 1
+        name = f"draft-{self._drafts}"
+        self.peer.admin("queue.create", queue=name, options=options)
+        for first in range(0, messages, 1_000):
+            self.peer.publish(name, rows_of(min(1_000, messages - first)))
+        return name
+
+    def epoch(self, group: str) -> int:
+        return int(self.peer.ask("group.join", LOG, group=group)["epoch"])
+
+
+Row = Callable[[World, int], object]
+Prepared = tuple[Callable[[World, int], Any], Callable[[World, Any], object]]
+"""What has to be there before the call, which is given it."""
+
+
+def admin(name: str, **arguments: Any) -> Row:
+    return lambda world, attempt: world.peer.admin(name, **arguments)
+
+
+def cursor(name: str, queue: str, **arguments: Any) -> Row:
+    return lambda world, attempt: world.peer.ask(name, queue, **arguments)
+
+
+def staged(world: World, attempt: int) -> int:
+    for chunk in range(20):
+        world.peer.stage(JOBS, rows_of(100), app="app", version=attempt + 1, stage="s", chunk=chunk)
+    return attempt + 1
+
+
+def letters(world: World, attempt: int) -> list[int]:
+    return [letter["dead_id"] for letter in world.peer.admin("dlq.list", queue=DEAD, limit=1_000)["letters"]]
+
+
+OPERATION_ROWS: dict[str, Row | Prepared] = {
+    "broker.info": admin("broker.info"),
+    "broker.metrics": admin("broker.metrics"),
+    "connections.list": admin("connections.list"),
+    "storage.backup": lambda w, n: w.peer.admin("storage.backup", target=str(w.folder / f"backup-{n}")),
+    "queue.create": lambda w, n: w.peer.admin("queue.create", queue=f"created-{n}"),
+    "queue.change": admin("queue.change", queue=JOBS, changes={"max_messages": 10**9}),
+    "queue.delete": (lambda w, n: w.new_queue(5_000), lambda w, q: w.peer.admin("queue.delete", queue=q)),
+    "queue.purge": (lambda w, n: w.new_queue(5_000), lambda w, q: w.peer.admin("queue.purge", queue=q)),
+    "queue.remove": (
+        lambda w, n: w.new_queue(5_000),
+        lambda w, q: w.peer.admin("queue.remove", queue=q, runs=[[s, s] for s in range(1, 5_000, 2)]),
+    ),
+    "queue.info": admin("queue.info", queue=LOG),
+    "queue.list": admin("queue.list"),
+    "queue.peek": admin("queue.peek", queue=JOBS, limit=1_000),
+    "group.list": cursor("group.list", LOG),
+    "group.offsets": cursor("group.offsets", LOG, group="g1"),
+    "group.advance": cursor("group.advance", LOG, group="g1", from_=1),
+    "group.split": cursor("group.split", LOG, group="g1", from_=1, to=10_000, max=4_096),
+    "group.fetch": cursor("group.fetch", LOG, group="g1", from_=1, to=10_000),
+    "group.join": lambda w, n: w.peer.ask("group.join", HOLES, group=f"new-{n}", start="earliest"),
+    "group.commit": (
+        lambda w, n: (f"commit-{n}", w.epoch(f"commit-{n}")),
+        lambda w, of: w.peer.ask("group.commit", LOG, group=of[0], epoch=of[1], sequence=9_000),
+    ),
+    "group.plan": (
+        lambda w, n: (w.epoch("plan"), n),
+        lambda w, of: w.peer.ask("group.plan", LOG, group="plan", epoch=of[0], tag=f"t{of[1]}", end="e" * 1_000),
+    ),
+    "group.reject": (
+        lambda w, n: (f"reject-{n}", w.epoch(f"reject-{n}"))[0],
+        lambda w, group: w.peer.ask("group.reject", LOG, group=group, rejects=[[s, "no"] for s in range(1, 2_000)]),
+    ),
+    "group.quarantine": (
+        lambda w, n: (f"quarantine-{n}", w.epoch(f"quarantine-{n}"))[0],
+        lambda w, group: w.peer.ask("group.quarantine", LOG, group=group, runs=[[s, s] for s in range(1, 2_000, 2)]),
+    ),
+    "group.set": cursor("group.set", LOG, group="g2", max_lag_ms=10**9),
+    "group.seek": cursor("group.seek", HOLES, group="g1", start="earliest"),
+    "group.delete": (
+        lambda w, n: (w.peer.ask("group.join", HOLES, group=f"old-{n}"), f"old-{n}")[1],
+        lambda w, group: w.peer.ask("group.delete", HOLES, group=group),
+    ),
+    "dlq.list": admin("dlq.list", limit=1_000),
+    "dlq.show": admin("dlq.show", dead_id=40_000),
+    "dlq.replay": admin("dlq.replay", queue=DEAD, limit=1_000, to=JOBS),
+    "dlq.purge": admin("dlq.purge", queue=DEAD, limit=1_000),
+    "dead.offsets": cursor("dead.offsets", DEAD),
+    "dead.fetch": cursor("dead.fetch", DEAD, from_=1, to=1 << 40),
+    "dead.redrive": (letters, lambda w, ids: w.peer.ask("dead.redrive", DEAD, ids=ids, to=JOBS)),
+    "transaction.commit": (
+        staged,
+        lambda w, version: w.peer.ask("transaction.commit", app="app", version=version, stages=["s"]),
+    ),
+    "transaction.abort": (
+        lambda w, n: staged(w, 50 + n),
+        lambda w, version: w.peer.ask("transaction.abort", app="app", version=version, stages=["s"]),
+    ),
+    "transaction.last": cursor("transaction.last", "", app="app"),
+    "transaction.forget": admin("transaction.forget", app="app"),
+}
+
+
+# -- frames of the native protocol ------------------------------------------------------------------------------------
+
+
+def connected(world: World, attempt: int) -> Peer:
+    return world.connect()
+
+
+def consuming(count: int) -> Callable[[World, int], Peer]:
+    def prepare(world: World, attempt: int) -> Peer:
+        peer = world.connect()
+        peer.take(world.new_queue(count), count)
+        return peer
+
+    return prepare
+
+
+def sent(*bodies: bytes) -> Callable[[World, Peer], object]:
+    def call(world: World, peer: Peer) -> None:
+        for body in bodies:
+            peer.send(body)
+        peer.settled()
+
+    return call
+
+
+def asked(kind: CommandType, answer: CommandType, queue: str = "", payload: bytes = b"", **headers: str) -> Row:
+    def call(world: World, attempt: int) -> bytes:
+        world.peer.frame(kind, queue, payload, **headers)
+        return world.peer.until(answer)
+
+    return call
+
+
+def subscribed(world: World, peer: Peer) -> None:
+    peer.take(JOBS, MANY_ROWS)
+
+
+def unsubscribed(world: World, peer: Peer) -> None:
+    peer.send(encode_body(CommandType.UNSUBSCRIBE, "s", JOBS, b"", {}))
+    peer.until(CommandType.UNSUBSCRIBE_ACK)
+
+
+def left(world: World, peer: Peer) -> None:
+    """A connection that holds very much ends."""
+    peer.frame(CommandType.DISCONNECT)
+    peer.close()
+    world.peer.settled()
+
+
+def acked(world: World, peer: Peer) -> None:
+    for number in range(500):
+        peer.send(encode_body(CommandType.ACK, f"{number}"))
+    peer.settled()
+
+
+SCATTERED = [(sequence, sequence) for sequence in range(1, 10_000, 2)]
+ANSWERS = {
+    CommandType.CONNECT_ACK,
+    CommandType.PONG,
+    CommandType.PUBLISH_ACK,
+    CommandType.SUBSCRIBE_ACK,
+    CommandType.UNSUBSCRIBE_ACK,
+    CommandType.DELIVER,
+    CommandType.PUBLISH_MANY_ACK,
+    CommandType.DELIVER_MANY,
+    CommandType.SUBSCRIPTION_ENDED,
+    CommandType.CURSOR_REPLY,
+    CommandType.COLUMNS,
+    CommandType.ERROR,
+}
+"""Types of frames that only the broker sends."""
+USERS = {kind for kind in CommandType if kind.name.startswith("ADMIN_")}
+"""Of the .NET broker, whose users live elsewhere here: refused."""
+
+FRAME_ROWS: dict[CommandType, Row | Prepared] = {
+    CommandType.CONNECT: connected,
+    CommandType.DISCONNECT: (consuming(10_000), left),
+    CommandType.PING: asked(CommandType.PING, CommandType.PONG),
+    CommandType.PUBLISH: asked(CommandType.PUBLISH, CommandType.PUBLISH_ACK, JOBS, b'"x"'),
+    CommandType.SUBSCRIBE: (connected, subscribed),
+    CommandType.UNSUBSCRIBE: (consuming(10_000), unsubscribed),
+    CommandType.ACK: (consuming(500), acked),
+    CommandType.NACK: (consuming(10), sent(encode_body(CommandType.NACK, "n", "", b"", {"messageId": "m1"}))),
+    CommandType.EXTEND: (consuming(10), sent(encode_body(CommandType.EXTEND, "n", "", b"", {"messageId": "m1"}))),
+    CommandType.CREATE_QUEUE: lambda w, n: asked(CommandType.CREATE_QUEUE, CommandType.CREATE_QUEUE, f"made-{n}")(w, n),
+    CommandType.DELETE_QUEUE: (
+        lambda w, n: w.new_queue(1_000),
+        lambda w, q: asked(CommandType.DELETE_QUEUE, CommandType.DELETE_QUEUE, q)(w, 0),
+    ),
+    CommandType.QUEUE_INFO: asked(CommandType.QUEUE_INFO, CommandType.QUEUE_INFO, LOG),
+    CommandType.LIST_QUEUES: asked(CommandType.LIST_QUEUES, CommandType.LIST_QUEUES),
+    CommandType.PUBLISH_MANY: lambda w, n: w.peer.publish(JOBS, rows_of(MANY_ROWS)),
+    CommandType.SETTLE: (consuming(10_000), sent(extensions.settle("s", 0, SCATTERED))),
+    CommandType.EXTEND_MANY: (
+        consuming(10_000),
+        sent(extensions.extend_many("s", SCATTERED, ack_timeout_ms=90_000)),
+    ),
+    CommandType.FLOW: (
+        consuming(10),
+        sent(extensions.flow("s", capacity_messages=5, capacity_bytes=100, add_credit=0)),
+    ),
+    CommandType.ADMIN: admin("queue.info", queue="q1"),
+    CommandType.CURSOR_REQUEST: cursor("group.offsets", LOG, group="g3"),
+    CommandType.STAGE: lambda w, n: w.peer.stage(JOBS, rows_of(MANY_ROWS), app="other", version=n + 1, stage="s"),
+    **{kind: asked(kind, CommandType.ERROR) for kind in USERS},
+}
+
+
+# -- commands of the OCaml message queue ------------------------------------------------------------------------------
+
+
+class OmqPeer:
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.say(struct.pack("!q", 1) + b"(Connect 1 peer)\n")
+        assert self.socket.recv(8, socket.MSG_WAITALL) == struct.pack("!q", 1)
+
+    def say(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def heard(self) -> "OmqPeer":
+        """Whatever comes next."""
+        assert self.socket.recv(1 << 20)
+        return self
+
+
+def omq_subscribed(world: World, attempt: int) -> OmqPeer:
+    peer = world.connect_omq()
+    peer.say(b"(Subscribe q2 From_current)\n")
+    return peer.heard()
+
+
+def omq(command: bytes) -> Callable[[World, OmqPeer], object]:
+    """Answered, or behind it a command that is not understood."""
+
+    def call(world: World, peer: OmqPeer) -> None:
+        peer.say(command + b"(Nonsense)\n")
+        peer.heard()
+
+    return call
+
+
+OMQ_ROWS: dict[str, Row | Prepared] = {
+    "Connect": lambda w, n: w.connect_omq(),
+    "Subscribe": omq_subscribed,
+    "Unsubscribe": (omq_subscribed, omq(b"(Unsubscribe q2)\n")),
+    "Ack": (omq_subscribed, omq(b"(Ack 1)\n")),
+}
+
+
+# -- pages of the HTTP server -----------------------------------------------------------------------------------------
+
+
+def page(world: World, path: str) -> bytes:
+    try:
+        with urllib.request.urlopen(world.http + path, timeout=60) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.read()
+
+
+def prepare(row: Row | Prepared, world: World, attempt: int) -> Callable[[], object]:
+    """Make what the call needs, and return the call."""
+    if not isinstance(row, tuple):
+        return lambda: row(world, attempt)
+    before, call = row
+    made = before(world, attempt)
+    return lambda: call(world, made)

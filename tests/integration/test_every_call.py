@@ -1,0 +1,155 @@
+"""No call of any door holds the loop for longer than 5 ms, with very many queues, dead letters, groups and messages.
+
+A new operation, frame, command or page without a row in `every_call.py` fails here.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, get_args
+
+import pytest
+from anyio import to_thread
+from starlette.routing import Route
+
+from tests.integration import every_call
+from tests.integration.every_call import DEAD, HOLES, JOBS, LOG, Prepared, Row, World
+from tests.waiting import until
+from tests.watchdog import HOLD_S_MAX, longest_hold_s
+from vibemq.config import Http, Limits, Listener, Settings
+from vibemq.model.options import QueueOptions, Retention
+from vibemq.model.records import (
+    ALL_GROUPS,
+    CursorChanged,
+    CursorFacts,
+    DeadFacts,
+    DeadLettered,
+    GroupCreated,
+    MessagesAdded,
+    QueueCreated,
+    Reason,
+    Record,
+    Settled,
+)
+from vibemq.model.rows import Rows, pack_row
+from vibemq.operations import OPERATIONS
+from vibemq.protocols.native.codec.wire import CommandType
+from vibemq.protocols.omq.commands import ClientCommand
+from vibemq.server.broker import Broker
+from vibemq.storage.lmdb.provider import LmdbProvider
+from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.web.app import make_app
+
+pytestmark = pytest.mark.anyio
+
+QUEUES, LETTERS, GROUPS, MESSAGES = 10_000, 50_000, 2_000, 20_000
+AT_ONCE = 5_000
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+# -- a crowded store --------------------------------------------------------------------------------------------------
+
+
+def queue(queue_id: int, name: str, **options: Any) -> list[Record]:
+    created = QueueCreated(queue_id, name, QueueOptions(**options), 1_000, f"{queue_id:032x}")
+    return [created, GroupCreated(queue_id, 0, "", True, 1)]
+
+
+def messages(queue_id: int, count: int) -> Iterator[Record]:
+    rows = Rows.of([pack_row("m", b"x" * 20)] * AT_ONCE)
+    for first in range(1, count + 1, AT_ONCE):
+        yield MessagesAdded(queue_id, first, 2_000, rows)
+
+
+def letters(queue_id: int, first: int) -> DeadLettered:
+    facts = [DeadFacts(n, n, Reason.REJECTED, "no", 1, 1, 2_000, 3_000) for n in range(first, first + AT_ONCE)]
+    return DeadLettered(queue_id, ALL_GROUPS, facts)
+
+
+def cursors(queue_id: int) -> Iterator[Record]:
+    for number in range(1, GROUPS + 1):
+        yield GroupCreated(queue_id, number, f"g{number}", True, 1)
+        yield CursorChanged(queue_id, number, CursorFacts(1, number, 0, 0, 0, False, 0, ""))
+
+
+def crowd() -> Iterator[Sequence[Record]]:
+    yield queue(1, DEAD)
+    yield list(messages(1, LETTERS))
+    for first in range(1, LETTERS + 1, AT_ONCE):
+        yield [letters(1, first)]
+    yield [*queue(2, LOG, retention=Retention.LOG), *messages(2, MESSAGES), *cursors(2)]
+    yield [*queue(3, JOBS), *messages(3, MESSAGES)]
+    yield [*queue(4, HOLES), *messages(4, MESSAGES)]
+    yield [Settled(4, 0, [(sequence, sequence) for sequence in range(2, MESSAGES, 2)])]
+    yield [GroupCreated(4, 1, "g1", True, 1), CursorChanged(4, 1, CursorFacts(1, 1, 0, 0, 0, False, 0, ""))]
+    for first in range(5, QUEUES + 1, 1_000):
+        numbers = range(first, min(first + 1_000, QUEUES + 1))
+        yield [record for number in numbers for record in queue(number, f"q{number - 4}")]
+
+
+@pytest.fixture(scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder = tmp_path_factory.mktemp("crowded")
+    storage = LmdbProvider(folder / "data", LmdbSettings())
+    storage.open()
+    for records in crowd():
+        storage.append(records)
+    storage.close()
+    settings = Settings(
+        data_dir=folder / "data",
+        listeners=(Listener(port=0), Listener(port=0, protocol="omq")),
+        http=Http(port=0),
+        limits=Limits(connections_per_ip_per_minute=0),
+    )
+    async with Broker(settings=settings) as broker:
+        assert broker.http_address is not None
+        native, omq = (listening.port for listening in broker.listening)
+        http = "http://{}:{}".format(*broker.http_address)
+        pacer = broker._running().pacer
+
+        def is_quiet() -> bool:
+            return broker.connection_count <= 1 and not pacer.busy
+
+        world = await to_thread.run_sync(World, native, omq, http, folder, is_quiet)
+        yield world
+        await to_thread.run_sync(world.close)
+
+
+# -- the walk ---------------------------------------------------------------------------------------------------------
+
+
+async def assert_does_not_hold(row: Row | Prepared, world: World) -> None:
+    async def prepared(attempt: int) -> Callable[[], object]:
+        # What the peers of the last attempt held has gone back.
+        await to_thread.run_sync(world.hang_up)
+        await until(world.is_quiet)
+        return await to_thread.run_sync(every_call.prepare, row, world, attempt)
+
+    assert await longest_hold_s(to_thread.run_sync, prepared) <= HOLD_S_MAX
+
+
+@pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS])
+async def test_operations(world: World, name: str) -> None:
+    await assert_does_not_hold(every_call.OPERATION_ROWS[name], world)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CommandType if kind not in every_call.ANSWERS])
+async def test_frames_of_the_native_protocol(world: World, kind: CommandType) -> None:
+    await assert_does_not_hold(every_call.FRAME_ROWS[kind], world)
+
+
+@pytest.mark.parametrize("name", [command.__name__ for command in get_args(ClientCommand)])
+async def test_commands_of_the_ocaml_message_queue(world: World, name: str) -> None:
+    await assert_does_not_hold(every_call.OMQ_ROWS[name], world)
+
+
+def pages() -> list[str]:
+    app: Any = make_app(Any, None)  # type: ignore[arg-type]  # nothing is asked of it
+    return [route.path for route in app.routes if isinstance(route, Route)]
+
+
+@pytest.mark.parametrize("path", pages())
+async def test_pages(world: World, path: str) -> None:
+    await assert_does_not_hold(lambda world, attempt: every_call.page(world, path), world)

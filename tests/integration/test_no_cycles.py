@@ -1,0 +1,199 @@
+"""What ends in a broker is free at once: it leaves no cycle to the collector, which looks at old objects hardly ever.
+
+Each test lets very many things of one kind come and go while the collector is off, and then has it find what is left.
+"""
+
+import asyncio
+import gc
+import struct
+import types
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+
+import vibemq
+from tests.waiting import until
+from vibemq.config import Http, Listener, Settings
+from vibemq.errors import VibeMQError
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
+from vibemq.server.broker import Broker
+from vibemq.server.commit.release_order import Hold, ReleaseQueue
+
+pytestmark = pytest.mark.anyio
+
+TIMES = 20
+BROKERS = (
+    "vibemq.server",
+    "vibemq.engine",
+    "vibemq.operations",
+    "vibemq.storage",
+    "vibemq.web",
+    "vibemq.protocols.native.session",
+    "vibemq.protocols.native.state",
+    "vibemq.protocols.native.replies",
+    "vibemq.protocols.omq",
+    "starlette",
+    "json",
+)
+"""Modules that no client in this process uses."""
+HELLO = {"supported-extensions": "batch/1,settle/1"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    listeners = Listener(port=0), Listener(port=0, protocol="omq")
+    settings = Settings(data_dir=tmp_path / "data", listeners=listeners, http=Http(port=0))
+    async with Broker(settings=settings) as broker:
+        yield broker
+
+
+def module_of(thing: object) -> str:
+    """Of the class of an object, of a function, or of the code that a frame runs."""
+    if isinstance(thing, types.FrameType):
+        return str(thing.f_globals.get("__name__", ""))
+    return thing.__module__ if isinstance(thing, types.FunctionType) else type(thing).__module__
+
+
+@contextmanager
+def no_cycles() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield
+        gc.collect()
+        brokers = (thing for thing in gc.garbage if module_of(thing).startswith(BROKERS))
+        found = Counter(getattr(thing, "__qualname__", type(thing).__qualname__) for thing in brokers)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert found == {}
+
+
+async def all_gone(broker: Broker) -> None:
+    await until(lambda: broker.connection_count == 0)
+    # What the last of them had begun ends within a few turns of the loop.
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def raw(port: int, data: bytes, *, answer: bool) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    if answer:
+        await reader.read(10)
+    writer.transport.abort()
+
+
+async def test_connections_and_their_subscriptions(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("jobs")
+        await mq.create_queue("news", mode="fan_out_with_ack")
+    await all_gone(broker)
+    with no_cycles():
+        for _ in range(TIMES):
+            async with (
+                vibemq.connect(broker.url) as mq,
+                mq.subscribe("jobs") as jobs,
+                mq.subscribe("news") as news,
+            ):
+                await mq.publish("jobs", b"x")
+                await mq.publish("news", b"x")
+                for subscription in (jobs, news):
+                    async for message in subscription:
+                        await message.ack()
+                        break
+        await all_gone(broker)
+
+
+async def test_peers_that_hang_up_or_break_the_protocol(broker: Broker) -> None:
+    body = encode_body(CommandType.CONNECT, "c", "", b"", HELLO)
+    native, omq = (listening.port for listening in broker.listening)
+    with no_cycles():
+        for _ in range(TIMES):
+            await raw(native, b"", answer=False)
+            await raw(native, b"\0\0\0\x09\x00123456789", answer=True)
+            await raw(native, b"GET / HTTP/1.1\r\n\r\n", answer=True)
+            await raw(native, struct.pack("!IB", len(body), 0) + body, answer=True)
+            await raw(omq, b"nonsense", answer=False)
+            await raw(omq, b"\0\0\0\0\0\0\0\x02()", answer=True)
+        await all_gone(broker)
+
+
+async def test_queues_that_are_deleted_with_their_consumers_and_messages(broker: Broker) -> None:
+    with no_cycles():
+        async with vibemq.connect(broker.url) as mq:
+            for number in range(TIMES):
+                queue = f"queue-{number}"
+                await mq.create_queue(queue)
+                await mq.publish_many(queue, [b"x"] * 10)
+                async with mq.subscribe(queue) as subscription:
+                    async for message in subscription:
+                        await message.reject("no")
+                        break
+                    await mq.delete_queue(queue)
+        await all_gone(broker)
+
+
+async def test_operations_and_their_refusals(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("history", retention="log")
+        with no_cycles():
+            for number in range(TIMES):
+                group = f"group-{number}"
+                await mq.admin("group.join", queue="history", group=group)
+                await mq.admin("group.list", queue="history")
+                await mq.admin("group.delete", queue="history", group=group)
+                await mq.admin("queue.list")
+                await mq.admin("connections.list")
+                await mq.admin("broker.metrics")
+                refused: list[tuple[str, dict[str, str]]] = [
+                    ("queue.info", {}),
+                    ("group.offsets", {"queue": "none", "group": "x"}),
+                    ("group.seek", {"queue": "none", "group": "x", "start": "latest"}),
+                    ("dlq.show", {"queue": "none"}),
+                    ("transaction.commit", {}),
+                    ("nonsense", {}),
+                ]
+                for name, arguments in refused:
+                    with suppress(VibeMQError):
+                        await mq.admin(name, **arguments)
+                with suppress(VibeMQError):
+                    await mq.publish("!", b"x")
+
+
+async def test_pages_of_the_http_server(broker: Broker) -> None:
+    assert broker.http_address is not None
+    address = f"http://{broker.http_address[0]}:{broker.http_address[1]}"
+
+    def ask(path: str) -> None:
+        with suppress(urllib.error.HTTPError), urllib.request.urlopen(address + path, timeout=60) as answer:
+            answer.read()
+
+    paths = "/livez", "/readyz", "/startupz", "/health/", "/metrics/", "/metrics/prometheus", "/nothing"
+    with no_cycles():
+        for _ in range(TIMES):
+            for path in paths:
+                await to_thread.run_sync(ask, path)
+
+
+def leave_a_cycle() -> None:
+    queue = ReleaseQueue(print)
+    queue._holds.append(Hold(queue, [], is_open=True))
+
+
+def test_a_cycle_is_found() -> None:
+    with pytest.raises(AssertionError, match="ReleaseQueue"), no_cycles():
+        leave_a_cycle()
