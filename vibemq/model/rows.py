@@ -239,14 +239,18 @@ class RowView:
         return self.row[2 : self._payload_at].decode(errors="replace")
 
     @property
+    def payload_size(self) -> int:
+        return int(_U32.unpack_from(self.row, self._payload_at)[0])
+
+    @property
     def payload(self) -> bytes:
         start = self._payload_at + 4
-        return self.row[start : start + _U32.unpack_from(self.row, self._payload_at)[0]]
+        return self.row[start : start + self.payload_size]
 
     @property
     def headers_at(self) -> int:
         """Offset of the header count in `row`."""
-        return int(self._payload_at + 4 + _U32.unpack_from(self.row, self._payload_at)[0])
+        return self._payload_at + 4 + self.payload_size
 
     @property
     def headers(self) -> dict[str, str]:
