@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import vibemq.sync
@@ -20,6 +21,8 @@ class Steady:
 
     latencies_ms: list[float]
     batches: int
+    stages_ms: dict[str, float]
+    """Medians of what Spark says about its triggers."""
 
     def percentile(self, share: float) -> float:
         ordered = sorted(self.latencies_ms)
@@ -40,10 +43,11 @@ def steady(spark: Any, server: Server, folder: Path, *, rate: float, seconds: fl
             while len(seen) < len(dues) + 1 and time.monotonic() < deadline:
                 time.sleep(0.05)
             batches = len({seen[number] for number in dues})
+            stages = _stages(query)
         finally:
             query.stop()
     after = min(dues.values()) + WARM_UP_S
-    return Steady([(seen[number] - due) * 1000 for number, due in dues.items() if due >= after], batches)
+    return Steady([(seen[number] - due) * 1000 for number, due in dues.items() if due >= after], batches, stages)
 
 
 def _seeing(spark: Any, endpoint: str, folder: Path, seen: dict[int, float]) -> Any:
@@ -58,6 +62,11 @@ def _seeing(spark: Any, endpoint: str, folder: Path, seen: dict[int, float]) -> 
 
     writer = messages.writeStream.foreachBatch(see)
     return writer.option("checkpointLocation", str(folder / "rate")).start()
+
+
+def _stages(query: Any) -> dict[str, float]:
+    done = [progress.durationMs for progress in query.recentProgress if progress.numInputRows]
+    return {name: median(each.get(name, 0) for each in done) for name in done[-1]}
 
 
 def _wait_for_first(mq: vibemq.sync.Client, seen: dict[int, float]) -> None:

@@ -245,12 +245,12 @@ class RowView:
     @property
     def payload(self) -> bytes:
         start = self._payload_at + 4
-        return self.row[start : start + self.payload_size]
+        return self.row[start : start + _U32.unpack_from(self.row, self._payload_at)[0]]
 
     @property
     def headers_at(self) -> int:
         """Offset of the header count in `row`."""
-        return self._payload_at + 4 + self.payload_size
+        return int(self._payload_at + 4 + _U32.unpack_from(self.row, self._payload_at)[0])
 
     @property
     def headers(self) -> dict[str, str]:
