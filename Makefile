@@ -124,7 +124,7 @@ demo-spark: $(DEMO_SPARK) ## send the flights through Spark; an executor, the br
 spark-torture: install ## ten minutes of kills and of checkpoints rolled back while Spark reads and writes; ARGS="--minutes 3 --seed 7"
 	$(BIN)/python -m tests.spark.torture $(ARGS)
 
-bench-spark: install ## measure the connector beside the fastest possible Python data source
+bench-spark: install ## measure the connector beside the fastest possible Python data source and PostgreSQL over JDBC
 	$(BIN)/python -m bench.spark $(ARGS)
 
 spark-cluster: install ## spark-submit on a master and two workers, package installed and shipped; Spark Connect

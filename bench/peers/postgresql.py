@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 from bench.common.load import Bodies, Go, Job, Pacer, Span, now, sent_at
 from bench.common.peer import Guarantee, Peer
 from bench.common.servers import Plan
@@ -36,13 +34,13 @@ class SkipLocked(Peer):
 
     @classmethod
     def missing(cls) -> str:
-        return "" if _programs() is not None else "PostgreSQL is not installed (apt-get install postgresql)"
+        return "" if server_programs() is not None else "PostgreSQL is not installed (apt-get install postgresql)"
 
     def instance(self) -> str:
         return self.server_name
 
     def plan(self, folder: Path) -> Plan:
-        programs = _programs()
+        programs = server_programs()
         assert programs is not None
         user = USER if os.getuid() == 0 else None
         if user is not None:
@@ -66,6 +64,8 @@ class SkipLocked(Peer):
             connection.execute("checkpoint")
 
     def _connect(self) -> Any:
+        import psycopg  # Whoever only starts a server needs no client of Python's.
+
         address = f"host=127.0.0.1 port={self.port} user=bench dbname=postgres"
         for _ in range(100):
             try:
@@ -126,7 +126,7 @@ class SkipLocked(Peer):
             return Span(began, now(), len(latencies), latencies)
 
 
-def _programs() -> Path | None:
+def server_programs() -> Path | None:
     """Folder of the newest installed server; Debian keeps it out of PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4]))
     if found:

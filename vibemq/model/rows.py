@@ -239,6 +239,10 @@ class RowView:
         return self.row[2 : self._payload_at].decode(errors="replace")
 
     @property
+    def payload_size(self) -> int:
+        return int(_U32.unpack_from(self.row, self._payload_at)[0])
+
+    @property
     def payload(self) -> bytes:
         start = self._payload_at + 4
         return self.row[start : start + _U32.unpack_from(self.row, self._payload_at)[0]]

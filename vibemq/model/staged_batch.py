@@ -15,6 +15,7 @@ from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 
 _U32 = struct.Struct("!I")
+_NO_HEADERS_BYTES = 2
 
 Extras = dict[int, MessageExtra]
 
@@ -23,8 +24,19 @@ def pack_staged_batch(name: str, queue: str, rows: Rows, extras: Extras | None) 
     """One row called `name` that holds everything."""
     packed = [[index, e.priority, e.expires_at, e.deliver_at, e.dedup_id.hex()] for index, e in (extras or {}).items()]
     head = orjson.dumps({"queue": queue, "extras": packed})
-    payload = b"".join((_U32.pack(len(head)), head, _U32.pack(rows.count), rows.lengths, rows.data))
-    return Rows.of([pack_row(name, payload)])
+    before = _U32.pack(len(head)) + head + _U32.pack(rows.count)
+    size = len(before) + len(rows.lengths) + len(rows.data)
+    framed, headers = _around_payload(name, size)
+    # The messages are copied once, from the frame that brought them.
+    row = b"".join((framed, before, rows.lengths, rows.data, headers))
+    return Rows(1, _U32.pack(len(row)), row)
+
+
+def _around_payload(name: str, size: int) -> tuple[bytes, bytes]:
+    """What a row has before and behind a payload of `size` bytes."""
+    empty = pack_row(name, b"")
+    at = len(empty) - _U32.size - _NO_HEADERS_BYTES
+    return empty[:at] + _U32.pack(size), empty[at + _U32.size :]
 
 
 def unpack_staged_batch(row: bytes) -> tuple[str, Rows, Extras | None]:
@@ -34,13 +46,17 @@ def unpack_staged_batch(row: bytes) -> tuple[str, Rows, Extras | None]:
         StorageDamaged: the row holds no bundle.
     """
     try:
-        payload = RowView(row).payload
-        (head_size,) = _U32.unpack_from(payload)
-        head = orjson.loads(payload[4 : 4 + head_size])
-        at = 4 + head_size
-        (count,) = _U32.unpack_from(payload, at)
+        view = RowView(row)
+        end = view.headers_at
+        start = end - view.payload_size
+        (head_size,) = _U32.unpack_from(row, start)
+        at = start + 4 + head_size
+        head = orjson.loads(row[start + 4 : at])
+        (count,) = _U32.unpack_from(row, at)
         data_at = at + 4 + 4 * count
-        rows = Rows(count, payload[at + 4 : data_at], payload[data_at:])
+        if not data_at <= end <= len(row):
+            raise ValueError("it is cut short")
+        rows = Rows(count, row[at + 4 : data_at], row[data_at:end])
         if sum(rows.row_lengths()) != len(rows.data):
             raise ValueError("row lengths do not add up")
         extras = {

@@ -21,6 +21,8 @@ from vibemq.operations.registry import Caller, Operation
 log = logging.getLogger("vibemq.transactions")
 
 READ_BYTES = 1 << 20
+MOVED_BYTES = 4 << 20
+"""About as much is moved at once, and waits for one flush together."""
 MOVES_AT_ONCE = 64
 """Bundles that are moved before the loop has its turn."""
 TAG_MAX = 256
@@ -118,14 +120,26 @@ class Transactions:
             queue_id, runs = self._readers.bundles(stage)
             if not runs:
                 return
-            first, last = runs[0]
+            bundles = iter(await self._read(queue_id, *runs[0]))
+            # Asked in order, and a move that cannot be stored takes those behind it along, so the order stays. The next
+            # are asked for when these are stored: else one could slip in between a failed move and its repetition.
+            while some := list(islice(bundles, MOVES_AT_ONCE)):
+                await asyncio.gather(*(self._move(stage, sequence, row) for sequence, row in some))
+
+    async def _read(self, queue_id: int, first: int, last: int) -> list[tuple[int, bytes]]:
+        """The next bundles and their sequences: enough for one flush, in reads that keep nobody waiting for long."""
+        bundles: list[tuple[int, bytes]] = []
+        size = 0
+        while first <= last and size < MOVED_BYTES:
             slices = await self._store.read(self._store.provider.read, queue_id, first, last, READ_BYTES)
             if not slices:
                 raise StorageDamaged(f"bundles {first} to {last} of a committed stage are missing", path="the store")
-            bundles = ((part.first_sequence + i, row) for part in slices for i, row in enumerate(part.rows))
-            # Asked in order, and a move that cannot be stored takes those behind it along, so the order stays.
-            while some := list(islice(bundles, MOVES_AT_ONCE)):
-                await asyncio.gather(*(self._move(stage, sequence, row) for sequence, row in some))
+            for part in slices:
+                bundles += enumerate(part.rows, part.first_sequence)
+                size += part.rows.size
+            first = bundles[-1][0] + 1
+            await asyncio.sleep(0)
+        return bundles
 
     async def _move(self, stage: str, sequence: int, row: bytes) -> None:
         queue, rows, extras = unpack_staged_batch(row)

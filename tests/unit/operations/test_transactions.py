@@ -12,9 +12,11 @@ from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.errors import StorageDamaged, StorageError, StorageFull
 from vibemq.model.commands import Command, DecideTransaction, Stage
 from vibemq.model.records import MessagesAdded
+from vibemq.model.rows import Rows, pack_row
 from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.model.stored import Slice
 from vibemq.operations.transactions import Transactions
+from vibemq.storage.kvstore.blocks import limit
 
 
 class Disk:
@@ -28,11 +30,12 @@ class Disk:
     def stored(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         if queue_id in self.broken:
             raise self.broken[queue_id]
-        return [
+        added = [
             Slice(record.first_sequence, 1, record.rows)
             for record in self._driver.records
             if isinstance(record, MessagesAdded) and record.queue_id == queue_id
         ]
+        return list(limit((part for part in added if first <= part.first_sequence <= last), max_bytes))
 
     async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
@@ -51,6 +54,38 @@ class Local:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+class Slow(Local):
+    """Answers after some turns of the loop, as a flush does."""
+
+    waiting = most_waiting = 0
+
+    async def ask(self, make: Callable[[int, int], Command]) -> Any:
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        answer = await super().ask(make)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.waiting -= 1
+        return answer
+
+
+def test_bundles_that_are_large_wait_for_one_flush_together_and_keep_their_order() -> None:
+    driver = Driver()
+    driver.create()
+    bundles = [Rows.of([pack_row(f"{bundle}.{row}", bytes(400_000)) for row in range(2)]) for bundle in range(7)]
+    for chunk, rows in enumerate(bundles):
+        driver.ask(Stage(1, None, "q", "app", 1, "s", chunk, pack_staged_batch(f"s/{chunk}", "q", rows, None)))
+    driver.ask(DecideTransaction(1, None, "app", 1, ["s"]))
+    local = Slow(driver)
+    transactions = Transactions(driver.engine, Disk(driver), local)  # type: ignore[arg-type]
+    asyncio.run(transactions.tidy())
+    assert driver.info().ready == 14
+    assert 1 < local.most_waiting < 7, "several share a flush, and memory is bounded"
+    moved = [record.rows for record in driver.records if isinstance(record, MessagesAdded)][-7:]
+    assert [message_id for rows in moved for message_id in rows.ids()] == [i for rows in bundles for i in rows.ids()]
+    driver.check()
 
 
 @pytest.mark.parametrize("error", [StorageDamaged("bad checksum", path="journal"), StorageFull("the disk is full")])

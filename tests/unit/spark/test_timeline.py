@@ -39,6 +39,21 @@ def test_the_last_batch_is_acknowledged_without_another_one(
     assert facts(broker, queue)["committed"] == 11
 
 
+def test_what_was_acknowledged_is_not_acknowledged_again_by_the_commit_that_follows(
+    broker_of_ones_own: BrokerProcess, publish_to: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish_to(broker_of_ones_own, "orders", 0, 10)
+    query = Query(broker_of_ones_own, queue="orders", maxMessagesPerTrigger=4)
+    end, _ = query.batch(query.live.initialOffset())
+    after, _ = query.batch(end)
+    assert facts(broker_of_ones_own, "orders")["committed"] == 5
+    broker_of_ones_own.kill()
+    query.live.commit(end)
+    assert capsys.readouterr().err == "", "Spark commits what the batch began with: nobody is asked"
+    query.live.commit(after)
+    assert "waits for the next batch" in capsys.readouterr().err
+
+
 def test_ack_on_commit_waits_for_the_next_batch(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     publish(queue, 0, 10)
     query = Query(broker, queue=queue, ackOn="commit")

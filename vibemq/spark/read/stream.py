@@ -122,6 +122,8 @@ class _Live:
         """Whether the checkpoint's position is one that the group knows."""
         self._first: Positions | None = None
         """Where batch 0 begins, until the first batch is planned or repeated."""
+        self._acknowledged: Positions | None = None
+        """By the last `advance`, which Spark follows with a `commit` of the same."""
         self._targets: dict[str, QueuePosition] | None = None
         self._queues: tuple[str, ...] = ()
         self._looked_at: float | None = None
@@ -185,6 +187,7 @@ class _Live:
             self._checked = True
         if self._settings.ack_on == "auto":
             self._cursors.acknowledge(start, tag_of(start))
+            self._acknowledged = start
         else:
             self._cursors.check_owned()
         return self._plans.settle(start, self._end(start, limits))
@@ -198,7 +201,7 @@ class _Live:
         return self._admission.next(start, limits, self._targets)
 
     def commit(self, end: Positions) -> None:
-        if self._settings.ack_on != "never" and self._checked:
+        if self._settings.ack_on != "never" and self._checked and end != self._acknowledged:
             for queue, position in end.items():
                 self._cursors.of(queue, position)
             self._cursors.acknowledge(end, tag_of(end), patient=False)
