@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,22 @@ def main() -> None:
     running: list[StreamingQuery] = []
     threading.Thread(target=_stop_at_end_of_input, args=(running,), daemon=True).start()
     running.extend(queries(spark, endpoint, folder))
-    for query in running:
-        try:
-            query.awaitTermination()
-        except Exception as error:
-            say("failed", query=query.name, error=str(error)[:4000])
-            os._exit(1)
+    while any(query.isActive for query in running):
+        with suppress(Exception):
+            spark.streams.awaitAnyTermination()
+        spark.streams.resetTerminated()
+        _end_with_the_first_that_failed(running)
+    _end_with_the_first_that_failed(running)
     _tell_files(spark, folder)
     spark.stop()
+
+
+def _end_with_the_first_that_failed(running: list[StreamingQuery]) -> None:
+    """At once, whichever it is: the others would run on without it."""
+    for query in running:
+        if (error := query.exception()) is not None:
+            say("failed", query=query.name, error=str(error)[:4000])
+            os._exit(1)
 
 
 def _tell_files(spark: SparkSession, folder: Path) -> None:
