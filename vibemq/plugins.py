@@ -6,6 +6,9 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+KINDS = {"protocols": "protocol", "storage": "storage provider"}
+"""What a plug-in of each group is."""
+
 
 def find(group: str, name: str) -> Any:
     """Load an installed plug-in of that name, else the folder `vibemq.<group>.<name>`.
@@ -19,10 +22,10 @@ def find(group: str, name: str) -> Any:
         for plugin in entry_points(group=f"vibemq.{group}", name=name):
             return plugin.load()
         if name not in (known := names(group)):
-            raise LookupError(f"there is no {group} plug-in {name!r}; choose one of {', '.join(known)}")
+            raise LookupError(f"there is no {KINDS[group]} {name!r}; choose one of {', '.join(known)}")
         return import_module(f"vibemq.{group}.{name}").PLUGIN
     except (ImportError, AttributeError) as exc:
-        raise LookupError(f"{group} plug-in {name!r}: {exc}") from exc
+        raise LookupError(f"{KINDS[group]} {name!r}: {exc}") from exc
 
 
 def names(group: str) -> list[str]:

@@ -84,8 +84,8 @@ def test_starts_on_a_store_that_is_not_ours_to_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ("[limits]\nmax_conections = 1\n", ["limits.max_conections", "unknown", "spelling"]),
-        ("[limits]\nmax_connections = 'many'\n", ["limits.max_connections", "valid integer"]),
+        ("[limits]\nmax_conections = 1\n", ["limits.max_conections", "unknown", "did you mean max_connections?"]),
+        ("[limits]\nmax_connections = 'many'\n", ["limits.max_connections", "must be a whole number"]),
         ("data_dir = \n", ["not valid TOML", "line 1"]),
         ("[queue_defaults]\nmax_mesages = 1\n", ["queue_defaults", "max_mesages"]),
     ],
@@ -105,9 +105,9 @@ def test_a_broken_configuration_is_one_sentence(
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ("[[listeners]]\nprotocol = 'smoke-signals'\n", ["smoke-signals", "known are", "native"]),
-        ("[storage.settings]\nsegmnt_bytes = 1\n", ["segmnt_bytes", "lmdb"]),
-        ("[storage]\nprovider = 'punchcards'\n", ["punchcards", "known are", "sqlite"]),
+        ("[[listeners]]\nprotocol = 'smoke-signals'\n", ["listeners[0].protocol", "smoke-signals", "choose one of", "native"]),
+        ("[storage.settings]\nsegmnt_bytes = 1\n", ["storage.settings.segmnt_bytes", "did you mean segment_bytes?"]),
+        ("[storage]\nprovider = 'punchcards'\n", ["storage.provider", "punchcards", "choose one of", "sqlite"]),
     ],
     ids=["listener", "provider-settings", "provider"],
 )

@@ -15,5 +15,5 @@ def test_folders_are_found_without_being_installed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["papyrus", "../etc", "a.b", "", "state"])
 def test_unknown_names_are_lookup_errors_that_say_which(name: str) -> None:
-    with pytest.raises(LookupError, match="storage plug-in"):
+    with pytest.raises(LookupError, match="storage provider"):
         find("storage", name)

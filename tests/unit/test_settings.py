@@ -130,7 +130,7 @@ def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str
         (
             {"VIBEMQ_STORAGE__PROVIDER": "papyrus"},
             r"setting storage.provider \(from environment variable VIBEMQ_STORAGE__PROVIDER\) is not valid: "
-            "there is no storage plug-in 'papyrus'; choose one of lmdb, memory, sqlite$",
+            "there is no storage provider 'papyrus'; choose one of lmdb, memory, sqlite$",
         ),
         (
             {"VIBEMQ_STORAGE__SETTINGS__SEGMENT_BYTE": "1"},
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str
         (
             {"VIBEMQ_LISTENERS": '[{}, {"protocol": "amqp"}]'},
             r"setting listeners\[1\].protocol \(from environment variable VIBEMQ_LISTENERS\) is not valid: "
-            "there is no protocols plug-in 'amqp'; choose one of native, omq$",
+            "there is no protocol 'amqp'; choose one of native, omq$",
         ),
         (
             {"VIBEMQ_LISTENERS": '[{"settings": {"prefetch": "many"}}]'},
