@@ -19,7 +19,7 @@ from anyio import to_thread
 
 import vibemq
 from tests.waiting import until
-from vibemq.config import Http, Listener, Settings
+from vibemq.config import Auth, Http, Limits, Listener, Settings
 from vibemq.errors import VibeMQError
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
@@ -197,3 +197,33 @@ def leave_a_cycle() -> None:
 def test_a_cycle_is_found() -> None:
     with pytest.raises(AssertionError, match="ReleaseQueue"), no_cycles():
         leave_a_cycle()
+
+
+@pytest.mark.parametrize("protocol", ["native", "omq"])
+async def test_wrong_credentials(tmp_path: Path, protocol: str) -> None:
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        listeners=(Listener(port=0, protocol=protocol),),
+        http=Http(enabled=False),
+        auth=Auth(token="a secret of sixteen and more"),
+        limits=Limits(connections_per_ip_per_minute=0),
+    )
+    connect = encode_body(CommandType.CONNECT, "c", "", b"", {"authToken": "wrong"})
+    asked = {
+        "native": struct.pack("!IB", len(connect), 0) + connect,
+        "omq": struct.pack("!q", 1) + b"(Connect 1 peer:wrong)\n",
+    }
+    async with Broker(settings=settings) as broker:
+        with no_cycles():
+            for _ in range(TIMES):
+                await raw(broker.port, asked[protocol], answer=True)
+            await all_gone(broker)
+        assert broker._running().socket_services.metrics.auth_failures >= TIMES
+
+
+async def test_commands_that_the_engine_refuses(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        with no_cycles():
+            for _ in range(TIMES):
+                with suppress(VibeMQError):
+                    await mq.admin("queue.change", queue="missing", changes={"max_messages": 5})

@@ -40,7 +40,7 @@ from vibemq.engine.recovery import restore
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
-from vibemq.errors import VibeMQError
+from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
@@ -359,6 +359,8 @@ def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> Non
 
 
 def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
+    # The reply keeps it, and its frames would keep the step.
+    forget_frames(error)
     if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure):
         step.refuse(command, error)
 

@@ -265,9 +265,10 @@ class Groups:
         limit = page_size(wanted.limit, PAGE_GROUPS)
         shown: list[dict[str, Any]] = []
         size, after = 0, wanted.after
+        incarnation = self._readers.queue(wanted.queue, wanted.incarnation).incarnation
         while True:
             some = min(GROUPS_PER_TURN, limit - len(shown))
-            found = self._readers.groups(wanted.queue, after, some + 1, wanted.incarnation)
+            found = self._readers.groups(wanted.queue, after, some + 1, incarnation)
             for group, cursor in found[:some]:
                 entry = _entry(group, cursor)
                 size += len(orjson.dumps(entry))

@@ -9,7 +9,7 @@ from anyio import CapacityLimiter, to_thread
 
 from vibemq.auth.matrix import SUBSCRIBE
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
-from vibemq.errors import AuthError, AuthFailed, VibeMQError
+from vibemq.errors import AuthError, AuthFailed, VibeMQError, forget_frames
 from vibemq.model.commands import Command, EndConsumers
 from vibemq.protocols.session import Authenticate, Principal, Session
 from vibemq.server.clock import Clock
@@ -152,6 +152,8 @@ class Authenticator:
         self._metrics.auth_failures += 1
         fields = {"event": "auth.failed", "conn_id": peer.connection_id, "remote": peer.host}
         log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
+        # The session keeps it, and its frames would keep the peer.
+        forget_frames(error)
         peer.session.refused(request.token, error)
 
 
