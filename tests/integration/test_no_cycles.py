@@ -18,8 +18,9 @@ import pytest
 from anyio import to_thread
 
 import vibemq
+from tests.integration.access import PASSWORD, cheap_hash
 from tests.waiting import until
-from vibemq.config import Auth, Http, Limits, Listener, Settings
+from vibemq.config import Auth, Http, Limits, Listener, Settings, User
 from vibemq.errors import VibeMQError
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
@@ -227,3 +228,43 @@ async def test_commands_that_the_engine_refuses(broker: Broker) -> None:
             for _ in range(TIMES):
                 with suppress(VibeMQError):
                     await mq.admin("queue.change", queue="missing", changes={"max_messages": 5})
+
+
+@pytest.mark.parametrize("kind", [CommandType.PUBLISH, CommandType.SUBSCRIBE, CommandType.DELETE_QUEUE])
+async def test_commands_of_a_user_without_rights(tmp_path: Path, kind: CommandType) -> None:
+    nobody = User(password_hash=cheap_hash())
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        listeners=(Listener(port=0),),
+        http=Http(enabled=False),
+        auth=Auth(users={"nobody": nobody}),
+        limits=Limits(connections_per_ip_per_minute=0),
+    )
+    headers = {"authUsername": "nobody", "authPassword": PASSWORD}
+    bodies = encode_body(CommandType.CONNECT, "c", headers=headers), encode_body(kind, "r", "q", b"x")
+    async with Broker(settings=settings) as broker:
+        with no_cycles():
+            for _ in range(TIMES):
+                await refused(broker.port, bodies)
+            await all_gone(broker)
+
+
+async def refused(port: int, bodies: tuple[bytes, ...]) -> None:
+    """A connection whose last frame is answered with an error."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answer = b""
+    for body in bodies:
+        writer.write(struct.pack("!IB", len(body), 0) + body)
+        size, _ = struct.unpack("!IB", await reader.readexactly(5))
+        answer = await reader.readexactly(size)
+    assert answer[1] == CommandType.ERROR
+    writer.transport.abort()
+
+
+async def test_topics_that_are_refused(broker: Broker) -> None:
+    port = broker.listening[1].port
+    asked = struct.pack("!q", 1) + b'(Connect 1 a)\n(Subscribe "!" From_current)\n'
+    with no_cycles():
+        for _ in range(TIMES):
+            await raw(port, asked, answer=True)
+        await all_gone(broker)

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import orjson
 import pytest
 from pydantic import SecretStr
 
@@ -328,6 +329,18 @@ async def test_a_rate_limit_answers_the_request_it_refuses(tmp_path: Path) -> No
         assert len(kinds) == 12, "every publish has its own answer"
         assert CommandType.ERROR in kinds.values()
         assert CommandType.PUBLISH_ACK in kinds.values()
+
+
+async def test_a_rate_limit_counts_operations_of_every_kind(tmp_path: Path) -> None:
+    async with (
+        Broker(settings=settings(tmp_path, limits=Limits(messages_per_client_per_second=1))) as broker,
+        Peer.to(broker) as peer,
+    ):
+        for verb in ("dlq.list", "queue.list", "broker.info") * 10:
+            payload = orjson.dumps({"verb": verb, "arguments": {}})
+            await peer.send(frame(CommandType.ADMIN, verb, "", payload))
+        kinds = [(await peer.frame())[1] for _ in range(30)]
+        assert kinds.count(CommandType.ERROR) >= 15
 
 
 async def test_a_round_of_housekeeping_that_ends_behind_the_store_is_no_failure(

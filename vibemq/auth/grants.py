@@ -4,7 +4,7 @@ from typing import cast
 
 from vibemq.auth.matrix import COMMANDS, INSPECT, NEVER, Row
 from vibemq.auth.policy import Policy
-from vibemq.errors import AuthError, VibeMQError
+from vibemq.errors import AuthError, VibeMQError, forget_frames
 from vibemq.model.access import Principal, ResourceKind
 from vibemq.model.commands import Command, DeleteGroup, Publish, SeekGroup, Stage, Subscribe
 
@@ -53,6 +53,8 @@ class Grants:
                 principal, COMMANDS.get(kind, _NOBODYS), lambda name: getattr(command, name, None)
             )
         except AuthError as error:
+            # The session keeps it, and its frames would keep the peer and what it sent.
+            forget_frames(error)
             return error
         if isinstance(command, Publish | Subscribe | Stage):
             command.create = command.create and actor.may_create

@@ -19,6 +19,7 @@ from vibemq.model.options import (
     options_to_dict,
     spelled_out,
 )
+from vibemq.model.quantities import whole_ms
 from vibemq.protocols.native.codec.wire import CommandType
 
 logger = logging.getLogger(__name__)
@@ -178,4 +179,4 @@ def _milliseconds(name: str, value: Any) -> int | None:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidOptions(f"queue option {name} must be seconds or a timedelta, not {value!r}")
-    return round(value * 1000)
+    return whole_ms(value * 1000)

@@ -20,8 +20,13 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 
 
+def whole_ms(milliseconds: float) -> int:
+    """Rounded; what is above 0 stays above it, because 0 often means that there is no limit."""
+    return max(1, round(milliseconds)) if milliseconds > 0 else round(milliseconds)
+
+
 def duration_ms(text: str) -> int:
-    """Milliseconds.
+    """Milliseconds, see `whole_ms`.
 
     Raises:
         ValueError: what it should be, to be put behind the name of the option.
@@ -38,7 +43,7 @@ def duration_ms(text: str) -> int:
         at = match.end()
     if not stripped or at != len(stripped):
         raise ValueError(f"a duration with its unit, such as {DURATION_EXAMPLES}")
-    return round(total)
+    return whole_ms(total)
 
 
 def size_bytes(text: str) -> int:

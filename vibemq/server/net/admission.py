@@ -34,15 +34,22 @@ class PeerAdmission:
 
     def take(self, command: Command, now: float) -> RateLimited | None:
         """None when there is a token left for the command, whose right was checked elsewhere."""
-        if self.per_second and type(command) not in NOT_LIMITED:
-            count = command.rows.count if isinstance(command, Publish) else 1
-            if not self._bucket.take(count, now):
-                self._metrics.rate_limited += 1
-                return RateLimited(
-                    f"more than {self.per_second} messages per second from this connection; send slower, or ask the "
-                    "operator to raise limits.messages_per_client_per_second"
-                )
-        return None
+        if type(command) in NOT_LIMITED:
+            return None
+        return self._take(command.rows.count if isinstance(command, Publish) else 1, now)
+
+    def take_one(self, now: float) -> RateLimited | None:
+        """The same for an operation that a task of its own carries out."""
+        return self._take(1, now)
+
+    def _take(self, count: int, now: float) -> RateLimited | None:
+        if not self.per_second or self._bucket.take(count, now):
+            return None
+        self._metrics.rate_limited += 1
+        return RateLimited(
+            f"more than {self.per_second} messages per second from this connection; send slower, or ask the "
+            "operator to raise limits.messages_per_client_per_second"
+        )
 
     def may_see(self, principal: Principal | None, queue: str) -> bool:
         """Whether a list names the queue: any right to it will do."""

@@ -218,7 +218,10 @@ class PeerDriver:
         if command is None:
             if self._decide(batch):
                 return False
-            self._operations.begin(self, request.token, call)
+            if (limited := self.guard.take_one(now)) is not None:
+                self.session.refused(request.token, limited)
+            else:
+                self._operations.begin(self, request.token, call)
         elif (limited := self.guard.take(command, now)) is not None:
             self.session.refused(request.token, limited)
         else:
