@@ -213,7 +213,7 @@ def asked(kind: CommandType, answer: CommandType, queue: str = "", payload: byte
 
 
 def subscribed(world: World, peer: Peer) -> None:
-    peer.take(JOBS, MANY_ROWS)
+    peer.take(JOBS, 10_000)
 
 
 def unsubscribed(world: World, peer: Peer) -> None:
@@ -310,7 +310,7 @@ class OmqPeer:
 
 def omq_subscribed(world: World, attempt: int) -> OmqPeer:
     peer = world.connect_omq()
-    peer.say(b"(Subscribe q2 From_current)\n")
+    peer.say(b"(Subscribe log From_beginning)\n")
     return peer.heard()
 
 
@@ -326,8 +326,8 @@ def omq(command: bytes) -> Callable[[World, OmqPeer], object]:
 
 OMQ_ROWS: dict[str, Row | Prepared] = {
     "Connect": lambda w, n: w.connect_omq(),
-    "Subscribe": omq_subscribed,
-    "Unsubscribe": (omq_subscribed, omq(b"(Unsubscribe q2)\n")),
+    "OmqSubscribe": omq_subscribed,
+    "OmqUnsubscribe": (omq_subscribed, omq(b"(Unsubscribe log)\n")),
     "Ack": (omq_subscribed, omq(b"(Ack 1)\n")),
 }
 
