@@ -36,6 +36,18 @@ def run_count(runs: Iterable[Run]) -> int:
     return sum(last - first + 1 for first, last in runs)
 
 
+def gaps(runs: Iterable[Run], first: int, last: int) -> list[Run]:
+    """What of [first, last] is between the runs, which ascend and lie in it."""
+    found: list[Run] = []
+    for start, stop in runs:
+        if first < start:
+            found.append((first, start - 1))
+        first = stop + 1
+    if first <= last:
+        found.append((first, last))
+    return found
+
+
 RUNS_TOGETHER_MAX = 2048
 """Runs that stand in one list; more are kept in parts, so that a change moves some kilobytes at most."""
 
