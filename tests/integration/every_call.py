@@ -312,7 +312,7 @@ class OmqPeer:
 
 def omq_subscribed(world: World, attempt: int) -> OmqPeer:
     peer = world.connect_omq()
-    peer.say(b"(Subscribe log From_beginning)\n")
+    peer.say(b"(Subscribe q2 From_current)\n")
     return peer.heard()
 
 
@@ -329,7 +329,7 @@ def omq(command: bytes) -> Callable[[World, OmqPeer], object]:
 OMQ_ROWS: dict[str, Row | Prepared] = {
     "Connect": lambda w, n: w.connect_omq(),
     "OmqSubscribe": omq_subscribed,
-    "OmqUnsubscribe": (omq_subscribed, omq(b"(Unsubscribe log)\n")),
+    "OmqUnsubscribe": (omq_subscribed, omq(b"(Unsubscribe q2)\n")),
     "Ack": (omq_subscribed, omq(b"(Ack 1)\n")),
 }
 
