@@ -213,7 +213,7 @@ def asked(kind: CommandType, answer: CommandType, queue: str = "", payload: byte
 
 
 def subscribed(world: World, peer: Peer) -> None:
-    peer.take(JOBS, MANY_ROWS)
+    peer.take(JOBS, 10_000)
 
 
 def unsubscribed(world: World, peer: Peer) -> None:
@@ -235,6 +235,8 @@ def acked(world: World, peer: Peer) -> None:
 
 
 SCATTERED = [(sequence, sequence) for sequence in range(1, 10_000, 2)]
+AS_MANY_AS_FIT = [(sequence, sequence) for sequence in range(1, 130_000, 2)]
+"""Runs, into one frame."""
 ANSWERS = {
     CommandType.CONNECT_ACK,
     CommandType.PONG,
@@ -271,7 +273,7 @@ FRAME_ROWS: dict[CommandType, Row | Prepared] = {
     CommandType.QUEUE_INFO: asked(CommandType.QUEUE_INFO, CommandType.QUEUE_INFO, LOG),
     CommandType.LIST_QUEUES: asked(CommandType.LIST_QUEUES, CommandType.LIST_QUEUES),
     CommandType.PUBLISH_MANY: lambda w, n: w.peer.publish(JOBS, rows_of(MANY_ROWS)),
-    CommandType.SETTLE: (consuming(10_000), sent(extensions.settle("s", 0, SCATTERED))),
+    CommandType.SETTLE: (consuming(10_000), sent(extensions.settle("s", 0, AS_MANY_AS_FIT))),
     CommandType.EXTEND_MANY: (
         consuming(10_000),
         sent(extensions.extend_many("s", SCATTERED, ack_timeout_ms=90_000)),
@@ -326,8 +328,8 @@ def omq(command: bytes) -> Callable[[World, OmqPeer], object]:
 
 OMQ_ROWS: dict[str, Row | Prepared] = {
     "Connect": lambda w, n: w.connect_omq(),
-    "Subscribe": omq_subscribed,
-    "Unsubscribe": (omq_subscribed, omq(b"(Unsubscribe q2)\n")),
+    "OmqSubscribe": omq_subscribed,
+    "OmqUnsubscribe": (omq_subscribed, omq(b"(Unsubscribe q2)\n")),
     "Ack": (omq_subscribed, omq(b"(Ack 1)\n")),
 }
 

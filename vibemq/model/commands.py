@@ -4,7 +4,7 @@
 `Reply`; commands whose token is None are not answered. Consumers are numbered by their session.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -110,7 +110,7 @@ class Settle:
     token: Any
     consumer: int
     verb: Settlement
-    runs: list[Run]
+    runs: Sequence[Run]
     delay_ms: int | None = None
     """RETRY only: None = the queue's backoff."""
     reason: str = ""
@@ -124,7 +124,7 @@ class Extend:
     session: int
     token: Any
     consumer: int
-    runs: list[Run]
+    runs: Sequence[Run]
     ack_timeout_ms: int | None = None
 
 

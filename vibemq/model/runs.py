@@ -4,10 +4,11 @@ A queue's progress is long runs with few holes, so a set of a million sequences 
 Shared by the engine (what is waiting, taken, in flight) and by storage (what is still alive).
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Self
+from typing import Self, overload
 
 Run = tuple[int, int]
 """(first, last), both inclusive."""
@@ -31,9 +32,46 @@ def runs_of(sequences: Iterable[int]) -> list[Run]:
     return runs
 
 
+class RunArrays(Sequence[Run]):
+    """Very many runs in two arrays. Each becomes a tuple only when it is its turn: for runs that are worked off in
+    steps, which would else be held up by the making of all of them."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, firsts: "array[int]", lasts: "array[int]") -> None:
+        self._firsts, self._lasts = firsts, lasts
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def __iter__(self) -> Iterator[Run]:
+        return zip(self._firsts, self._lasts, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> "RunArrays": ...
+    def __getitem__(self, index: int | slice) -> "Run | RunArrays":
+        if isinstance(index, slice):
+            return RunArrays(self._firsts[index], self._lasts[index])
+        return self._firsts[index], self._lasts[index]
+
+
 def run_count(runs: Iterable[Run]) -> int:
     """How many sequences the runs hold."""
     return sum(last - first + 1 for first, last in runs)
+
+
+def gaps(runs: Iterable[Run], first: int, last: int) -> list[Run]:
+    """What of [first, last] is between the runs, which ascend and lie in it."""
+    found: list[Run] = []
+    for start, stop in runs:
+        if first < start:
+            found.append((first, start - 1))
+        first = stop + 1
+    if first <= last:
+        found.append((first, last))
+    return found
 
 
 RUNS_TOGETHER_MAX = 2048

@@ -170,6 +170,10 @@ class StoredState:
     """By application."""
 
 
+SLICE_BYTES_LEAST = 1_024
+"""What a slice counts as, however small: it takes as long as so many bytes in large ones."""
+
+
 @dataclass(slots=True)
 class Slice:
     """Consecutive messages read back: sequences first_sequence … first_sequence + rows.count - 1."""
@@ -177,6 +181,12 @@ class Slice:
     first_sequence: int
     published_at: int
     rows: Rows
+
+    @property
+    def cost(self) -> int:
+        """Bytes, or what reading and encoding it takes in bytes when it is small: for limits of work."""
+        size = len(self.rows.data)
+        return size if size > SLICE_BYTES_LEAST else SLICE_BYTES_LEAST
 
 
 @dataclass(slots=True)

@@ -128,6 +128,11 @@ class Session(Protocol):
         """Encode rows for a consumer. Called in the order of the Deliver effects, possibly in several pieces; sequences
         of `deliver.runs` that no slice holds have vanished meanwhile and are skipped."""
 
+    @property
+    def rows_at_once(self) -> int:
+        """So many rows are encoded in about a millisecond. The server brings no more in one turn of the loop; so a
+        session that encodes each row by itself names a few hundred."""
+
     def data_to_send(self) -> bytes:
         """Take the bytes to write now; b"" when there are none."""
 

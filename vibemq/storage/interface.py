@@ -153,6 +153,7 @@ class IStorageProvider(Protocol):
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         """Rows of the sequences in [first, last] that are stored, ascending, at least one if any, up to max_bytes.
 
+        Many small slices may end it earlier: see `Slice.cost`.
         Sequences that nothing keeps any more may be left out (slices break there). Appended rows are readable at once.
         Raises StorageDamaged naming the queue and sequences when a checksum fails, or when a message that must be there
         has no row; nothing damaged is returned.

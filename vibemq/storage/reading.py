@@ -1,6 +1,6 @@
 """Rows for deliveries, read back from storage in pieces of bounded size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from vibemq.errors import StorageDamaged
@@ -11,6 +11,8 @@ from vibemq.storage.interface import IStorageProvider
 SPAN_WASTE_MAX = 8
 """Scattered sequences are read as one stretch while at most this many rows are read for each one wanted."""
 SPAN_RUNS_MAX = 256
+STRETCH_BYTES_LEAST = 8_192
+"""What the read of a stretch counts as: it takes as long as that of so many bytes in small slices."""
 
 
 @dataclass(slots=True)
@@ -22,6 +24,8 @@ class Piece:
     """Not looked at yet."""
     damaged: list[Run] = field(default_factory=list)
     damage: StorageDamaged | None = None
+    stretches: int = 0
+    """Reads that it took: each costs something of its own."""
 
     @property
     def size(self) -> int:
@@ -32,17 +36,23 @@ class Piece:
         return sum(part.rows.count for part in self.slices)
 
 
+def _cost(slices: Iterable[Slice]) -> int:
+    return sum(part.cost for part in slices)
+
+
 def read_piece(storage: IStorageProvider, queue_id: int, runs: Sequence[Run], max_bytes: int) -> Piece:
     """Read wanted sequences, ascending within each run, until about `max_bytes` have come or all runs are done.
 
+    The work is bounded by that, too: see `Slice.cost` and `STRETCH_BYTES_LEAST`.
     Missing sequences are left out. Damaged ones are told apart from their sound neighbours and returned by number.
     """
     piece = Piece()
     index = 0
     while index < len(runs) and max_bytes > 0:
         wanted = _stretch(runs, index)
+        piece.stretches += 1
         index += len(wanted)
-        max_bytes -= _read_stretch(storage, queue_id, wanted, max_bytes, piece)
+        max_bytes -= max(_read_stretch(storage, queue_id, wanted, max_bytes, piece), STRETCH_BYTES_LEAST)
     piece.rest += runs[index:]
     return piece
 
@@ -60,7 +70,7 @@ def _stretch(runs: Sequence[Run], index: int) -> list[Run]:
 
 
 def _read_stretch(storage: IStorageProvider, queue_id: int, wanted: list[Run], max_bytes: int, piece: Piece) -> int:
-    """Read one stretch into `piece`; return the bytes it took."""
+    """Read one stretch into `piece`; return what it cost."""
     first, last = wanted[0][0], wanted[-1][1]
     taken = 0
     while first <= last:
@@ -82,8 +92,9 @@ def _read_stretch(storage: IStorageProvider, queue_id: int, wanted: list[Run], m
                 continue
         if not slices:
             break
-        taken += sum(part.rows.size for part in slices)
-        piece.slices += slices if len(wanted) == 1 else _only(slices, wanted)
+        kept = slices if len(wanted) == 1 else _only(slices, wanted)
+        taken += _cost(slices) if kept is slices else max(_cost(slices), _cost(kept))
+        piece.slices += kept
         first = slices[-1].first_sequence + slices[-1].rows.count
     return taken
 

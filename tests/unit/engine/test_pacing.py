@@ -304,3 +304,18 @@ def test_a_seek_ends_a_commit_that_is_carried_out() -> None:
     group = next(group for group in driver.info().groups if group.cursor)
     assert (group.head, group.waiting) == (1, MANY // 2)
     driver.check()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_group_that_is_put_before_very_many_scattered_messages_costs_little_for_each(times: int) -> None:
+    driver = ready()
+    command = ask.SeekGroup(9, None, "q", "second", ask.StartAt.BEGINNING)
+    for _ in range(times - 1):
+        driver.handle(command)
+    outcomes: list[Outcome] = []
+    taken = sum(instructions(lambda: outcomes.append(driver.engine.handle([command], driver.now))).values())
+    assert taken <= 250 * MANY // 2
+    driver.submit(outcomes.pop())
+    group = next(group for group in driver.info().groups if group.name == "second")
+    assert group.waiting == MANY // 2
+    driver.check()

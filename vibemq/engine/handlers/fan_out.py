@@ -15,7 +15,7 @@ from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
 from vibemq.model.options import Durability
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupOwned, GroupRenamed
-from vibemq.model.runs import END, Run, RunSet
+from vibemq.model.runs import END, Run, RunSet, gaps, run_count
 
 PASSING_PREFIX = "~"
 GROUP_NAME_MAX = 256
@@ -155,10 +155,9 @@ def _head(queue: Queue, wanted: RunSet, begin: int) -> int:
 
 def _fill(state: EngineState, step: Step, queue: Queue, group: Group, wanted: RunSet, head: int) -> None:
     """Put the wanted sequences into the group, and settle the others from the head on, which nobody can have."""
-    absent = RunSet([(head, queue.open_end() - 1)] if head < queue.open_end() else [])
-    for first, last in wanted.runs():
-        absent.remove(first, last)
-        enter(state, step, queue, group, first, last)
+    runs = wanted.runs()
+    absent = RunSet(gaps(runs, head, queue.open_end() - 1))
+    _enter_all(state, step, queue, group, runs)
     for added in queue.unseen:
         absent.remove(added.first, added.last)
         if added.hidden is not None:
@@ -177,6 +176,18 @@ def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int
     step.touch(queue, group)
 
 
+def _enter_all(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
+    """As `enter` of each, in one piece."""
+    if not runs:
+        return
+    group.counters.entered += run_count(runs)
+    group.ready.add_all(runs)
+    if queue.delayed:
+        for run in runs:
+            _delay(state, step, queue, group, *run)
+    step.touch(queue, group)
+
+
 def _delay(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
     delayed = queue.delayed
     for sequence in delayed.within(first, last):
@@ -191,9 +202,7 @@ def _empty(group: Group) -> None:
     group.counters.moved += group.unsettled
     group.take_held(1, END)
     group.in_flight = 0
-    waiting: list[Run] = group.waiting_set().runs()
-    for run in waiting:
-        group.take_waiting(*run)
+    group.take_waiting(1, END)
     group.attempts.clear()
 
 

@@ -1,6 +1,6 @@
 """Settle, Extend, and the end of a consumer's hold by timeout or lost connection."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vibemq.engine.handlers.dead_lettering import turn_down
 from vibemq.engine.handlers.fan_out import remove_consumer
@@ -66,7 +66,9 @@ def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list
     return pieces(command.runs, cut)
 
 
-def _settle_runs(state: EngineState, step: Step, consumer: Consumer | None, command: Settle, runs: list[Run]) -> None:
+def _settle_runs(
+    state: EngineState, step: Step, consumer: Consumer | None, command: Settle, runs: Sequence[Run]
+) -> None:
     asked = _asked(runs)
     if consumer is None or consumer.queue.deleted:
         # The consumers of a deleted queue end one after the other; what they hold has gone with the queue.
@@ -87,13 +89,13 @@ def _answer_settled(step: Step, consumer: Consumer | None, command: Settle) -> N
     step.answer(command, None, Durability.TRANSIENT if consumer is None else light(consumer.queue))
 
 
-def _asked(runs: list[Run]) -> int:
+def _asked(runs: Sequence[Run]) -> int:
     if len(runs) == 1:
         return max(0, runs[0][1] - runs[0][0] + 1)
     return sum(last - first + 1 for first, last in runs if first <= last)
 
 
-def _take(consumer: Consumer, runs: list[Run]) -> list[Run]:
+def _take(consumer: Consumer, runs: Sequence[Run]) -> list[Run]:
     if len(runs) == 1:
         return consumer.unacked.take(*runs[0])
     return [run for first, last in runs for run in consumer.unacked.take(first, last)]
@@ -139,7 +141,7 @@ def _extend_in_slices(state: EngineState, step: Step, command: Extend) -> Slices
     step.answer(command, None)
 
 
-def _extend_runs(state: EngineState, step: Step, command: Extend, runs: list[Run]) -> None:
+def _extend_runs(state: EngineState, step: Step, command: Extend, runs: Sequence[Run]) -> None:
     consumer = state.consumer(command.session, command.consumer)
     found = 0
     if consumer is not None:

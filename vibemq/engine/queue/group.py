@@ -242,9 +242,13 @@ class Group:
 
     def gather(self, union: RunSet) -> None:
         """Add everything unsettled to the union. Cheap when it is there already: many groups have much in common."""
-        for run in self.ready.runs():
-            if not union.covers(*run):
-                union.add(*run)
+        runs = self.ready.runs()
+        if not union:
+            union.add_all(runs)
+        elif len(runs) != union.run_count or runs != union.runs():
+            for run in runs:
+                if not union.covers(*run):
+                    union.add(*run)
         if self.delayed:
             for run in self.delayed.runs():
                 union.add(*run)

@@ -240,7 +240,11 @@ class Queue:
         """Visible sequences from `start` on that a group could still be given."""
         if start >= self.open_end():
             return RunSet()
-        alive = RunSet((self.log if self.log is not None else self._unsettled()).overlap(start, END))
+        if self.log is not None:
+            alive = RunSet(self.log.overlap(start, END))
+        else:
+            alive = self._unsettled()
+            alive.remove(0, start - 1)
         alive.remove(1, self.swept)
         for sequence in self._overdue(now):
             alive.remove(sequence, sequence)

@@ -148,6 +148,10 @@ class NativeSession:
         """Give back what cannot be delivered; the next `commands()` returns it."""
         self._state.ask(Settle(self._state.session, None, consumer, verb, runs, reason=reason))
 
+    @property
+    def rows_at_once(self) -> int:
+        return 100_000 if self._state.bulk else 500
+
     def data_to_send(self) -> bytes:
         return self._state.outbox.take()
 

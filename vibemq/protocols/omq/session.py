@@ -193,6 +193,10 @@ class OmqSession:
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._subscriptions.deliver(deliver, slices)
 
+    @property
+    def rows_at_once(self) -> int:
+        return 1_500
+
     def data_to_send(self) -> bytes:
         parts, self._state.out = self._state.out, []
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -13,9 +13,15 @@ from vibemq.model.effects import Deliver, Effect
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Session
 from vibemq.server.commit.storage_threads import Store
+from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.reading import Piece, read_piece
 
 READ_BYTES = 262_144
+SLICES_AT_ONCE = 256
+"""Each costs something of its own to read and to encode: in one turn of the loop no more of them than about this."""
+STRETCH_SLICES = 8
+"""A read costs as much as so many slices, however little it brings."""
+RUNS_AT_ONCE = 256
 
 
 class DeliveryQueue:
@@ -79,8 +85,10 @@ class DeliveryQueue:
         self._delivered = self._damaged = self._wake = self._failed = _nobody
 
     def pump(self, room: int) -> None:
-        """Encode deliveries until about `room` bytes are used up, none waits, or a read is under way."""
-        while self._items and room > 0 and not self._reading:
+        """Encode deliveries until about `room` bytes are used up, the work of one turn of the loop is done, none waits,
+        or a read is under way."""
+        rows = left = self._session.rows_at_once
+        while self._items and room > 0 and left > 0 and not self._reading:
             item = self._items[0]
             if not isinstance(item, Deliver):
                 self._session.apply([item])
@@ -91,14 +99,16 @@ class DeliveryQueue:
             if self._store.blocking:
                 self._begin(item, runs, size)
                 return
-            piece = read_piece(self._store.provider, item.queue_id, runs, size)
+            piece = _read(self._store.provider, item.queue_id, runs, left, size)
             self._encode(item, runs, piece)
             room -= piece.size
+            slices = max(STRETCH_SLICES * piece.stretches, len(piece.slices))
+            left -= piece.count + slices * rows // SLICES_AT_ONCE
 
     def _begin(self, item: Deliver, runs: list[Run], size: int) -> None:
         self._reading = True
-        provider, era = self._store.provider, self._era
-        future = self._store.begin(lambda: read_piece(provider, item.queue_id, runs, size))
+        provider, era, rows = self._store.provider, self._era, self._session.rows_at_once
+        future = self._store.begin(lambda: _read(provider, item.queue_id, runs, rows, size))
         future.add_done_callback(lambda done: self._came(item, runs, era, done))
 
     def _came(self, item: Deliver, runs: list[Run], era: int, done: "asyncio.Future[Piece]") -> None:
@@ -127,6 +137,26 @@ class DeliveryQueue:
 
 def _nobody(*ignored: object) -> None:
     pass
+
+
+def _read(provider: IStorageProvider, queue_id: int, runs: list[Run], rows: int, size: int) -> Piece:
+    """As `read_piece`, and so many rows at most."""
+    wanted, later = _leading(runs, rows)
+    piece = read_piece(provider, queue_id, wanted, size)
+    piece.rest += later
+    return piece
+
+
+def _leading(runs: list[Run], rows: int) -> tuple[list[Run], list[Run]]:
+    """The runs cut behind so many rows, or behind `RUNS_AT_ONCE` of them."""
+    for index, (first, last) in enumerate(runs[:RUNS_AT_ONCE]):
+        stop = first + rows - 1
+        if stop < last:
+            return [*runs[:index], (first, stop)], [(stop + 1, last), *runs[index + 1 :]]
+        rows -= last - first + 1
+        if not rows:
+            return runs[: index + 1], runs[index + 1 :]
+    return runs[:RUNS_AT_ONCE], runs[RUNS_AT_ONCE:]
 
 
 def _before(runs: list[Run], rest: list[Run]) -> list[Run]:

@@ -73,22 +73,25 @@ def clip(parts: Iterable[Slice], runs: Sequence[Run]) -> list[Slice]:
     return clipped
 
 
-def between(parts: Sequence[Slice], first: int, last: int) -> list[Slice]:
-    """What of the slices (ascending) lies in [first, last], found without a look at those before it."""
-    found: list[Slice] = []
+def between(parts: Sequence[Slice], first: int, last: int) -> Iterator[Slice]:
+    """What of the slices (ascending) lies in [first, last], found without a look at those before it, nor at more of
+    them than are taken."""
     for at in range(bisect_left(parts, first, key=last_of), len(parts)):
-        if parts[at].first_sequence > last:
-            break
-        found.append(parts[at])
-    return clip(found, [(first, last)])
+        part = parts[at]
+        if part.first_sequence > last:
+            return
+        if first <= part.first_sequence and last_of(part) <= last:
+            yield part
+        else:
+            yield from clip([part], [(first, last)])
 
 
 def limit(parts: Iterable[Slice], max_bytes: int) -> Iterator[Slice]:
-    """The leading rows that fit into `max_bytes` together, at least one."""
+    """The leading rows that fit into `max_bytes` together, at least one; see `Slice.cost` for what counts."""
     used, least = 0, 1
     for part in parts:
-        if used + part.rows.size <= max_bytes:
-            used, least = used + part.rows.size, 0
+        if used + part.cost <= max_bytes:
+            used, least = used + part.cost, 0
             yield part
             continue
         fitting = max(bisect_right(part.rows.offsets(), max_bytes - used) - 1, least)

@@ -1,10 +1,12 @@
 """Frames, bodies, compression and extension frames."""
 
 import zlib
+from typing import Any
 
 import brotli
 import pytest
 
+from bench.guard.counting import instructions
 from vibemq.errors import LocalProtocolError, RemoteProtocolError
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
@@ -271,3 +273,22 @@ def test_an_impossible_length_is_refused_as_soon_as_it_is_there_however_it_came(
     reader.receive_data(head[4 - step :])
     with pytest.raises(RemoteProtocolError):
         reader.bodies()
+
+
+@pytest.mark.parametrize(
+    ("make", "parse"),
+    [
+        (lambda runs: extensions.settle("s", 0, runs), extensions.parse_settle),
+        (lambda runs: extensions.extend_many("s", runs), extensions.parse_extend_many),
+    ],
+)
+def test_very_many_runs_become_tuples_as_they_are_worked_off(make: Any, parse: Any) -> None:
+    runs = [(first, first + first % 3) for first in range(1, 240_000, 4)]
+    body, found = make(runs), []
+    taken = sum(instructions(lambda: found.append(parse(body))).values())
+    assert taken < 2_000, "at once"
+    [frame] = found
+    assert list(frame.runs) == runs
+    assert (len(frame.runs), frame.runs[7], list(frame.runs[7:9])) == (len(runs), runs[7], runs[7:9])
+    with pytest.raises(RemoteProtocolError, match="ends before it begins"):
+        parse(make([*runs, (5, 4)]))

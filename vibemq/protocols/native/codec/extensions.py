@@ -19,16 +19,19 @@ JSON type or inconsistent; encoders raise LocalProtocolError for what does not f
 """
 
 import struct
+import sys
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import gt
 from typing import Any
 
 import orjson
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import Rows
-from vibemq.model.runs import Run, runs_of
+from vibemq.model.runs import Run, RunArrays, runs_of
 from vibemq.protocols.native.codec.wire import I64, U32, VERSION, CommandType, read_str16, str16
 
 SETTLE_EXTENSION = "settle/1"
@@ -41,6 +44,9 @@ _DELIVERED = struct.Struct("!QQ")
 _ACKED = struct.Struct("!QI")
 _FLOW = struct.Struct("!IQI")
 _JSON_FLAG = 1
+_RUNS_AT_ONCE = 4_096
+"""More of one frame become tuples only as they are worked off."""
+_BACKWARD = "a run of sequences ends before it begins"
 
 
 @dataclass(slots=True)
@@ -85,7 +91,7 @@ class SettleMany:
     """As `vibemq.model.commands.Settlement`."""
     delay_ms: int | None
     reason: str
-    runs: list[Run]
+    runs: Sequence[Run]
 
 
 @dataclass(slots=True)
@@ -93,7 +99,7 @@ class ExtendMany:
     id: str
     queue: str
     ack_timeout_ms: int | None
-    runs: list[Run]
+    runs: Sequence[Run]
 
 
 @dataclass(slots=True)
@@ -295,13 +301,24 @@ class _Reader:
             raise self._cut()
         return rows if total == len(rows.data) else Rows(count, lengths, rows.data[:total])
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> Sequence[Run]:
         count = self.number(U32)
+        if count > _RUNS_AT_ONCE:
+            return self._very_many_runs(count)
         numbers = struct.unpack(f"!{2 * count}Q", self.raw(16 * count))
         runs = list(zip(numbers[::2], numbers[1::2], strict=True))
         if any(first > last for first, last in runs):
-            raise RemoteProtocolError("a run of sequences ends before it begins")
+            raise RemoteProtocolError(_BACKWARD)
         return runs
+
+    def _very_many_runs(self, count: int) -> RunArrays:
+        numbers = array("Q", self.raw(16 * count))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        firsts, lasts = numbers[::2], numbers[1::2]
+        if any(map(gt, firsts, lasts)):
+            raise RemoteProtocolError(_BACKWARD)
+        return RunArrays(firsts, lasts)
 
     def _cut(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"a body of {len(self.body)} B, type {self.body[1]}, ends inside a field")
