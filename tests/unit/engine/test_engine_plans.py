@@ -253,6 +253,25 @@ def test_a_reader_may_replay_what_is_held(driver: Driver) -> None:
     driver.check()
 
 
+@pytest.mark.parametrize("begin", [Begin.CONTINUE, Begin.REPLAY])
+def test_a_decision_for_an_epoch_counts_once(driver: Driver, begin: Begin) -> None:
+    join(driver, hold_ms=60_000)
+    done(driver, 4)
+    decided = cursor(driver).epoch
+    assert isinstance(join(driver, begin=begin, begin_epoch=decided + 1), GroupHasProgress), "not decided yet"
+    for _ in range(2):
+        new = join(driver, begin=begin, begin_epoch=decided)
+        assert new.committed == (4 if begin is Begin.CONTINUE else 1), "a crash in the first batch changes nothing"
+        driver.restart()
+    done(driver, 9, epoch=new.epoch)
+    for _ in range(2):
+        refused = join(driver, begin=begin, begin_epoch=decided)
+        assert isinstance(refused, GroupHasProgress)
+        assert f"the decision was for epoch {decided}, and this is {new.epoch}" in str(refused)
+        driver.restart()
+    assert (cursor(driver).committed, cursor(driver).epoch) == (9, new.epoch), "a refusal changes nothing"
+
+
 def test_the_first_move_is_durable_before_it_is_told(driver: Driver) -> None:
     join(driver)
     driver.hold = True

@@ -1,11 +1,15 @@
 """A query's cursors, one for each queue, joined by the one process that lives as long as the query runs."""
 
+import hashlib
+import json
 import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import Refused, explained
+from vibemq.spark.errors import Refused, explained, without_checkpoint
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice
 from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition
@@ -32,6 +36,20 @@ class QueryCursor:
         return QueuePosition(self.incarnation, self.committed)
 
 
+class Moved(NamedTuple):
+    """A group that was moved by acknowledgements, as it stands. Every join raises the epoch."""
+
+    queue: str
+    incarnation: str
+    epoch: int
+
+
+def name_of_loss(group: str, moved: list[Moved]) -> str:
+    """Of a checkpoint that is lost while the groups stand so. After a join it can never be the name of another loss."""
+    facts = json.dumps([group, sorted(moved)], separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+
 class QueryCursors:
     """Joins are lazy and happen once a process: a join fences the query that had the group before."""
 
@@ -39,6 +57,41 @@ class QueryCursors:
         self._client = client
         self._settings = settings
         self._joined: dict[str, QueryCursor] = {}
+        self._decided: dict[str, int] = {}
+        """By queue: the epoch of a moved group for which `newCheckpoint` was decided."""
+
+    def decide(self, queues: Iterable[str]) -> None:
+        """For queues of which there is no position, before any of them is joined: whether `newCheckpoint` counts.
+
+        The option often stays set when it was heeded. If it counted again, a sink that knows batches by number would
+        skip those of a second new checkpoint. So its value names one loss, by the epochs that the groups have then.
+
+        Raises:
+            Refused: groups were moved, and the option does not name this loss.
+        """
+        moved = self._moved([queue for queue in queues if queue not in self._joined])
+        if not moved:
+            return
+        chosen, group = self._settings.new_checkpoint, self._settings.group
+        name = name_of_loss(group, moved)
+        if chosen.word == "refuse" or chosen.loss != name:
+            raise without_checkpoint(group, [found.queue for found in moved], str(chosen), name)
+        self._decided.update((found.queue, found.epoch) for found in moved)
+
+    def _moved(self, queues: list[str]) -> list[Moved]:
+        """What cannot be looked at is left out: the join is refused and says why."""
+        asked = [
+            (queue, self._client.ask_verb("group.offsets", queue, {"group": self._settings.group})) for queue in queues
+        ]
+        found = []
+        for queue, ticket in asked:
+            try:
+                answer = self._client.json(ticket)
+            except Refused:
+                continue
+            if answer["moved"] and not answer["expired"]:
+                found.append(Moved(queue, str(answer["incarnation"]), int(answer["epoch"])))
+        return found
 
     def of(self, queue: str, at: QueuePosition | None) -> QueryCursor:
         """The cursor; joined now if it is not yet. `at`: the checkpoint's position, if any; then the group must exist.
@@ -127,7 +180,7 @@ class QueryCursors:
                 cursor.joins = 0
 
     def _join(self, queue: str, at: QueuePosition | None, begin: str = "") -> QueryCursor:
-        """`begin`: in the place of `newCheckpoint`, where there is no position."""
+        """`begin`: in the place of what was decided, where there is no position."""
         settings = self._settings
         arguments: dict[str, object] = {
             "group": settings.group,
@@ -138,8 +191,13 @@ class QueryCursors:
             arguments["incarnation"] = at.incarnation
             # Of a group that was deleted nobody knows what was held for it since, and how its batches were cut.
             arguments["create"] = not settings.fail_on_data_loss
+        elif begin:
+            arguments["begin"] = begin
+        elif queue in self._decided:
+            arguments["begin"] = settings.new_checkpoint.word
+            arguments["begin_epoch"] = self._decided[queue]
         else:
-            arguments["begin"] = begin or settings.new_checkpoint
+            arguments["begin"] = "refuse"
         for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
             value = getattr(settings, name)
             if value is not None:

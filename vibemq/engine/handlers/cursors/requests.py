@@ -56,7 +56,7 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     if command.take_over:
         check_expired(queue, group, cursor)
         if command.begin is not None and cursor.moved:
-            _begin_anew(state, step, queue, group, cursor, command.begin)
+            _begin_anew(state, step, queue, group, cursor, command)
         claim(step, queue, group, command.user)
         group.epoch += 1
         cursor.joins += 1
@@ -81,15 +81,20 @@ def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> N
         )
 
 
-def _begin_anew(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, begin: Begin) -> None:
+def _begin_anew(
+    state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, command: JoinCursor
+) -> None:
     """For a reader that has no position of its own, on a cursor that was moved. Once: from here on it is not moved."""
-    if begin is Begin.REFUSE:
+    decided = group.epoch if command.begin_epoch is None else command.begin_epoch
+    # Every join and seek raises the epoch: a decision for this one has not been heeded yet.
+    if command.begin is Begin.REFUSE or decided != group.epoch:
+        stale = "" if decided == group.epoch else f"; the decision was for epoch {decided}, and this is {group.epoch}"
         raise GroupHasProgress(
             f"group {group.name!r} of queue {queue.name!r} has acknowledged messages up to {cursor.committed} for a "
             "reader that knew its position; one that does not must say whether it continues there or reads again "
-            f"from {cursor.head}, the earliest that is held"
+            f"from {cursor.head}, the earliest that is held{stale}"
         )
-    if begin is Begin.REPLAY:
+    if command.begin is Begin.REPLAY:
         move_group(state, step, queue, group, StartAt.SEQUENCE, cursor.head, durable_need(queue))
         cursor.start_over(head_of(queue, group))
         return
