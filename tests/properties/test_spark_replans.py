@@ -437,8 +437,8 @@ def heed_the_option_again(patch: pytest.MonkeyPatch) -> None:
         chosen = self._settings.new_checkpoint
         if not chosen.loss:
             decide(self, queues)
-        for found in self._moved([queue for queue in queues if chosen.loss and queue not in self._joined]):
-            self._decided[found.queue] = found.epoch
+        for found in self._look_at([queue for queue in queues if chosen.loss and queue not in self._joined]):
+            self._decided[found.queue] = found
 
     patch.setattr(QueryCursors, "decide", forgetful)
 

@@ -272,6 +272,19 @@ def test_a_decision_for_an_epoch_counts_once(driver: Driver, begin: Begin) -> No
     assert (cursor(driver).committed, cursor(driver).epoch) == (9, new.epoch), "a refusal changes nothing"
 
 
+def test_a_decision_for_an_epoch_is_heeded_by_a_group_that_was_not_moved(driver: Driver) -> None:
+    join(driver, hold_ms=60_000)
+    done(driver, 4)
+    continued = join(driver, begin=Begin.CONTINUE, begin_epoch=1)
+    plan(driver, "anywhere", "6", epoch=continued.epoch)
+    assert join(driver, begin=Begin.REFUSE, begin_epoch=continued.epoch).plans == 1, "nothing was decided"
+    new = join(driver, begin=Begin.REPLAY, begin_epoch=cursor(driver).epoch)
+    assert (new.committed, new.plans, new.moved) == (1, 0, False)
+    plan(driver, "1", "6", epoch=new.epoch)
+    assert join(driver, begin=Begin.REPLAY, begin_epoch=new.epoch - 1).plans == 1, "heeded already"
+    driver.check()
+
+
 def test_the_first_move_is_durable_before_it_is_told(driver: Driver) -> None:
     join(driver)
     driver.hold = True

@@ -177,6 +177,29 @@ def test_a_decision_is_for_all_queues_of_a_query(broker: BrokerProcess, mq: Any,
         assert sorted(anew.batch(anew.live.initialOffset())[1]) == sorted([*range(4), *range(4)])
 
 
+@pytest.mark.parametrize(("how", "expected"), [("continue", [6]), ("replay", [0, 1, 2, 3, 4, 5, 6])])
+def test_a_decision_is_also_for_a_queue_in_which_nothing_has_moved(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, how: str, expected: list[int]
+) -> None:
+    """The first queue keeps the plans of all, and has had nothing new since the first decision."""
+    other = f"{queue}.b"
+    mq.create_queue(other, retention="log")
+    publish(queue, 0, 2)
+    publish(other, 2, 4)
+    value = "refuse"
+    for word, first in (("continue", 4), (how, 6)):
+        query = Query(broker, queues=f"{queue},{other}", hold="10m", newCheckpoint=value)
+        end, _ = query.batch(query.live.initialOffset())
+        query.latest(end)
+        publish(other, first, first + (2 if first == 4 else 1))
+        with pytest.raises(Refused) as error:
+            Query(broker, queues=f"{queue},{other}", newCheckpoint=value).live.initialOffset()
+        value = new_checkpoint(error.value, word)
+    for _ in range(2):
+        anew = Query(broker, queues=f"{queue},{other}", newCheckpoint=value)
+        assert sorted(anew.batch(anew.live.initialOffset())[1]) == expected, "a crash in the first batch"
+
+
 def test_a_decision_that_was_heeded_in_half_is_asked_for_again(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish
 ) -> None:

@@ -36,17 +36,18 @@ class QueryCursor:
         return QueuePosition(self.incarnation, self.committed)
 
 
-class Moved(NamedTuple):
-    """A group that was moved by acknowledgements, as it stands. Every join raises the epoch."""
+class Standing(NamedTuple):
+    """A group as it stands. Every join raises the epoch."""
 
     queue: str
     incarnation: str
     epoch: int
+    moved: bool
 
 
-def name_of_loss(group: str, moved: list[Moved]) -> str:
+def name_of_loss(group: str, standings: list[Standing]) -> str:
     """Of a checkpoint that is lost while the groups stand so. After a join it can never be the name of another loss."""
-    facts = json.dumps([group, sorted(moved)], separators=(",", ":"), ensure_ascii=False)
+    facts = json.dumps([group, sorted(standings)], separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
@@ -57,8 +58,8 @@ class QueryCursors:
         self._client = client
         self._settings = settings
         self._joined: dict[str, QueryCursor] = {}
-        self._decided: dict[str, int] = {}
-        """By queue: the epoch of a moved group for which `newCheckpoint` was decided."""
+        self._decided: dict[str, Standing] = {}
+        """By queue: the group for which `newCheckpoint` was decided."""
 
     def decide(self, queues: Iterable[str]) -> None:
         """For queues of which there is no position, before any of them is joined: whether `newCheckpoint` counts.
@@ -69,16 +70,22 @@ class QueryCursors:
         Raises:
             Refused: groups were moved, and the option does not name this loss.
         """
-        moved = self._moved([queue for queue in queues if queue not in self._joined])
+        standings = self._look_at([queue for queue in queues if queue not in self._joined])
+        moved = [found.queue for found in standings if found.moved]
         if not moved:
             return
         chosen, group = self._settings.new_checkpoint, self._settings.group
-        name = name_of_loss(group, moved)
+        name = name_of_loss(group, standings)
         if chosen.word == "refuse" or chosen.loss != name:
-            raise without_checkpoint(group, [found.queue for found in moved], str(chosen), name)
-        self._decided.update((found.queue, found.epoch) for found in moved)
+            raise without_checkpoint(group, moved, str(chosen), name)
+        self._decided.update((found.queue, found) for found in standings)
 
-    def _moved(self, queues: list[str]) -> list[Moved]:
+    def in_order(self, queues: list[str]) -> list[str]:
+        """Moved groups last: a driver that dies before it has joined them all is asked again."""
+        decided = self._decided
+        return sorted(queues, key=lambda queue: (queue in decided and decided[queue].moved, queue))
+
+    def _look_at(self, queues: list[str]) -> list[Standing]:
         """What cannot be looked at is left out: the join is refused and says why."""
         asked = [
             (queue, self._client.ask_verb("group.offsets", queue, {"group": self._settings.group})) for queue in queues
@@ -89,8 +96,9 @@ class QueryCursors:
                 answer = self._client.json(ticket)
             except Refused:
                 continue
-            if answer["moved"] and not answer["expired"]:
-                found.append(Moved(queue, str(answer["incarnation"]), int(answer["epoch"])))
+            if not answer["expired"]:
+                epoch, moved = int(answer["epoch"]), bool(answer["moved"])
+                found.append(Standing(queue, str(answer["incarnation"]), epoch, moved))
         return found
 
     def of(self, queue: str, at: QueuePosition | None) -> QueryCursor:
@@ -195,7 +203,7 @@ class QueryCursors:
             arguments["begin"] = begin
         elif queue in self._decided:
             arguments["begin"] = settings.new_checkpoint.word
-            arguments["begin_epoch"] = self._decided[queue]
+            arguments["begin_epoch"] = self._decided[queue].epoch
         else:
             arguments["begin"] = "refuse"
         for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):

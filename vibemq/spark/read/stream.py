@@ -151,7 +151,7 @@ class _Live:
         found = dict(known)
         waiting = self._waits_to_enter(known)
         self._cursors.decide(queue for queue in waiting if queue not in known)
-        for queue in waiting:
+        for queue in self._cursors.in_order(waiting):
             cursor = self._joined(queue, known)
             if cursor is not None and cursor.position != known.get(queue):
                 self._check_same(queue, known)
