@@ -2,16 +2,17 @@
 
 The reader is the real one, driven as Spark drives it: an offset log, a commit log, a process that may end anywhere. The
 broker is the engine with the real operations over a disk of the simulation. Checkpoints are rolled back and deleted,
-drivers and brokers killed, older drivers go on, groups are deleted, and batches are planned under other limits. No
-acknowledged row may be missing from the outputs, and none may be twice in one; a query may be refused instead.
+drivers and brokers killed, older drivers go on, groups are deleted and sought, and batches are planned under other
+limits. `newCheckpoint` stays set when it was heeded. No acknowledged row may be missing from the outputs, and none may
+be twice in one; a query may be refused instead.
 
 The mutants at the end break the connector; the same programs must notice.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -146,14 +147,16 @@ class World:
         self.reader: Any = None
         self.older: list[tuple[Any, str]] = []
         self.rerun = True
+        self.decision = "refuse"
+        """`newCheckpoint`, as it was set last: nobody removes it."""
 
     # -- Spark ------------------------------------------------------------------------------------------------------
 
-    def start(self, limit: int, new_checkpoint: str = "refuse") -> None:
+    def start(self, limit: int) -> None:
         """A new process of the driver; the one before may come back."""
         if self.reader is not None and self.offsets:
             self.older.append((self.reader, self.offsets[max(self.offsets)]))
-        options = {**self._options, "maxMessagesPerTrigger": f"{limit}", "newCheckpoint": new_checkpoint}
+        options = {**self._options, "maxMessagesPerTrigger": f"{limit}", "newCheckpoint": self.decision}
         chosen = parse(options, STREAM)
         self.reader = stream.StreamReader(chosen, read_schema(chosen))
         live = stream._Live(chosen)
@@ -216,17 +219,25 @@ class World:
             del self.offsets[number]
             self.commits.discard(number)
 
-    def lose_checkpoint(self, decision: str) -> None:
-        """Deleted; nothing is decided at first, then by the book: with an output that is new."""
+    def lose_checkpoint(self, how: str, dies: str) -> None:
+        """Deleted; what was decided for an earlier loss is still set. Then by the book: with an output that is new."""
         self.offsets, self.commits = {}, set()
-        with suppress(Refused):
+        try:
             self.run(100, "")
-            return  # The group was not moved: nothing was ever acknowledged.
+            return  # The groups were not moved: nothing was ever acknowledged.
+        except Refused as error:
+            self.decision = _printed(error, how)
         self.sink = Sink()
         self.outputs.append(self.sink)
-        self.start(100, decision)
-        while self.trigger(""):
-            pass
+        self.run(100, dies)
+
+    def seek(self, start: str) -> None:
+        """In the place of a decision, when the checkpoint is lost: in all queues, with an output that is new."""
+        self.offsets, self.commits = {}, set()
+        self.sink = Sink()
+        self.outputs.append(self.sink)
+        for queue in QUEUES:
+            self.broker.verb("group.seek", queue, {"group": "etl", "start": start})
 
     def check(self) -> None:
         for sink in self.outputs:
@@ -243,6 +254,14 @@ class World:
             answer = self.broker.verb("group.offsets", queue, {"group": "etl"})
             found[queue] = 1 if isinstance(answer, Refused) else int(answer["committed"])
         return found
+
+
+def _printed(error: Refused, how: str) -> str:
+    """The value of the option that the refusal names."""
+    found = re.search(rf"newCheckpoint=({how}:[0-9a-f]{{16}}), ", str(error))
+    if found is None:
+        raise UnexpectedRefusal(f"no value for {how}") from error
+    return found[1]
 
 
 def _die(dies: str, here: str) -> None:
@@ -268,7 +287,9 @@ step = st.one_of(
     st.tuples(st.just("run"), st.integers(1, 12), deaths),
     st.tuples(st.just("roll back"), number, st.just(0)),
     st.tuples(st.just("forget commits"), number, st.just(0)),
-    st.tuples(st.just("lose"), st.sampled_from(["continue", "replay"]), st.just(0)),
+    st.tuples(st.just("lose"), st.sampled_from(["continue", "replay"]), deaths),
+    st.tuples(st.just("lose"), st.sampled_from(["continue", "replay"]), deaths),
+    st.tuples(st.just("seek"), st.just("earliest"), st.just(0)),
     st.tuples(st.just("wait"), st.sampled_from([100, HOLD_MS + 1]), st.just(0)),
     st.tuples(st.just("restart broker"), st.just(0), st.just(0)),
     st.tuples(st.just("older driver"), st.just(0), st.just(0)),
@@ -294,7 +315,10 @@ def carry_out(world: World, program: list[tuple[str, Any, Any]]) -> None:
                 world.commits -= set(sorted(world.offsets, reverse=True)[:1])
                 _run(world, 100, "", saved)
             case "lose":
-                world.lose_checkpoint(what)
+                world.lose_checkpoint(what, more)
+            case "seek":
+                world.seek(what)
+                _run(world, 100, "")
             case "wait":
                 world.broker.driver.advance(what)
             case "restart broker":
@@ -399,10 +423,24 @@ def go_on_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
     join = QueryCursors._join
 
     def careless(self: Any, queue: str, at: Any) -> Any:
-        self._settings = replace(self._settings, new_checkpoint="continue")
-        return join(self, queue, at)
+        return join(self, queue, at, "" if at else "continue")
 
+    patch.setattr(QueryCursors, "decide", lambda self, queues: None)
     patch.setattr(QueryCursors, "_join", careless)
+
+
+def heed_the_option_again(patch: pytest.MonkeyPatch) -> None:
+    """Whatever loss it was set for."""
+    decide = QueryCursors.decide
+
+    def forgetful(self: Any, queues: Any) -> None:
+        chosen = self._settings.new_checkpoint
+        if not chosen.loss:
+            decide(self, queues)
+        for found in self._look_at([queue for queue in queues if chosen.loss and queue not in self._joined]):
+            self._decided[found.queue] = found
+
+    patch.setattr(QueryCursors, "decide", forgetful)
 
 
 PHASES = (Phase.generate,)
@@ -411,11 +449,13 @@ several, limit = st.integers(4, 9), st.integers(1, 3)
 published = st.tuples(st.just("publish"), st.just("a"), several)
 ran = st.tuples(st.just("run"), limit, st.just(""))
 died = st.tuples(st.just("run"), limit, st.sampled_from(["planned", "noted", "read"]))
+lost = st.tuples(st.just("lose"), st.sampled_from(["continue", "replay"]), st.just(""))
 AIMED = {
     forget_the_plan: [published, ran, published, st.tuples(st.just("roll back"), st.integers(1, 2), st.just(0))],
     acknowledge_early: [published, died],
     ignore_the_epoch: [published, ran, ran, published, st.just(("older driver", 0, 0))],
-    go_on_without_a_checkpoint: [published, ran, published, st.just(("lose", "continue", 0))],
+    go_on_without_a_checkpoint: [published, ran, published, st.just(("lose", "continue", ""))],
+    heed_the_option_again: [published, ran, published, lost, published, lost],
 }
 """Programs that come to where the defect shows: chance alone rarely does."""
 

@@ -27,7 +27,7 @@ from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.spark import mutants
 from tests.spark.torture.hands import Hands, checkpoint_of
-from tests.unit.spark.hand import restored
+from tests.unit.spark.hand import new_checkpoint, restored
 from tests.waiting import wait_until
 from vibemq.demos.spark import tidy
 from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, failed_batch, lag, register
@@ -252,11 +252,11 @@ def test_a_running_query_its_lag_and_a_lost_checkpoint(world: World) -> None:
         world.spark.streams.removeListener(listener)
     world.publish(source, *range(50, 80))
     shutil.rmtree(world.folder / "c")
-    assert "this query has no checkpoint" in failure_of(
-        world.into(world.stream(queue=source).select("body"), target, "c").start()
-    )
+    said = failure_of(world.into(world.stream(queue=source).select("body"), target, "c").start())
+    assert "this query has no checkpoint" in said
     shutil.rmtree(world.folder / "c")
-    world.drain(world.stream(queue=source, newCheckpoint="continue").select("body"), target, "c")
+    value = new_checkpoint(said, "continue")
+    world.drain(world.stream(queue=source, newCheckpoint=value).select("body"), target, "c")
     assert sorted(world.numbers(target)) == list(range(80)), "nothing lost, nothing twice"
 
 
@@ -298,8 +298,8 @@ def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> N
 @pytest.mark.parametrize(
     ("sink", "kinds"),
     [
-        ("once", ["", "roll back", "older copy", "replay", "roll back"]),
-        ("files", ["", "roll back", "continue", "roll back"]),
+        ("once", ["", "roll back", "older copy", "replay", "roll back", "replay"]),
+        ("files", ["", "roll back", "continue", "roll back", "continue"]),
     ],
 )
 def test_whatever_is_done_to_checkpoints_between_runs(world: World, sink: str, kinds: list[str]) -> None:
@@ -374,12 +374,60 @@ def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> Non
     world.publish(source, 3, 4)
     said = failure_of(start())
     assert "a file sink skips the batch numbers that its _spark_metadata has" in said
-    assert "newCheckpoint=replay" in said
     assert world.committed(source) == 3, "nothing is acknowledged"
     for folder in (checkpoint, out):
         shutil.rmtree(folder, ignore_errors=True)
-    assert start(newCheckpoint="replay").awaitTermination(CEILING_S)
+    assert start(newCheckpoint=new_checkpoint(said, "replay")).awaitTermination(CEILING_S)
     assert sorted(int(row.body) for row in world.spark.read.parquet(str(out)).collect()) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("how", ["continue", "replay"])
+@pytest.mark.parametrize("sink", ["parquet", "exactlyOnce"])
+def test_an_option_that_was_forgotten_does_not_lose_or_double_rows_with_the_next_checkpoint(
+    world: World, sink: str, how: str
+) -> None:
+    """`newCheckpoint` stays set as the job was deployed; the checkpoint is lost twice, the second output is kept."""
+    source, target, checkpoint = world.queue(1, 2), world.queue(), world.folder / "c"
+
+    def run(output: str, value: str) -> str:
+        """The error, if it is refused."""
+        frame = world.stream(queue=source, hold="15m", newCheckpoint=value).select("body")
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        if sink == "parquet":
+            writer = writer.format("parquet").option("path", str(world.folder / output))
+        else:
+            writer = writer.format("vibemq").options(**world.options(queue=f"{target}.{output}", exactlyOnce="true"))
+        try:
+            assert writer.start().awaitTermination(CEILING_S)
+        except PySparkException as error:
+            return str(error)
+        return ""
+
+    def written(output: str) -> list[int]:
+        if sink == "exactlyOnce":
+            return sorted(world.numbers(f"{target}.{output}"))
+        return sorted(int(row.body) for row in world.spark.read.parquet(str(world.folder / output)).collect())
+
+    for output in ("first", "second", "third"):
+        world.mq.create_queue(f"{target}.{output}", retention="log")
+    assert run("first", "refuse") == ""
+    shutil.rmtree(checkpoint)
+    value = new_checkpoint(run("second", how), how)
+    shutil.rmtree(checkpoint)
+    world.publish(source, 3, 4)
+    for _ in range(2):
+        assert run("second", value) == "", "the option does no harm while there is a checkpoint"
+    first = [3, 4] if how == "continue" else [1, 2, 3, 4]
+    assert written("second") == first
+    shutil.rmtree(checkpoint)
+    world.publish(source, 5, 6)
+    said = run("second", value)
+    assert f"newCheckpoint={value} does not count: it was for an earlier loss" in said
+    assert (written("second"), world.committed(source)) == (first, 5), "nothing is written, nothing acknowledged"
+    shutil.rmtree(checkpoint)
+    world.mq.admin("group.seek", queue=source, group="etl", start="sequence:5")
+    assert run("third", value) == "", "an operator has moved the group: the query begins there"
+    assert written("third") == [5, 6]
 
 
 def test_a_replayed_batch_is_published_once(world: World) -> None:
@@ -396,7 +444,10 @@ def test_the_older_query_of_a_group_fails(world: World) -> None:
     frame = world.stream(queue=source).select("body")
     older = world.into(frame, target, "older").start()
     until(lambda: world.committed(source) == 2, older)
-    newer = world.into(world.stream(queue=source, newCheckpoint="continue").select("body"), target, "newer").start()
+    refused = failure_of(world.into(world.stream(queue=source).select("body"), target, "newer").start())
+    shutil.rmtree(world.folder / "newer")
+    frame = world.stream(queue=source, newCheckpoint=new_checkpoint(refused, "continue")).select("body")
+    newer = world.into(frame, target, "newer").start()
     said = failure_of(older)
     assert "is another query's now" in said
     assert "give this one a group of its own" in said
@@ -639,7 +690,9 @@ def test_a_broker_that_is_restored_from_its_backup_under_a_query(world: World, t
         assert "the broker's data were restored" in failure_of(
             inner.into(frame, first, "c", exactlyOnce="true").start()
         )
-        anew = inner.stream(queue=source, newCheckpoint="continue").select("body")
+        refused = failure_of(inner.into(frame, second, "d", exactlyOnce="true").start())
+        shutil.rmtree(world.folder / "d")
+        anew = inner.stream(queue=source, newCheckpoint=new_checkpoint(refused, "continue")).select("body")
         inner.drain(anew, second, "d", exactlyOnce="true")
         assert inner.numbers(second) == [20, 21, 22]
         assert sorted(inner.numbers(first)) == [0, 1, 2, 3, 4]

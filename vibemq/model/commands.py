@@ -266,6 +266,8 @@ class JoinCursor:
     """Make the group if it is missing."""
     begin: Begin | None = None
     """What a reader without a position of its own does with a group that was moved; None: it has one."""
+    begin_epoch: int | None = None
+    """The epoch of the moved group for which `begin` was decided; None: whichever it has."""
 
 
 @dataclass(slots=True)

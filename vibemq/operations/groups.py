@@ -78,6 +78,11 @@ class JoinArguments(CursorLimits):
         description="For a reader without a position of its own: what it does where the group has acknowledged "
         "messages, refuse, continue or replay.",
     )
+    begin_epoch: Whole | None = Field(
+        None,
+        description="The epoch of the group for which `begin` was decided, so that it counts once: where the group has "
+        "acknowledged messages and another epoch, it is refused; left out: not checked.",
+    )
 
 
 class SeekArguments(OfGroup):
@@ -151,7 +156,15 @@ class Groups:
     async def join(self, caller: Caller, wanted: JoinArguments) -> dict[str, Any]:
         start, sequence = await self._start(wanted.queue, wanted.start or "earliest")
         begin = wanted.begin and Begin(wanted.begin)
-        return await self._join(caller, wanted, start=start, start_sequence=sequence, create=wanted.create, begin=begin)
+        return await self._join(
+            caller,
+            wanted,
+            start=start,
+            start_sequence=sequence,
+            create=wanted.create,
+            begin=begin,
+            begin_epoch=wanted.begin_epoch,
+        )
 
     async def set(self, caller: Caller, wanted: CursorLimits) -> dict[str, Any]:
         """An operator changes limits; the owner goes on."""

@@ -65,6 +65,37 @@ def explained(error: Refused, queue: str, group: str = "") -> SourceError:
     return Refused(error.code, error.sentence, advice) if advice else error
 
 
+def without_checkpoint(group: str, queues: list[str], chosen: str, loss: str) -> Refused:
+    """The groups of these queues have been read, and the query has no position of them.
+
+    Args:
+        chosen: the value of `newCheckpoint`, which does not name this loss.
+    """
+    shown = ", ".join(map(repr, queues[:3])) + (f" and {len(queues) - 3} more" if len(queues) > 3 else "")
+    of = f"group {group!r} of queue{'s' if len(queues) > 1 else ''} {shown}"
+    return Refused(
+        "GROUP_HAS_PROGRESS",
+        f"{of} has acknowledged messages",
+        f"this query has no checkpoint, but {of} has been read with one.{_why_it_does_not_count(chosen)} Batches would"
+        " be counted from 0 and state would be empty: a file sink skips the batch numbers that its _spark_metadata has,"
+        " and their rows would be missing; windows and other aggregates would begin anew and overwrite their totals;"
+        " exactlyOnce would not know what it has written. Use the old checkpoint. Or take an output that is new (or"
+        f" cleared) and set newCheckpoint=replay:{loss}, from the earliest message that is held, or"
+        f" newCheckpoint=continue:{loss}, at the cursor; the value counts once, for this loss of a checkpoint. Or move"
+        f" the group{' in each queue' if len(queues) > 1 else ''} with `{seek_command(queues[0], group)}`; or use"
+        " another group",
+    )
+
+
+def _why_it_does_not_count(chosen: str) -> str:
+    if ":" in chosen:
+        return (
+            f" newCheckpoint={chosen} does not count: it was for an earlier loss and heeded then, or another query has"
+            " joined the group since, or it is of other queues or another group."
+        )
+    return "" if chosen == "refuse" else f" newCheckpoint={chosen} does not say for which loss of a checkpoint."
+
+
 def _advice(error: Refused, queue: str, group: str) -> str:
     match error.code:
         case "QUEUE_NOT_FOUND":
@@ -91,13 +122,15 @@ def _advice(error: Refused, queue: str, group: str) -> str:
                 " a new checkpoint and an output that is new; after a restore also with newCheckpoint=replay, from the"
                 " earliest message that the group holds, or newCheckpoint=continue, where it was when the backup was"
                 " made (what was processed since then and is still in the backup comes again; what was published since"
-                " then is gone). Or set failOnDataLoss=false to go on with what there is now."
+                " then is gone); the query without a checkpoint prints the whole value. Or set failOnDataLoss=false to"
+                " go on with what there is now."
             )
         case "OFFSET_GONE":
             return (
                 f"the requested range has been acknowledged already by group {group!r} of queue {queue!r}:"
                 " the checkpoint is older than the cursor by more than the group's hold."
-                " Use the newest checkpoint, or begin with a new one and newCheckpoint=replay or =continue"
+                " Use the newest checkpoint, or begin with a new one, and with the newCheckpoint=replay:… or"
+                " =continue:… that the query then prints"
                 " (read first what your sink then does: docs/howto/spark/run.md#without-a-checkpoint);"
                 " failOnDataLoss=false goes on behind what is gone."
                 if group
@@ -105,20 +138,16 @@ def _advice(error: Refused, queue: str, group: str) -> str:
             )
         case "GROUP_HAS_PROGRESS":
             return (
-                f"this query has no checkpoint, but group {group!r} of queue {queue!r} has been read with one. Batches"
-                " would be counted from 0 and state would be empty: a file sink skips the batch numbers that its"
-                " _spark_metadata has, and their rows would be missing; windows and other aggregates would begin"
-                " anew and overwrite their totals; exactlyOnce would not know what it has written. Use the old"
-                " checkpoint. Or take an output that is new (or cleared) and set newCheckpoint=replay, from the"
-                " earliest message that is held, or newCheckpoint=continue, at the cursor; or move the group with"
-                f" `{seek_command(queue, group)}`; or use another group"
+                f"this query has no checkpoint, and group {group!r} of queue {queue!r} was read with one while the"
+                " query began. Start it again, and do what it then says"
             )
         case "PLAN_UNKNOWN":
             return (
                 f"the checkpoint was rolled back further than group {group!r} remembers, or it is a copy, or another"
                 " query's: the batch that follows could have other rows than the sink has under its number. Use the"
-                " newest checkpoint, and a longer hold next time. Or begin with a new checkpoint and"
-                " newCheckpoint=replay or =continue; failOnDataLoss=false goes on from here"
+                " newest checkpoint, and a longer hold next time. Or begin with a new checkpoint, and with the"
+                " newCheckpoint=replay:… or =continue:… that the query then prints; failOnDataLoss=false goes on from"
+                " here"
             )
         case "GROUP_NOT_FOUND":
             return (

@@ -8,12 +8,14 @@ from typing import Any
 from vibemq.spark.errors import OptionError
 from vibemq.spark.values import (
     Endpoint,
+    NewCheckpoint,
     Start,
     boolean,
     duration_ms,
     endpoints,
     instant_ms,
     names,
+    new_checkpoint,
     one_of,
     size_bytes,
     start,
@@ -49,6 +51,7 @@ _HINTS = {
 
 
 _FROM_GROUP, _TO_LATEST = Start("group"), Start("latest")
+_REFUSE = NewCheckpoint("refuse")
 _read_start, _read_end = start("group", "earliest", "latest"), start("latest")
 
 
@@ -99,7 +102,7 @@ class SourceOptions:
     max_trigger_delay_ms: int = _option("maxTriggerDelay", (STREAM,), duration_ms, 900_000)
     poll_timeout_ms: int = _option("pollTimeout", (STREAM,), duration_ms, 250)
     ack_on: str = _option("ackOn", (STREAM,), one_of("auto", "commit", "never"), "auto")
-    new_checkpoint: str = _option("newCheckpoint", (STREAM,), one_of("refuse", "continue", "replay"), "refuse")
+    new_checkpoint: NewCheckpoint = _option("newCheckpoint", (STREAM,), new_checkpoint, _REFUSE)  # noqa: RUF009  # frozen
     hold_ms: int | None = _option("hold", (STREAM,), duration_ms)
     max_lag_ms: int | None = _option("maxLag", (STREAM,), duration_ms)
     max_lag_bytes: int | None = _option("maxLagBytes", (STREAM,), size_bytes)

@@ -32,6 +32,26 @@ class Start(NamedTuple):
         return dict(self.positions).get(queue)
 
 
+class NewCheckpoint(NamedTuple):
+    """What a query without a checkpoint does with groups that were read with one."""
+
+    word: str
+    """`refuse`, `continue` or `replay`."""
+    loss: str = ""
+    """For which loss of a checkpoint: the name that the refusal printed. Empty: for none yet."""
+
+    def __str__(self) -> str:
+        return f"{self.word}:{self.loss}" if self.loss else self.word
+
+
+def new_checkpoint(value: str) -> NewCheckpoint:
+    found = re.fullmatch(r"refuse|(?:continue|replay)(?::[0-9a-f]{16})?", value.strip().lower())
+    if found is None:
+        raise ValueError("refuse, continue or replay, the last two with the name that the refused query printed")
+    word, _, loss = found[0].partition(":")
+    return NewCheckpoint(word, loss)
+
+
 def text(value: str) -> str:
     if not value.strip():
         raise ValueError("a text that is not empty")

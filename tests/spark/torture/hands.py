@@ -1,12 +1,14 @@
 """What people do by hand to checkpoints while no driver runs: rolled back, exchanged for an older copy, deleted.
 
-A query that is refused gets its newest checkpoint back, as its error says. One whose checkpoint is deleted is told by
-`newCheckpoint` how it goes on, and gets an output that is new, as the documentation says; so nothing may be missing
-from the outputs together, and nothing may be twice in one of an exact sink.
+A query that is refused gets its newest checkpoint back, as its error says. One whose checkpoint is deleted is refused,
+too, told by the value of `newCheckpoint` in the error how it goes on, and gets an output that is new, as the
+documentation says; so nothing may be missing from the outputs together, and nothing may be twice in one of an exact
+sink. The option is never removed: it counts once.
 """
 
 import json
 import random
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -25,7 +27,7 @@ class HandledQuery:
     output: int = 0
     """Which of its outputs it writes; each has a checkpoint of its own."""
     decision: str = ""
-    """`newCheckpoint`, for a checkpoint that was deleted; removed when it was heeded, as the documentation says."""
+    """`newCheckpoint`, for the last checkpoint that was deleted and refused."""
 
 
 def handled(folder: Path) -> tuple[str, dict[str, HandledQuery]]:
@@ -49,6 +51,8 @@ class Hands:
         self.queries = {name: HandledQuery() for name in names}
         self._doubtful: dict[str, str] = {}
         """Queries that have not come back to where they were, and what was done to them."""
+        self._lost: dict[str, str] = {}
+        """Queries whose checkpoints were deleted, and how they shall go on when they are refused."""
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._note()
@@ -72,6 +76,14 @@ class Hands:
         """Whether a query has ended because of what was done to its checkpoint; then it has its newest one again."""
         for name in list(self._doubtful):
             self._look(name)
+        for name, kind in self._lost.items():
+            printed = re.search(rf"newCheckpoint=({kind}:[0-9a-f]{{16}}), ", why)
+            if f"work.{name}" in why and printed:
+                self._say(f"{name} was refused without a checkpoint")
+                self.refused[kind] += 1
+                self.queries[name].decision = printed[1]
+                self._note()
+                return True
         for name, kind in self._doubtful.items():
             if f"work.{name}" in why and any(refusal in why for refusal in REFUSALS):
                 self._say(f"{name} was refused after: {kind}")
@@ -87,7 +99,7 @@ class Hands:
         if kind in ("roll back", "older copy"):
             self._keep(name, "newest")
             self._doubtful[name] = kind
-            self.queries[name].decision = ""
+            self._lost.pop(name, None)
         if kind == "roll back":
             self._roll_back(name, self._random.randint(1, BATCHES_MOST))
         elif kind == "older copy":
@@ -95,7 +107,8 @@ class Hands:
         else:
             shutil.rmtree(self._checkpoint(name))
             shutil.rmtree(self._kept(name, "older"), ignore_errors=True)
-            self.queries[name] = HandledQuery(self.queries[name].output + 1, kind)
+            self._lost[name] = kind
+            self.queries[name] = HandledQuery(self.queries[name].output + 1, self.queries[name].decision)
         self._note()
         self.done[kind] += 1
         self._say(f"by hand, to {name}: {kind}")

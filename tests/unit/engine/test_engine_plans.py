@@ -253,6 +253,38 @@ def test_a_reader_may_replay_what_is_held(driver: Driver) -> None:
     driver.check()
 
 
+@pytest.mark.parametrize("begin", [Begin.CONTINUE, Begin.REPLAY])
+def test_a_decision_for_an_epoch_counts_once(driver: Driver, begin: Begin) -> None:
+    join(driver, hold_ms=60_000)
+    done(driver, 4)
+    decided = cursor(driver).epoch
+    assert isinstance(join(driver, begin=begin, begin_epoch=decided + 1), GroupHasProgress), "not decided yet"
+    for _ in range(2):
+        new = join(driver, begin=begin, begin_epoch=decided)
+        assert new.committed == (4 if begin is Begin.CONTINUE else 1), "a crash in the first batch changes nothing"
+        driver.restart()
+    done(driver, 9, epoch=new.epoch)
+    for _ in range(2):
+        refused = join(driver, begin=begin, begin_epoch=decided)
+        assert isinstance(refused, GroupHasProgress)
+        assert f"the decision was for epoch {decided}, and this is {new.epoch}" in str(refused)
+        driver.restart()
+    assert (cursor(driver).committed, cursor(driver).epoch) == (9, new.epoch), "a refusal changes nothing"
+
+
+def test_a_decision_for_an_epoch_is_heeded_by_a_group_that_was_not_moved(driver: Driver) -> None:
+    join(driver, hold_ms=60_000)
+    done(driver, 4)
+    continued = join(driver, begin=Begin.CONTINUE, begin_epoch=1)
+    plan(driver, "anywhere", "6", epoch=continued.epoch)
+    assert join(driver, begin=Begin.REFUSE, begin_epoch=continued.epoch).plans == 1, "nothing was decided"
+    new = join(driver, begin=Begin.REPLAY, begin_epoch=cursor(driver).epoch)
+    assert (new.committed, new.plans, new.moved) == (1, 0, False)
+    plan(driver, "1", "6", epoch=new.epoch)
+    assert join(driver, begin=Begin.REPLAY, begin_epoch=new.epoch - 1).plans == 1, "heeded already"
+    driver.check()
+
+
 def test_the_first_move_is_durable_before_it_is_told(driver: Driver) -> None:
     join(driver)
     driver.hold = True

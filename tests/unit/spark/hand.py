@@ -1,5 +1,6 @@
 """Spark's part, played by hand: who calls what when, with copies where Spark makes copies."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,13 @@ def copied(value: Any) -> Any:
 def options_of(broker: BrokerProcess, **more: object) -> dict[str, str]:
     base = {"endpoint": f"127.0.0.1:{broker.port}", "retryTimeout": "30s"}
     return base | {key: str(value) for key, value in more.items()}
+
+
+def new_checkpoint(error: BaseException | str, how: str) -> str:
+    """The value of `newCheckpoint` that a refused query has printed."""
+    found = re.search(r"set newCheckpoint=(?:replay|continue):([0-9a-f]{16}),", str(error))
+    assert found, error
+    return f"{how}:{found[1]}"
 
 
 class Query:

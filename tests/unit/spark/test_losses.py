@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
-from tests.unit.spark.hand import Query, facts, options_of, restored
+from tests.unit.spark.hand import Query, facts, new_checkpoint, options_of, restored
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, Refused
 from vibemq.spark.options import parse
@@ -161,10 +161,10 @@ def test_a_broker_that_was_restored_from_a_backup(
         query.latest(offset)
     with pytest.raises(DataLoss, match="data were restored from a backup"):
         query.rows(first, offset)
-    with pytest.raises(Refused, match=r"newCheckpoint=replay.*newCheckpoint=continue"):
+    with pytest.raises(Refused, match=r"newCheckpoint=replay.*newCheckpoint=continue") as refused:
         Query(broker, queue="orders").live.initialOffset()
     for how in ("continue", "replay"):
-        anew = Query(broker, queue="orders", newCheckpoint=how)
+        anew = Query(broker, queue="orders", newCheckpoint=new_checkpoint(refused.value, how))
         assert anew.batch(anew.live.initialOffset())[1] == [3, 4, 5, 20, 21, 22, 23, 24]
     careless = Query(broker, queue="orders", failOnDataLoss="false")
     entered, numbers = careless.batch(offset)

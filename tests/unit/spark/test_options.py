@@ -8,7 +8,7 @@ import pytest
 from tests.docs.pages import DOCS
 from vibemq.spark.errors import OptionError
 from vibemq.spark.options import BATCH, FIELDS, NAMES, STREAM, WRITE, SourceOptions, parse
-from vibemq.spark.values import Endpoint, Start, duration_ms, endpoints, instant_ms, size_bytes
+from vibemq.spark.values import Endpoint, NewCheckpoint, Start, duration_ms, endpoints, instant_ms, size_bytes
 
 AT = {"endpoint": "localhost"}
 READ = {**AT, "queue": "orders"}
@@ -22,6 +22,16 @@ def test_defaults_are_those_of_the_reference() -> None:
     assert (settings.retry_timeout_ms, settings.poll_timeout_ms, settings.ack_on) == (120_000, 250, "auto")
     assert settings.starting_offsets == Start("group")
     assert settings.fail_on_data_loss
+    assert settings.new_checkpoint == NewCheckpoint("refuse")
+
+
+def test_a_new_checkpoint_is_decided_for_a_loss_of_one() -> None:
+    found = parse({**STREAMED, "newCheckpoint": " Replay:0123456789abcdef"}, STREAM).new_checkpoint
+    assert (found, str(found)) == (NewCheckpoint("replay", "0123456789abcdef"), "replay:0123456789abcdef")
+    assert str(parse({**STREAMED, "newCheckpoint": "continue"}, STREAM).new_checkpoint) == "continue"
+    for wrong in ("refuse:0123456789abcdef", "replay:", "replay:0123", "replay:0123456789abcdefg", "again", ""):
+        with pytest.raises(OptionError, match=r"newCheckpoint is .* it must be refuse, continue or replay"):
+            parse({**STREAMED, "newCheckpoint": wrong}, STREAM)
 
 
 def test_the_reference_lists_exactly_these_options() -> None:

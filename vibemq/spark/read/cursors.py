@@ -1,11 +1,15 @@
 """A query's cursors, one for each queue, joined by the one process that lives as long as the query runs."""
 
+import hashlib
+import json
 import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import Refused, explained
+from vibemq.spark.errors import Refused, explained, without_checkpoint
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice
 from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition
@@ -32,6 +36,21 @@ class QueryCursor:
         return QueuePosition(self.incarnation, self.committed)
 
 
+class Standing(NamedTuple):
+    """A group as it stands. Every join raises the epoch."""
+
+    queue: str
+    incarnation: str
+    epoch: int
+    moved: bool
+
+
+def name_of_loss(group: str, standings: list[Standing]) -> str:
+    """Of a checkpoint that is lost while the groups stand so. After a join it can never be the name of another loss."""
+    facts = json.dumps([group, sorted(standings)], separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+
 class QueryCursors:
     """Joins are lazy and happen once a process: a join fences the query that had the group before."""
 
@@ -39,6 +58,48 @@ class QueryCursors:
         self._client = client
         self._settings = settings
         self._joined: dict[str, QueryCursor] = {}
+        self._decided: dict[str, Standing] = {}
+        """By queue: the group for which `newCheckpoint` was decided."""
+
+    def decide(self, queues: Iterable[str]) -> None:
+        """For queues of which there is no position, before any of them is joined: whether `newCheckpoint` counts.
+
+        The option often stays set when it was heeded. If it counted again, a sink that knows batches by number would
+        skip those of a second new checkpoint. So its value names one loss, by the epochs that the groups have then.
+
+        Raises:
+            Refused: groups were moved, and the option does not name this loss.
+        """
+        standings = self._look_at([queue for queue in queues if queue not in self._joined])
+        moved = [found.queue for found in standings if found.moved]
+        if not moved:
+            return
+        chosen, group = self._settings.new_checkpoint, self._settings.group
+        name = name_of_loss(group, standings)
+        if chosen.word == "refuse" or chosen.loss != name:
+            raise without_checkpoint(group, moved, str(chosen), name)
+        self._decided.update((found.queue, found) for found in standings)
+
+    def in_order(self, queues: list[str]) -> list[str]:
+        """Moved groups last: a driver that dies before it has joined them all is asked again."""
+        decided = self._decided
+        return sorted(queues, key=lambda queue: (queue in decided and decided[queue].moved, queue))
+
+    def _look_at(self, queues: list[str]) -> list[Standing]:
+        """What cannot be looked at is left out: the join is refused and says why."""
+        asked = [
+            (queue, self._client.ask_verb("group.offsets", queue, {"group": self._settings.group})) for queue in queues
+        ]
+        found = []
+        for queue, ticket in asked:
+            try:
+                answer = self._client.json(ticket)
+            except Refused:
+                continue
+            if not answer["expired"]:
+                epoch, moved = int(answer["epoch"]), bool(answer["moved"])
+                found.append(Standing(queue, str(answer["incarnation"]), epoch, moved))
+        return found
 
     def of(self, queue: str, at: QueuePosition | None) -> QueryCursor:
         """The cursor; joined now if it is not yet. `at`: the checkpoint's position, if any; then the group must exist.
@@ -127,7 +188,7 @@ class QueryCursors:
                 cursor.joins = 0
 
     def _join(self, queue: str, at: QueuePosition | None, begin: str = "") -> QueryCursor:
-        """`begin`: in the place of `newCheckpoint`, where there is no position."""
+        """`begin`: in the place of what was decided, where there is no position."""
         settings = self._settings
         arguments: dict[str, object] = {
             "group": settings.group,
@@ -138,8 +199,13 @@ class QueryCursors:
             arguments["incarnation"] = at.incarnation
             # Of a group that was deleted nobody knows what was held for it since, and how its batches were cut.
             arguments["create"] = not settings.fail_on_data_loss
+        elif begin:
+            arguments["begin"] = begin
+        elif queue in self._decided:
+            arguments["begin"] = settings.new_checkpoint.word
+            arguments["begin_epoch"] = self._decided[queue].epoch
         else:
-            arguments["begin"] = begin or settings.new_checkpoint
+            arguments["begin"] = "refuse"
         for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
             value = getattr(settings, name)
             if value is not None:

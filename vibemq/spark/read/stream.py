@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The cursors. Asked again after a crash in the first batch, and the same then: they move with acks only.
 
         Raises:
-            Refused: they have been moved, so that there was a checkpoint, and `newCheckpoint` does not say what to do.
+            Refused: they have been moved, so that there was a checkpoint, and `newCheckpoint` does not name its loss.
         """
         return dump(self._query.begin())
 
@@ -149,7 +149,9 @@ class _Live:
     def entered(self, known: Positions) -> Positions:
         """`known` with every queue that is not in it yet, or was made anew, at its cursor."""
         found = dict(known)
-        for queue in self._waits_to_enter(known):
+        waiting = self._waits_to_enter(known)
+        self._cursors.decide(queue for queue in waiting if queue not in known)
+        for queue in self._cursors.in_order(waiting):
             cursor = self._joined(queue, known)
             if cursor is not None and cursor.position != known.get(queue):
                 self._check_same(queue, known)

@@ -55,8 +55,7 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     cursor = cursor_of(queue, group)
     if command.take_over:
         check_expired(queue, group, cursor)
-        if command.begin is not None and cursor.moved:
-            _begin_anew(state, step, queue, group, cursor, command.begin)
+        _begin_anew(state, step, queue, group, cursor, command)
         claim(step, queue, group, command.user)
         group.epoch += 1
         cursor.joins += 1
@@ -81,15 +80,27 @@ def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> N
         )
 
 
-def _begin_anew(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, begin: Begin) -> None:
-    """For a reader that has no position of its own, on a cursor that was moved. Once: from here on it is not moved."""
-    if begin is Begin.REFUSE:
+def _begin_anew(
+    state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, command: JoinCursor
+) -> None:
+    """For a reader that has no position of its own, on a cursor that was moved. Once: from here on it is not moved.
+
+    A decision for this epoch is heeded by a cursor that was not moved, too: of a reader's queues another one may have
+    been, and this one may keep the plans of all.
+    """
+    # Every join and seek raises the epoch: a decision for this one has not been heeded yet.
+    is_decided = command.begin is not Begin.REFUSE and command.begin_epoch in (None, group.epoch)
+    if command.begin is None or not (cursor.moved or (is_decided and command.begin_epoch is not None)):
+        return
+    if not is_decided:
+        stale = command.begin_epoch not in (None, group.epoch)
+        why = f"; the decision was for epoch {command.begin_epoch}, and this is {group.epoch}" if stale else ""
         raise GroupHasProgress(
             f"group {group.name!r} of queue {queue.name!r} has acknowledged messages up to {cursor.committed} for a "
             "reader that knew its position; one that does not must say whether it continues there or reads again "
-            f"from {cursor.head}, the earliest that is held"
+            f"from {cursor.head}, the earliest that is held{why}"
         )
-    if begin is Begin.REPLAY:
+    if command.begin is Begin.REPLAY and (cursor.moved or cursor.head < cursor.committed):
         move_group(state, step, queue, group, StartAt.SEQUENCE, cursor.head, durable_need(queue))
         cursor.start_over(head_of(queue, group))
         return
