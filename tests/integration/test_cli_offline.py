@@ -235,6 +235,13 @@ def test_compact(admin: Run, data_dir: Path, provider: str) -> None:
     assert stored_count(data_dir, provider) == MESSAGES
 
 
+def test_the_help_of_compact_says_what_a_dry_run_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(main.app, "vibemq-admin", ["compact", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "change nothing" not in shown
+    assert "what a killed broker left in the journal is written to the store" in shown
+
+
 @pytest.mark.parametrize("kept", [0, 1_000])
 def test_compact_frees_what_its_dry_run_says(admin: Run, data_dir: Path, provider: str, kept: int) -> None:
     store, now = opened(data_dir, provider), int(time.time() * 1000)
