@@ -15,6 +15,7 @@ from pydantic_settings import EnvSettingsSource
 from vibemq import plugins
 from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid
+from vibemq.model.options import TEXT_OPTIONS
 
 DEFAULT_FILE = Path("/etc/vibemq/vibemq.toml")
 SECRETS_DIR = Path("/run/secrets")
@@ -201,16 +202,22 @@ def _parse(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
         values = source()
     except ValueError as error:
         raise ConfigInvalid(f"{origin} is not valid: lists and tables are written as JSON; see the settings") from error
-    for name in ("queue_defaults", "queues"):
-        if name in values:
-            values[name] = _typed(values[name])
+    if "queue_defaults" in values:
+        values["queue_defaults"] = _typed_options(values["queue_defaults"])
+    if isinstance(values.get("queues"), Mapping):
+        values["queues"] = {name: _typed_options(options) for name, options in values["queues"].items()}
     return values
 
 
+def _typed_options(options: Any) -> Any:
+    """Options of queues have no types here, and variables are text: what an option of text has stays that."""
+    if not isinstance(options, Mapping):
+        return options
+    return {name: value if name in TEXT_OPTIONS else _typed(value) for name, value in options.items()}
+
+
 def _typed(value: Any) -> Any:
-    """Options of queues have no types here: text that is a number, true, false or null in JSON is read as that."""
-    if isinstance(value, Mapping):
-        return {key: _typed(inner) for key, inner in value.items()}
+    """Text that is a whole number, true, false or null in JSON is read as that."""
     if not isinstance(value, str):
         return value
     try:

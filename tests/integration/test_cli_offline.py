@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from vibemq import plugins
-from vibemq.cli.admin import main
+from vibemq.cli.admin import backup, main
 from vibemq.cli.entry import run_app
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.local.replace import begin_copy
 
 MESSAGES = 1_000
 Run = Callable[..., tuple[int, Any, str]]
@@ -185,6 +186,44 @@ def test_a_dry_run_of_restore_leaves_a_folder_that_is_no_store_as_it_is(
     assert [path.name for path in place.iterdir()] == ["text"]
 
 
+def test_a_declined_or_refused_restore_leaves_a_folder_that_is_no_store_as_it_is(
+    admin: Run, data_dir: Path, tmp_path: Path
+) -> None:
+    target, place = tmp_path / "backup", tmp_path / "notes"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    place.mkdir()
+    (place / "text").write_text("mine")
+    assert admin("restore", target, "--data-dir", place)[0] == 2, "nobody was asked"
+    assert [path.name for path in place.iterdir()] == ["text"]
+    damage(target)
+    assert admin("restore", target, "--data-dir", place, "--yes")[0] == 1
+    assert [path.name for path in place.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_restore_into_an_empty_directory_does_not_replace_what_a_broker_has_made_there_since(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str, running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, place = tmp_path / "backup", tmp_path / "place"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    started: list[IStorageProvider] = []
+
+    def start_and_begin(folder: Path, aside: Path) -> Path:
+        """The moment at which a start in the empty directory is not refused yet."""
+        started.append(opened(folder, provider))
+        if not running:
+            started.pop().close()
+        return begin_copy(folder, aside)
+
+    monkeypatch.setattr(backup, "begin_copy", start_and_begin)
+    code, refused, _ = admin("restore", target, "--data-dir", place)
+    assert (code, refused["error"]["code"]) == (1, "STORAGE_LOCKED" if running else "NOT_EMPTY")
+    for store in started:
+        store.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data", "place"]
+    assert stored_count(place, provider) == 0, "the backup is not there"
+
+
 def disk_bytes(folder: Path) -> int:
     return sum(512 * path.stat().st_blocks for path in folder.rglob("*") if path.is_file())
 
@@ -194,6 +233,13 @@ def test_compact(admin: Run, data_dir: Path, provider: str) -> None:
     assert (code, would["dry_run"]) == (0, True)
     assert admin("compact", "--data-dir", data_dir)[0] == 0
     assert stored_count(data_dir, provider) == MESSAGES
+
+
+def test_the_help_of_compact_says_what_a_dry_run_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(main.app, "vibemq-admin", ["compact", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "change nothing" not in shown
+    assert "what a killed broker left in the journal is written to the store" in shown
 
 
 @pytest.mark.parametrize("kept", [0, 1_000])

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client, give_little_time
 from tests.waiting import until
-from vibemq.errors import LocalProtocolError, NotConnected, QueueExists, QueueNotFound
+from vibemq.errors import InvalidOptions, LocalProtocolError, NotConnected, QueueExists, QueueNotFound
 from vibemq.protocols.native.codec.wire import CommandType
 
 pytestmark = pytest.mark.anyio
@@ -306,6 +306,59 @@ async def test_auto_extend_keeps_what_is_held() -> None:
             await until(lambda: len(broker.extended) >= 3)
         assert ([(1, 3)], 300) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
         assert ([(1, 1)], 9_000) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
+
+
+NO_DURATIONS = [-1.5, -0.0001, float("nan"), float("inf")]
+
+
+@pytest.mark.parametrize("seconds", NO_DURATIONS)
+async def test_a_verb_with_a_time_that_is_none_is_refused_and_leaves_the_message_as_it_is(seconds: float) -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish("orders", 1)
+        async with mq.subscribe("orders") as messages:
+            message = await anext(messages)
+            with pytest.raises(LocalProtocolError, match=r"ack_timeout is .* must be (0 .no limit. or more|at most)"):
+                message.extend(seconds)
+            with pytest.raises(LocalProtocolError, match=r"delay is .* it must be (0 .at once. or more|at most)"):
+                message.retry(seconds)
+            with pytest.raises(LocalProtocolError, match=r"retry_delay is .* it must be"):
+                message.process(retry_delay=seconds)
+            assert not message.settled
+            await message.ack()
+            await mq.publish("orders", 2)
+            batch = await messages.next_batch()
+            with pytest.raises(LocalProtocolError, match=r"delay is .* it must be"):
+                batch.retry_all(seconds)
+            await batch.ack_all()
+            await settled(broker, "orders")
+        assert broker.extended == []
+
+
+@pytest.mark.parametrize("seconds", NO_DURATIONS)
+async def test_an_ack_timeout_that_is_no_time_is_refused(seconds: float) -> None:
+    async with broker_and_client() as (_, mq):
+        with pytest.raises(LocalProtocolError, match=r"ack_timeout is .* it must be"):
+            mq.subscribe("orders", ack_timeout=seconds)
+        with pytest.raises(InvalidOptions, match=r"queue option ack_timeout is .* s; it must be 0 to"):
+            await mq.create_queue("orders", ack_timeout=seconds)
+
+
+async def test_an_ack_timeout_of_a_queue_above_0_is_not_no_limit() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.create_queue("orders", ack_timeout=0.0001)
+        info = await mq.queue_info("orders")
+        assert info is not None
+        assert info.options.ack_timeout_ms == 1
+
+
+async def test_waiting_for_no_number_of_seconds_is_refused() -> None:
+    async with broker_and_client() as (_, mq):
+        with pytest.raises(LocalProtocolError, match="timeout is nan s; it must be a number"):
+            await mq.fetch("orders", timeout=float("nan"))
+        async with mq.subscribe("orders") as messages:
+            with pytest.raises(LocalProtocolError, match="timeout is nan s; it must be a number"):
+                await messages.next_batch_or_none(float("nan"))
+            assert await messages.next_batch_or_none(-1) is None
 
 
 async def test_queue_verbs() -> None:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,22 @@ def test_options_of_queues_can_be_variables(places: dict[str, Any]) -> None:
     ).settings
     assert settings.queue_defaults == {"max_attempts": 7, "durability": "weak", "dead_letter": False}
     assert settings.queues == {"jobs": {"mode": "broadcast"}}
+
+
+@pytest.mark.parametrize("name", ["123", "true", "null", "letters"])
+def test_an_option_of_text_is_not_read_as_anything_else(places: dict[str, Any], name: str) -> None:
+    settings = read(
+        places, VIBEMQ_QUEUE_DEFAULTS__DEAD_LETTER_NAME=name, VIBEMQ_QUEUES__JOBS__DEAD_LETTER_NAME=name
+    ).settings
+    assert settings.queue_defaults == {"dead_letter_name": name}
+    assert settings.queues == {"jobs": {"dead_letter_name": name}}
+    settings = read(
+        places,
+        VIBEMQ_QUEUE_DEFAULTS=json.dumps({"dead_letter_name": name, "max_attempts": "7"}),
+        VIBEMQ_QUEUES=json.dumps({"jobs": {"dead_letter_name": name}}),
+    ).settings
+    assert settings.queue_defaults == {"dead_letter_name": name, "max_attempts": 7}
+    assert settings.queues == {"jobs": {"dead_letter_name": name}}
 
 
 def test_a_refused_secret_is_not_repeated(places: dict[str, Any]) -> None:

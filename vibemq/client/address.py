@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from vibemq.client.publishing.outgoing import SECONDS_MAX
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import ConfigInvalid
 
@@ -72,7 +73,7 @@ class ClientSettings:
         if not 0 < self.port <= 65535:
             raise ConfigInvalid(f"port must be 1 to 65535, not {self.port}")
         for name in ("keep_alive", "command_timeout", "max_unconfirmed", "max_unconfirmed_bytes"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise ConfigInvalid(f"{name} must be above 0, not {getattr(self, name)}")
 
 
@@ -243,14 +244,14 @@ _OPTION_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "tlscertificate": _text("tls_certificate"),
     "tlskey": _text("tls_key"),
     "tlsservername": _text("tls_server_name"),
-    "keepalive": _number("keep_alive", least=1),
-    "keepaliveinterval": _number("keep_alive", least=1),
-    "commandtimeout": _number("command_timeout", least=1),
+    "keepalive": _number("keep_alive", least=1, most=SECONDS_MAX),
+    "keepaliveinterval": _number("keep_alive", least=1, most=SECONDS_MAX),
+    "commandtimeout": _number("command_timeout", least=1, most=SECONDS_MAX),
     "compression": _compression,
     "compressionthreshold": _number("compression_threshold", least=0),
     "reconnectmaxattempts": _attempts,
-    "reconnectinitialdelay": _number("initial_delay", least=0),
-    "reconnectmaxdelay": _number("max_delay", least=0),
+    "reconnectinitialdelay": _number("initial_delay", least=0, most=SECONDS_MAX),
+    "reconnectmaxdelay": _number("max_delay", least=0, most=SECONDS_MAX),
     "reconnectexponentialbackoff": _bool("exponential"),
     "queues": _queues,
     # Ours; the .NET client ignores them.

@@ -11,7 +11,7 @@ import anyio
 
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.subscription import SubscribeOptions, Subscription, check_wait
 
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ async def fetch(
 
     Cancelling it gives back, unharmed, whatever was already on its way.
     """
+    check_wait(timeout)
     deadline = anyio.current_time() + timeout
     with anyio.move_on_at(deadline):
         await link.connected()

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 import orjson
 
 from vibemq.client import payload as payloads
-from vibemq.client.settlements import BACKOFF, limit_ms
+from vibemq.client.settlements import BACKOFF, delay_ms, limit_ms
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
@@ -152,8 +152,12 @@ class Message(Generic[T]):
 
     def retry(self, delay: float | None = None, reason: str = "") -> Done:
         """It failed: hand it out again after `delay` seconds (None: the queue's backoff), or dead-letter it when its
-        attempts are used up."""
-        return self._settle(Settlement.RETRY, BACKOFF if delay is None else max(0, round(delay * 1000)), reason)
+        attempts are used up.
+
+        Raises:
+            LocalProtocolError: the delay is negative, infinite or no number; the message is not settled.
+        """
+        return self._settle(Settlement.RETRY, delay_ms(delay, "delay"), reason)
 
     def release(self) -> Done:
         """Give it back unharmed: no attempt counted, first in the queue again."""
@@ -164,9 +168,13 @@ class Message(Generic[T]):
         return self._settle(Settlement.REJECT, BACKOFF, reason)
 
     def extend(self, ack_timeout: float | None = None) -> Done:
-        """Work on it for `ack_timeout` more seconds from now (None: the subscription's own timeout; 0: no limit)."""
+        """Work on it for `ack_timeout` more seconds from now (None: the subscription's own timeout; 0: no limit).
+
+        Raises:
+            LocalProtocolError: the timeout is negative, infinite or no number.
+        """
+        timeout_ms = BACKOFF if ack_timeout is None else limit_ms(ack_timeout, "ack_timeout")
         if not self.settled:
-            timeout_ms = BACKOFF if ack_timeout is None else limit_ms(ack_timeout)
             self._delivery.settler.extend(self._delivery, [(self.sequence, self.sequence)], timeout_ms)
         return _DONE
 
@@ -184,6 +192,8 @@ class Message(Generic[T]):
             suppress: log the exception and go on after the block instead of raising it, so that one bad message does
                 not end the consumer.
         """
+        # Refused here, not while an exception of the block is on its way.
+        delay_ms(retry_delay, "retry_delay")
         return Processing(self, retry_delay, reject_on, suppress)
 
     def _settle(self, verb: Settlement, delay_ms: int, reason: str) -> Done:
@@ -304,7 +314,7 @@ class MessageBatch(Sequence[Message[T]]):
         return self._settle_all(Settlement.ACK, BACKOFF, "")
 
     def retry_all(self, delay: float | None = None, reason: str = "") -> Done:
-        return self._settle_all(Settlement.RETRY, BACKOFF if delay is None else max(0, round(delay * 1000)), reason)
+        return self._settle_all(Settlement.RETRY, delay_ms(delay, "delay"), reason)
 
     def release_all(self) -> Done:
         return self._settle_all(Settlement.RELEASE, BACKOFF, "")

@@ -9,6 +9,7 @@ import orjson
 
 from vibemq.client.link import ClientLink
 from vibemq.client.pages import every_item
+from vibemq.client.publishing.outgoing import SECONDS_MAX
 from vibemq.errors import InvalidOptions, LocalProtocolError, NotAuthorized, QueueExists, RemoteProtocolError
 from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.model.options import (
@@ -179,4 +180,6 @@ def _milliseconds(name: str, value: Any) -> int | None:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidOptions(f"queue option {name} must be seconds or a timedelta, not {value!r}")
+    if not 0 <= value <= SECONDS_MAX:
+        raise InvalidOptions(f"queue option {name} is {value} s; it must be 0 to {SECONDS_MAX:,} s")
     return whole_ms(value * 1000)

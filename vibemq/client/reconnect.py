@@ -1,5 +1,6 @@
 """How often and how patiently to dial again. Pure: the randomness is an argument."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -22,11 +23,13 @@ class ReconnectPolicy:
     """How long a request may wait for a connection before it fails with NotConnected; None = while dialling goes on."""
 
     def __post_init__(self) -> None:
-        if self.initial_delay < 0 or self.max_delay < self.initial_delay:
+        if not 0 <= self.initial_delay <= self.max_delay < math.inf:
             raise ConfigInvalid(
-                f"reconnect delays must be 0 <= initial_delay <= max_delay,"
+                f"reconnect delays must be 0 <= initial_delay <= max_delay, and finite,"
                 f" not {self.initial_delay} s and {self.max_delay} s"
             )
+        if self.offline_timeout is not None and not self.offline_timeout >= 0:
+            raise ConfigInvalid(f"reconnect offline_timeout must be 0 or more, or None, not {self.offline_timeout} s")
         if self.max_attempts is not None and self.max_attempts < 0:
             raise ConfigInvalid(f"reconnect max_attempts must be 0 or more, or None, not {self.max_attempts}")
 

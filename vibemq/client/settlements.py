@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from vibemq.client.publishing.outgoing import milliseconds
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
 
@@ -9,9 +10,19 @@ BACKOFF = -1
 """delay_ms of a retry that leaves the delay to the queue."""
 
 
-def limit_ms(seconds: float) -> int:
-    """A timeout for the wire, where 0 is no limit: one that is above 0 stays above it."""
-    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+def limit_ms(timeout: float, name: str) -> int:
+    """A timeout for the wire, where 0 is no limit: one that is above 0 stays above it.
+
+    Raises:
+        LocalProtocolError: it is negative, infinite or no number.
+    """
+    value = milliseconds(timeout, name, zero="no limit")
+    return max(1, value) if timeout > 0 else 0
+
+
+def delay_ms(delay: float | None, name: str) -> int:
+    """A delay for the wire. Raises LocalProtocolError as `limit_ms` does."""
+    return BACKOFF if delay is None else milliseconds(delay, name, zero="at once")
 
 
 class SettleRuns(NamedTuple):

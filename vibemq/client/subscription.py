@@ -1,5 +1,6 @@
 """Receiving: an async iterator of messages that survives its connections."""
 
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,8 +61,8 @@ class SubscribeOptions:
     def __post_init__(self) -> None:
         if self.prefetch < 1:
             raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
-        if self.ack_timeout is not None and not self.ack_timeout >= 0:
-            raise LocalProtocolError(f"ack_timeout is {self.ack_timeout} s; it must be 0 (no limit) or more")
+        if self.ack_timeout is not None:
+            limit_ms(self.ack_timeout, "ack_timeout")
         if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
             raise LocalProtocolError(f"start is {self.start!r}; it must be default, beginning, now or a sequence")
 
@@ -80,10 +81,16 @@ class SubscribeOptions:
             "prefetch-bytes": self.prefetch_bytes or None,
             "credit": self.credit,
             "consumer-priority": self.priority or None,
-            "ack-timeout-ms": None if timeout is None else limit_ms(timeout),
+            "ack-timeout-ms": None if timeout is None else limit_ms(timeout, "ack_timeout"),
             "start": f"sequence:{self.start}" if isinstance(self.start, int) else self.start,
         }
         return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def check_wait(timeout: float) -> None:
+    """Raise LocalProtocolError for a time that is no number: a loop that is given NaN as a deadline loses its order."""
+    if math.isnan(timeout):
+        raise LocalProtocolError("timeout is nan s; it must be a number, 0 or less to take only what is there")
 
 
 class Subscription(Generic[T]):
@@ -201,7 +208,13 @@ class Subscription(Generic[T]):
         return self._buffer.popleft()
 
     async def next_batch_or_none(self, timeout: float | None = None) -> MessageBatch[T] | None:
-        """As `next_batch`; None when the subscription was stopped or nothing came within `timeout` seconds."""
+        """As `next_batch`; None when the subscription was stopped or nothing came within `timeout` seconds.
+
+        Raises:
+            LocalProtocolError: the timeout is no number (NaN).
+        """
+        if timeout is not None:
+            check_wait(timeout)
         with anyio.move_on_after(timeout):
             try:
                 return await self.next_batch()
@@ -342,7 +355,7 @@ class Subscription(Generic[T]):
         if not self.options.auto_extend or timeout is None or not self._held or now < self._extend_at:
             return
         self._extend_at = now + timeout / 3
-        self._extensions.append((limit_ms(timeout), self._held.runs()))
+        self._extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs()))
         self._link.mark(self)
 
     # -- for messages ----------------------------------------------------------------------------------------------

@@ -58,6 +58,8 @@ class Priority(IntEnum):
 
 PRIORITY_MAX = 31
 QUEUE_NAME_UNITS_MAX = 256
+TEXT_OPTIONS = frozenset({"dead_letter_name"})
+"""Options whose value may be any text; all others are numbers, true or false, or words for numbers."""
 NUMBER_MAX = (1 << 63) - 1
 """Of every number among the options."""
 DEDUP_IDS_MAX = 250_000
@@ -218,7 +220,7 @@ def _changed(values: dict[str, Any], base: QueueOptions) -> QueueOptions:
 def _option_value(name: str, value: Any, default: Any) -> Any:
     if name in _ENUMS:
         return enum_of(_ENUMS[name], value, name)
-    if name == "dead_letter_name":
+    if name in TEXT_OPTIONS:
         if value is None or isinstance(value, str):
             return value
         raise InvalidOptions(f"queue option {name} must be text, not {type(value).__name__}")

@@ -6,6 +6,7 @@
 Imports nothing but the standard library: Spark's executors read their options with it.
 """
 
+import math
 import re
 from typing import Final
 
@@ -41,7 +42,7 @@ def duration_ms(text: str) -> int:
             break
         total += float(number) * _DURATION_MS[unit]
         at = match.end()
-    if not stripped or at != len(stripped):
+    if not stripped or at != len(stripped) or math.isinf(total):
         raise ValueError(f"a duration with its unit, such as {DURATION_EXAMPLES}")
     return whole_ms(total)
 
@@ -50,6 +51,7 @@ def size_bytes(text: str) -> int:
     """Bytes. Raises ValueError as `duration_ms` does."""
     match = _SIZE.fullmatch(text.strip().lower())
     factor = _SIZE_BYTES.get(match.group(2)) if match else None
-    if match is None or factor is None:
+    value = float(match.group(1)) * factor if match is not None and factor is not None else math.inf
+    if math.isinf(value):
         raise ValueError(f"a size, such as {SIZE_EXAMPLES}")
-    return round(float(match.group(1)) * factor)
+    return round(value)

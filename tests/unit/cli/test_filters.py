@@ -2,8 +2,10 @@
 
 import pytest
 
+from vibemq.cli.admin import main
 from vibemq.cli.admin.dlq.filters import filters_of
 from vibemq.cli.admin.queue_flags import chosen, described
+from vibemq.cli.entry import run_app
 from vibemq.errors import ConfigInvalid, InvalidOptions
 from vibemq.model.options import Durability, Overflow, QueueOptions, options_to_dict
 
@@ -64,3 +66,9 @@ def test_options_are_described_by_name() -> None:
     assert texts["overflow"] == "drop-oldest"
     assert texts["max_attempts"] == 3
     assert texts["from_the_future"] == 7
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_a_rate_that_is_no_number_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(main.app, "vibemq-admin", ["dlq", "replay", "--queue", "orders", "--rate", rate]) == 2
+    assert "--rate" in capsys.readouterr().err

@@ -19,6 +19,8 @@ from vibemq.errors import ConfigInvalid
         ("1h30m", 5_400_000),
         (" 10 s ", 10_000),
         ("0", 0),
+        ("0.1ms", 1),
+        ("0ms", 0),
         ("1h 30m", 5_400_000),
         (1234, 1234),
     ],
@@ -27,7 +29,9 @@ def test_durations(text: str | int, milliseconds: int) -> None:
     assert duration_ms(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "5x", "30", "1.5", "1h 5", "-3s", "1h30", "ten", "1h 30q", "1e3"])
+@pytest.mark.parametrize(
+    "text", ["", "s", "5x", "30", "1.5", "1h 5", "-3s", "1h30", "ten", "1h 30q", "1e3", "nan", "inf", "9" * 400 + "s"]
+)
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="write 250ms, 30s"):
         duration_ms(text)
@@ -63,7 +67,7 @@ def test_sizes(text: str | int, size: int) -> None:
     assert size_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "KiB", "5 apples", "-1", "1h30m"])
+@pytest.mark.parametrize("text", ["", "KiB", "5 apples", "-1", "1h30m", "9" * 400])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="is not a size"):
         size_bytes(text)

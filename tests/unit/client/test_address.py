@@ -1,6 +1,6 @@
 import pytest
 
-from vibemq.client.address import compressions, parse
+from vibemq.client.address import ClientSettings, compressions, parse
 from vibemq.errors import ConfigInvalid
 
 
@@ -56,6 +56,8 @@ def test_secrets_stay_out_of_the_representation() -> None:
         ("host=h;port=0", "out of range"),
         ("host=h;port=x", "not a whole number"),
         ("vibemq://h?commandTimeout=0", "out of range"),
+        (f"vibemq://h?commandTimeout={'9' * 400}", "out of range"),
+        (f"vibemq://h?reconnectMaxDelay={'9' * 400}", "out of range"),
         ("vibemq://h?compression=zip", "choose auto, none"),
         ('host="h', "closing"),
         ("username=u", "needs a password"),
@@ -75,3 +77,10 @@ def test_a_delay_above_the_default_maximum_raises_the_maximum() -> None:
 def test_compression_words() -> None:
     assert compressions("none") == compressions("") == ()
     assert compressions("auto") == ("brotli", "gzip")
+
+
+@pytest.mark.parametrize("name", ["keep_alive", "command_timeout"])
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_times_that_are_not_above_0_are_refused(name: str, seconds: float) -> None:
+    with pytest.raises(ConfigInvalid, match=f"{name} must be above 0"):
+        ClientSettings(**{name: seconds})  # type: ignore[arg-type]

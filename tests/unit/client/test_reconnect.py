@@ -31,3 +31,18 @@ def test_impossible_policies_are_refused() -> None:
         ReconnectPolicy(initial_delay=3, max_delay=1)
     with pytest.raises(ConfigInvalid):
         ReconnectPolicy(max_attempts=-1)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"initial_delay": float("nan")},
+        {"max_delay": float("nan")},
+        {"max_delay": float("inf")},
+        {"offline_timeout": -1},
+        {"offline_timeout": float("nan")},
+    ],
+)
+def test_times_that_are_none_are_refused(times: dict[str, float]) -> None:
+    with pytest.raises(ConfigInvalid, match=r"reconnect .* must be"):
+        ReconnectPolicy(**times)  # type: ignore[arg-type]

@@ -168,6 +168,12 @@ def test_durations(text: str, ms: int) -> None:
     assert duration_ms(text) == ms
 
 
+@pytest.mark.parametrize("text", ["-1s", "nan", "inf", "nans", "9" * 400 + "s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"option pollTimeout is .* a duration with its unit"):
+        parse({**STREAMED, "pollTimeout": text}, STREAM)
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("1048576", 1 << 20), ("256k", 1 << 18), ("16m", 1 << 24), ("1g", 1 << 30), ("2 MiB", 2 << 20), ("10MB", 10**7)],

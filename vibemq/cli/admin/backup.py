@@ -17,7 +17,7 @@ from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
 from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock
-from vibemq.storage.local.replace import begin_copy, discard_copy, replace
+from vibemq.storage.local.replace import begin_copy, discard_copy, finish_replacing, replace
 from vibemq.storage.timeline import mark_restored
 
 BACKUP_TIMEOUT = 3600.0
@@ -85,9 +85,10 @@ def restore(
     """
     out = Output(json=json)
     name = provider_name(source, storage)
-    occupied = data_dir.exists() and any(data_dir.iterdir())
+    finish_replacing(data_dir)
+    occupied = not _is_empty(data_dir)
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
-    with _kept_from_brokers(data_dir, occupied=occupied, dry_run=dry_run):
+    with _kept_from_brokers(data_dir) as lock:
         if occupied and not dry_run:
             out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
         copy = begin_copy(data_dir, aside)
@@ -95,6 +96,7 @@ def restore(
             _copy_and_check(source, copy, name, out)
             if not dry_run:
                 mark_restored(copy)
+                _take(lock, data_dir, occupied=occupied)
                 replace(data_dir, aside)
         finally:
             discard_copy(data_dir)
@@ -104,22 +106,45 @@ def restore(
 
 
 @contextmanager
-def _kept_from_brokers(data_dir: Path, *, occupied: bool, dry_run: bool) -> Iterator[None]:
-    """No broker opens the directory while the block runs. One that cannot be read may be replaced all the same.
+def _kept_from_brokers(data_dir: Path) -> Iterator[DirectoryLock]:
+    """The lock of the directory, held from the start if its file is there; only then can a broker have it open.
+
+    The file is not made before it is needed: the folder may be no store, and the restore may be declined or refused.
 
     Raises:
-        StorageLocked: a broker has it open.
+        StorageLocked: a broker has the directory open.
     """
-    if not occupied or (dry_run and not (data_dir / LOCK_NAME).exists()):
-        # Without the file no broker has it open, and a dry run does not make one.
-        yield
-        return
     lock = DirectoryLock(data_dir)
-    lock.acquire()
+    if (data_dir / LOCK_NAME).exists():
+        lock.acquire()
     try:
-        yield
+        yield lock
     finally:
         lock.release()
+
+
+def _take(lock: DirectoryLock, data_dir: Path, *, occupied: bool) -> None:
+    """Hold the lock before the directory is replaced: a broker may have started in it since the restore began.
+
+    An empty directory is not locked: `replace` fails if anything is in it by then, and moves nothing.
+
+    Raises:
+        StorageLocked: a broker has the directory open.
+        CommandFailed: it was empty, so nobody was asked whether its content may be moved.
+    """
+    if lock.held or _is_empty(data_dir):
+        return
+    if occupied or (data_dir / LOCK_NAME).exists():
+        lock.acquire()
+    if not occupied:
+        raise CommandFailed(
+            f"{data_dir} was empty when the restore began, and is not any more; look what is in it and restore again",
+            code="NOT_EMPTY",
+        )
+
+
+def _is_empty(folder: Path) -> bool:
+    return not (folder.exists() and any(folder.iterdir()))
 
 
 def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:

@@ -1,12 +1,24 @@
 """`vibemq-admin compact`: unused disk space goes back to the system."""
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from vibemq.cli.admin.backup import folder_bytes
 from vibemq.cli.admin.offline import opened
-from vibemq.cli.flags import DataDir, DryRun, Json, Storage
+from vibemq.cli.flags import DataDir, Json, Storage
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
+
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print how much would be freed, and free nothing. The store is opened and closed, as by a broker: what a "
+        "killed broker left in the journal is written to the store.",
+    ),
+]
 
 
 def compact(data_dir: DataDir, storage: Storage = None, dry_run: DryRun = False, json: Json = False) -> None:

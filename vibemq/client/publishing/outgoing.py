@@ -120,10 +120,17 @@ def extra_of(message: Outgoing) -> Extra | None:
     return extra or None
 
 
-def milliseconds(value: Seconds, name: str) -> int:
+def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
+    """
+    Args:
+        zero: what 0 means, for the sentence of an error.
+
+    Raises:
+        LocalProtocolError: a negative time, one that is no number (NaN), or one above `SECONDS_MAX`.
+    """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not seconds >= 0:
-        raise LocalProtocolError(f"{name} is {seconds} s; it must be 0 or more")
+        raise LocalProtocolError(f"{name} is {seconds} s; it must be 0{f' ({zero})' if zero else ''} or more")
     return _instant(seconds, name)
 
 

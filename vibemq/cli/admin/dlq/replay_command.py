@@ -1,5 +1,6 @@
 """`vibemq-admin dlq replay`: dead letters go back to their queues, as fast as asked for, resumable."""
 
+import math
 from typing import Annotated
 
 import anyio
@@ -17,7 +18,7 @@ from vibemq.cli.admin.dlq.filters import (
     filters_of,
 )
 from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
-from vibemq.cli.exits import PartlyDone
+from vibemq.cli.exits import PartlyDone, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url
 from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output, count_text
@@ -59,6 +60,8 @@ def replay(
 
     Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
     """
+    if rate is not None and not math.isfinite(rate):
+        raise Usage(f"--rate is {rate}; give a number of messages per second, or leave it out for no limit")
     filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
     out = Output(json=json)
     target = parse(url)
