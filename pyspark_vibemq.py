@@ -5,7 +5,7 @@ One that cannot be imported would disable all of them without a word, hence the 
 
 try:
     from vibemq.spark import DefaultSource
-except Exception:  # No pyspark, an old one, no pyarrow: then there is no source, and that is all.
+except Exception:  # No pyspark, one without data sources, no pyarrow: then there is no source, and that is all.
     __all__: list[str] = []
 else:
     __all__ = ["DefaultSource"]

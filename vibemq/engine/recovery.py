@@ -6,13 +6,12 @@ from operator import le
 from vibemq.engine.handlers.cursors.holds import take_up
 from vibemq.engine.handlers.cursors.ranges import leap
 from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
-from vibemq.engine.handlers.transactions import delayed_targets
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.queue.sizes import Sizes
-from vibemq.engine.stage_names import is_stage
+from vibemq.engine.stage_names import is_delay_mark, is_stage
 from vibemq.engine.state import EngineState, Transaction
 from vibemq.engine.step import Step
 from vibemq.model.instants import Instants
@@ -34,10 +33,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
             state.dead_of_deleted_queues[stored_queue.queue_id] = len(stored_queue.dead)
             continue
         queue = _queue(stored_queue, step.now)
-        registry = state.stages if is_stage(queue.name) else state.queues
-        state.register(queue, registry)
-        if registry is state.stages and delayed_targets(queue):
-            state.delayed_stages.add(queue.name)
+        state.register(queue, _registry(state, queue.name))
         for stored_group in stored_queue.groups.values():
             _group(state, step, queue, stored_queue, stored_group)
         queue.next_group_id = stored_queue.next_group_id
@@ -49,6 +45,12 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
         state.transactions[app] = Transaction(
             kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.committed
         )
+
+
+def _registry(state: EngineState, name: str) -> dict[str, Queue]:
+    if not is_stage(name):
+        return state.queues
+    return state.delay_marks if is_delay_mark(name) else state.stages
 
 
 def _is_idle(queue: Queue) -> bool:

@@ -1,12 +1,14 @@
 """The names of the hidden queues that hold what transactions have staged."""
 
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from vibemq.errors import InvalidOptions
 
 STAGE_PREFIX = "~stage/"
 """No queue of a user can be called like this."""
 OWNER_MARK = "@"
+DELAY_MARK = ">"
+"""Never in a quoted name."""
 NAME_MAX = 128
 APP_BYTES_MAX = 256
 
@@ -31,3 +33,23 @@ def version_and_app(name: str) -> tuple[int, str]:
 
 def is_stage(name: str) -> bool:
     return name.startswith(STAGE_PREFIX)
+
+
+def delay_mark(stage: str, target: str) -> str:
+    """Name of the hidden queue, always empty, that says: the stage has delayed messages for the target."""
+    rest = stage.removeprefix(STAGE_PREFIX)
+    owner = ""
+    if rest.startswith(OWNER_MARK):
+        owner, _, rest = rest[len(OWNER_MARK) :].partition("/")
+    return f"{STAGE_PREFIX}{OWNER_MARK}{owner}{DELAY_MARK}{quote(target, safe='')}/{rest}"
+
+
+def is_delay_mark(name: str) -> bool:
+    return name.startswith(STAGE_PREFIX + OWNER_MARK) and DELAY_MARK in name.partition("/")[2].partition("/")[0]
+
+
+def delay_of(mark: str) -> tuple[str, str]:
+    """(stage, target) of a delay mark."""
+    before, _, rest = mark.removeprefix(STAGE_PREFIX + OWNER_MARK).partition("/")
+    owner, _, target = before.partition(DELAY_MARK)
+    return f"{STAGE_PREFIX}{OWNER_MARK + owner + '/' if owner else ''}{rest}", unquote(target)

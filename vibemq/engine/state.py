@@ -10,7 +10,7 @@ from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.stage_names import version_and_app
+from vibemq.engine.stage_names import delay_of, version_and_app
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
@@ -69,8 +69,13 @@ class EngineState:
         """Hidden queues that hold what transactions have staged; by name, and nowhere shown as queues."""
         self.stages_of: dict[str, dict[str, int]] = {}
         """Application -> name -> version of its stages that are there."""
-        self.delayed_stages: set[str] = set()
-        """Names of the stages that may have delayed messages."""
+        self.delay_marks: dict[str, Queue] = {}
+        """Hidden queues, always empty, by name: each says that a stage has delayed messages for a queue. Unlike the
+        stage's dedup ids, they are there as long as the stage."""
+        self.delayed_targets: dict[str, set[str]] = {}
+        """Name of a stage -> the queues that delayed messages of it shall go to."""
+        self.delaying_stages: dict[str, set[str]] = {}
+        """Name of a queue -> the stages that have delayed messages for it."""
         self.queues_by_id: dict[int, Queue] = {}
         """Stages too."""
         self.transactions: dict[str, Transaction] = {}
@@ -109,10 +114,12 @@ class EngineState:
         """Queues with parked publishers."""
 
     def register(self, queue: Queue, registry: dict[str, Queue]) -> None:
-        """`registry`: `queues` or `stages`."""
+        """`registry`: `queues`, `stages` or `delay_marks`."""
         registry[queue.name] = self.queues_by_id[queue.queue_id] = queue
         if registry is self.queues:
             insort(self.names, queue.name)
+        elif registry is self.delay_marks:
+            self._note_delay(queue.name)
         else:
             version, app = version_and_app(queue.name)
             self.stages_of.setdefault(app, {})[queue.name] = version
@@ -122,11 +129,23 @@ class EngineState:
         if registry is self.queues:
             del self.names[bisect_left(self.names, queue.name)]
             return
-        self.delayed_stages.discard(queue.name)
+        if registry is self.delay_marks:
+            self._forget_delay(queue.name)
+            return
         app = version_and_app(queue.name)[1]
         del self.stages_of[app][queue.name]
         if not self.stages_of[app]:
             del self.stages_of[app]
+
+    def _note_delay(self, mark: str) -> None:
+        stage, target = delay_of(mark)
+        self.delayed_targets.setdefault(stage, set()).add(target)
+        self.delaying_stages.setdefault(target, set()).add(stage)
+
+    def _forget_delay(self, mark: str) -> None:
+        stage, target = delay_of(mark)
+        _discard(self.delayed_targets, stage, target)
+        _discard(self.delaying_stages, target, stage)
 
     def session(self, number: int) -> SessionState:
         session = self.sessions.get(number)
@@ -169,3 +188,9 @@ class EngineState:
     def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:
         """The answer when every row of a publish is refused."""
         return Published(queue, 0, count, refused=dict.fromkeys(range(count), error))
+
+
+def _discard(known: dict[str, set[str]], key: str, value: str) -> None:
+    known[key].discard(value)
+    if not known[key]:
+        del known[key]

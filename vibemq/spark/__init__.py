@@ -5,8 +5,8 @@
     register(spark)
     spark.readStream.format("vibemq").option("endpoint", …).option("queue", …).option("group", …).load()
 
-Needs pyspark 4.2 or later (4.0 and 4.1 with limits) and pyarrow. Of this project it imports only itself, so that
-executors need nothing else of it.
+Needs pyspark 4.2 or later and pyarrow. Of this project it imports only itself, so that executors need
+nothing else of it.
 """
 
 import sys
@@ -16,6 +16,7 @@ from vibemq.spark.failures import failed_batch
 from vibemq.spark.listener import LagListener
 from vibemq.spark.read.reporting import Lag, lag
 from vibemq.spark.source import DefaultSource
+from vibemq.spark.support import check_supported
 
 __all__ = ["DefaultSource", "Lag", "LagListener", "failed_batch", "lag", "register"]
 
@@ -30,7 +31,11 @@ def register(spark: Any, ship: bool = False) -> None:
         spark: the SparkSession.
         ship: send the code along with every plan, for executors (and the source's process of a driver under
             `spark-submit --py-files`) where this package cannot be imported. They still need pyarrow.
+
+    Raises:
+        SourceError: PySpark is older than 4.2.
     """
+    check_supported()
     if ship:
         from pyspark import cloudpickle
 

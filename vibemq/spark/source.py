@@ -12,6 +12,7 @@ from vibemq.spark.read.batch import BatchReader
 from vibemq.spark.read.stream import StreamReader
 from vibemq.spark.read.unusable import UnusableReader
 from vibemq.spark.schema import check_read, check_write, read_schema
+from vibemq.spark.support import check_supported
 from vibemq.spark.write.sink import BatchWriter, StreamWriter
 
 
@@ -22,6 +23,7 @@ class DefaultSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
+        check_supported()
         check_names(options)
         self._options = dict(options)
 

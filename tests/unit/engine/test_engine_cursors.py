@@ -1,5 +1,6 @@
 """Cursors: groups that are read by ranges and acknowledged up to a sequence."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -365,6 +366,77 @@ def test_a_cursor_does_not_begin_where_a_commit_is_to_bring_delayed_messages(dri
     driver.advance(1001)
     assert join(driver).backlog_messages == 1
     driver.check()
+
+
+def stage_both_kinds(driver: Driver) -> str:
+    """A stage with a delayed piece in front of others, and its name."""
+    for chunk in range(9):
+        driver.ask(Stage(1, None, "q", "app", 1, "s", chunk, rows_of(1), delayed=not chunk))
+    return stage_name("app", 1, "s")
+
+
+def days_pass(driver: Driver) -> None:
+    driver.restart(down_ms=25 * 3_600_000)
+
+
+@pytest.fixture(params=["a restart after more than a day", "more pieces than ids are remembered"])
+def forget_ids(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Driver], None]:
+    """The dedup ids of a stage are forgotten."""
+    if request.param == "a restart after more than a day":
+        return days_pass
+    monkeypatch.setattr("vibemq.engine.queue.dedup.DEDUP_IDS_MAX", 5)
+    monkeypatch.setattr("vibemq.storage.state.messages.DEDUP_IDS_MAX", 5)
+    return Driver.restart
+
+
+def test_where_delayed_messages_go_is_known_as_long_as_their_stage_is_there(
+    driver: Driver, forget_ids: Callable[[Driver], None]
+) -> None:
+    name = stage_both_kinds(driver)
+    assert isinstance(driver.ask(DecideTransaction(1, None, "app", 1, ["s"])), Decided)
+    forget_ids(driver)
+    assert "has delayed messages, and the cursor 'etl'" in str(join(driver))
+    driver.ask(MoveStaged(1, None, name, 1, "q", rows_of(1), {0: MessageExtra(deliver_at=driver.now + 1000)}))
+    for sequence in range(2, 10):
+        driver.ask(MoveStaged(1, None, name, sequence, "q", rows_of(1), None))
+    driver.ask(DropStages(1, None, [name]))
+    assert "has delayed messages, and the cursor 'etl'" in str(join(driver))
+    driver.advance(1001)
+    assert join(driver).backlog_messages == 9
+    driver.check()
+
+
+def test_a_commit_of_a_large_or_old_stage_does_not_bring_delayed_messages_to_a_cursor(
+    driver: Driver, forget_ids: Callable[[Driver], None]
+) -> None:
+    name = stage_both_kinds(driver)
+    forget_ids(driver)
+    join(driver)
+    committed = DecideTransaction(1, None, "app", 1, ["s"])
+    assert "'q' is read by the cursor 'etl'" in str(driver.ask(committed))
+    driver.ask(DropStages(1, None, [name]))
+    for chunk in range(2):
+        driver.ask(Stage(1, None, "q", "app", 1, "s", chunk, rows_of(1)))
+    assert isinstance(driver.ask(committed), Decided)
+    driver.check()
+
+
+@pytest.mark.parametrize("user", ["", "ann", "@>/"])
+@pytest.mark.parametrize("target", ["q2", "a.b_c-D", "zürich"])
+def test_where_delayed_messages_go_is_known_by_the_exact_name(driver: Driver, user: str, target: str) -> None:
+    driver.create(target)
+    driver.ask(Stage(1, None, target, "a/p>p", 1, "s>", 0, rows_of(1), user=user, delayed=True))
+    assert isinstance(driver.ask(DecideTransaction(1, None, "a/p>p", 1, ["s>"], user=user)), Decided)
+    driver.restart()
+    refused = driver.ask(JoinCursor(1, None, target, "etl"))
+    assert "has delayed messages, and the cursor 'etl'" in str(refused)
+    assert isinstance(driver.ask(JoinCursor(1, None, "q", "etl")), CursorInfo), "no other queue"
+    stages = driver.engine.readers.unfinished_stages()
+    assert stages == [stage_name("a/p>p", 1, "s>", user)]
+    driver.ask(MoveStaged(1, None, stages[0], 1, target, rows_of(1), None))
+    driver.ask(DropStages(1, None, stages))
+    assert isinstance(driver.ask(JoinCursor(1, None, target, "etl")), CursorInfo)
+    assert sorted(queue.name for queue in driver.disk.queues.values()) == sorted(["q", target]), "nothing is left"
 
 
 def test_overflow_and_log_limits_lose_too() -> None:

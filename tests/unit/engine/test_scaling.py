@@ -357,6 +357,14 @@ def many_stages(world: World, n: int) -> None:
         stage(world, f"app{index}", 1)
 
 
+def many_delayed_pieces(world: World, n: int) -> None:
+    """Of a stage, and of one that is committed, for a queue that has no cursor."""
+    for app in ("app", "committed"):
+        for chunk in range(1, 8 * n):
+            world.do(ask.Stage(OPERATOR, "t", "other", app, 1, "s", chunk, rows_of(1), delayed=True))
+    world.do(ask.DecideTransaction(OPERATOR, "t", "committed", 1, ["s"]))
+
+
 def many_priorities(world: World, n: int) -> None:
     world.create("levels", mode=DeliveryMode.PRIORITY_BASED)
     for index in range(n):
@@ -376,6 +384,7 @@ GROWN = [
     many_retries,
     many_dedup_ids,
     many_stages,
+    many_delayed_pieces,
     many_priorities,
 ]
 HELD = (2, 2)

@@ -13,7 +13,6 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
-from pyspark.sql import Row as SparkRow
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -183,15 +182,6 @@ def test_rows_for_several_queues(broker: BrokerProcess, mq: Any, queue: str) -> 
     rows = [{"body": b"%d" % n, "queue": f"{queue}.b" if n % 3 == 0 else None} for n in range(9)]
     assert write(broker, rows, queue=queue) == 9
     assert (bodies(broker, queue), bodies(broker, f"{queue}.b")) == ([1, 2, 4, 5, 7, 8], [0, 3, 6])
-
-
-def test_rows_of_spark_4_0(broker: BrokerProcess, queue: str) -> None:
-    """It gives rows, not record batches, to streaming writers."""
-    schema = schema_of([{"body": b"", "key": ""}])
-    writer = DefaultSource(options_of(broker, queue=queue)).streamWriter(schema, False)
-    rows = [SparkRow(body=f"{n}".encode(), key=f"k{n}") for n in range(2500)]
-    assert copied(writer).write(iter(rows)).rows == 2500
-    assert [row["key"] for row in read(broker, queue=queue)] == [row.key for row in rows]
 
 
 def test_delays(broker: BrokerProcess, mq: Any, queue: str) -> None:

@@ -13,7 +13,7 @@ from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
-from vibemq.engine.stage_names import stage_name, version_and_app
+from vibemq.engine.stage_names import delay_mark, stage_name, version_and_app
 from vibemq.engine.state import EngineState, Transaction
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound
@@ -28,7 +28,6 @@ REMEMBERED_MS = 30 * 24 * 3_600_000
 """How long the last version of an application is known after its last commit."""
 VERSION_STEP_MAX = 1 << 40
 """How far a version may lie above the last one: enough for instants in milliseconds and for dates as numbers."""
-_DELAYED = b" delayed "
 FIRST_VERSION_MAX = 1 << 53
 """For an application that is not known yet; the largest whole number that every JSON reader keeps."""
 
@@ -49,29 +48,37 @@ def stage(state: EngineState, step: Step, command: Stage) -> None:
     if queue is None:
         queue = make_queue(state, step, name, _options(state), state.stages)
     if command.delayed:
-        state.delayed_stages.add(name)
-    extras = {0: MessageExtra(dedup_id=_bundle_id(queue, command))}
+        _mark_delay(state, step, name, command.queue)
+    extras = {0: MessageExtra(dedup_id=str(command.chunk).encode())}
     accept(state, step, queue, command.session, command.token, command.rows, extras)
 
 
-def _bundle_id(stage: Queue, command: Stage) -> bytes:
-    """The chunk; for a bundle with delayed messages also where they shall go, which has to be known before they do."""
-    chunk = str(command.chunk).encode()
-    marked = chunk + _DELAYED + command.queue.encode()
-    # Sent again, it may be due by now.
-    return marked if marked in stage.dedup or (command.delayed and chunk not in stage.dedup) else chunk
-
-
-def delayed_targets(stage: Queue) -> set[str]:
-    """The queues that delayed messages of the stage shall go to."""
-    found = {dedup_id.partition(_DELAYED)[2] for dedup_id in stage.dedup}
-    return {target.decode() for target in found if target}
+def _mark_delay(state: EngineState, step: Step, stage: str, target: str) -> None:
+    """Where delayed messages shall go has to be known before they do, as long as the stage is there."""
+    mark = delay_mark(stage, target)
+    if mark not in state.delay_marks:
+        make_queue(state, step, mark, _options(state), state.delay_marks)
 
 
 def has_delays_on_their_way(state: EngineState, name: str) -> bool:
     """Whether a committed stage is still to bring delayed messages into the queue."""
-    stages = [state.stages[stage] for stage in state.delayed_stages]
-    return any(_is_decided(state, stage) and name in delayed_targets(stage) for stage in stages)
+    stages = state.delaying_stages.get(name, ())
+    decided = {app: _decided_ids(state, app) for app in {version_and_app(stage)[1] for stage in stages}}
+    return any(
+        stage in state.stages and state.stages[stage].queue_id in decided[version_and_app(stage)[1]] for stage in stages
+    )
+
+
+def _decided_ids(state: EngineState, app: str) -> set[int]:
+    done = state.transactions.get(app)
+    return set(done.stages) if done is not None else set()
+
+
+def _remove_stage(state: EngineState, step: Step, stage: Queue) -> None:
+    remove(state, step, stage, state.stages)
+    for target in list(state.delayed_targets.get(stage.name, ())):
+        remove(state, step, state.delay_marks[delay_mark(stage.name, target)], state.delay_marks)
+        step.work += 1
 
 
 def _options(state: EngineState) -> QueueOptions:
@@ -95,8 +102,7 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
             "committed. Write the batch again"
         )
     # A cursor may have come since they were staged; from the decision on there is no way back.
-    delayed = [state.stages[name] for name in names if name in state.delayed_stages]
-    for target in sorted({target for stage in delayed for target in delayed_targets(stage)}):
+    for target in sorted({target for name in names for target in state.delayed_targets.get(name, ())}):
         if target in state.queues:
             check_delays(state.queues[target], delayed=True)
     chosen = [state.stages[name].queue_id for name in names]
@@ -177,7 +183,7 @@ def _drop_losers(state: EngineState, step: Step, command: DecideTransaction, tra
     for name, version in list(state.stages_of.get(command.app, {}).items()):
         queue = state.stages.get(name)
         if queue is not None and version <= transaction.version and queue.queue_id not in chosen:
-            remove(state, step, queue, state.stages)
+            _remove_stage(state, step, queue)
             step.work += 1
             if step.work >= STEP_UNITS:
                 step = yield
@@ -234,7 +240,7 @@ def drop(state: EngineState, step: Step, command: DropStages) -> None:
     for name in command.stages:
         queue = state.stages.get(name)
         if queue is not None and not (_is_decided(state, queue) and holds_something(queue)):
-            remove(state, step, queue, state.stages)
+            _remove_stage(state, step, queue)
     step.answer(command, None, Durability.STRONG)
 
 

@@ -198,10 +198,7 @@ def arrow_schema(schema: StructType) -> "pa.Schema":
     """What Spark compares the first batch with."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # Spark 4.0 and 4.1
-        return to_arrow_schema(schema)
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def record_batch(block: Block, queue: str, schema: "pa.Schema", *, dead: bool = False) -> "pa.RecordBatch":

@@ -27,20 +27,7 @@ from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, che
 from vibemq.spark.read.planning import partitions, queues_of
 from vibemq.spark.read.plans import QueryPlans, tag_of
 from vibemq.spark.read.reporting import report
-
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadMaxBytes,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:  # Spark 4.0 and 4.1 know no limits.
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        pass
-
-    ReadAllAvailable = ReadMaxBytes = ReadMaxRows = None  # type: ignore[assignment,misc]
+from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
 DISCOVERY_S = 5.0
 """How often a pattern is looked up."""
@@ -79,10 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._query.stop_at_tails()
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        if start is None:  # Spark 4.0 and 4.1
-            self._query.repeats_nothing()
-            return dump(self._query.tails())
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         return dump(self._query.advance(load(start), AdmissionLimits.of(limit, self._settings)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

@@ -22,8 +22,8 @@ from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.connection.pool import leased
 from vibemq.spark.errors import Refused, SourceError, explained
 from vibemq.spark.options import SourceOptions
-from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.read.fetching import notice
+from vibemq.spark.support import DataSourceStreamArrowWriter
 from vibemq.spark.write.actions import Actions, Redriving, Rejecting
 from vibemq.spark.write.bulk import pieces
 from vibemq.spark.write.identity import NO_IDENTITY, BatchWrite, Place, application_of, begin, end
@@ -32,13 +32,6 @@ from vibemq.spark.write.rows import RowMaker
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-try:
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except ImportError:  # Spark 4.0 gives rows to streaming writers.
-    from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamArrowWriter  # type: ignore[assignment]
-
-ROWS_PER_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class _Sink:
         """The application of a write that is atomic: made in the driver, the same for all tasks."""
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        written = self._write(map(_in_lower_case, _record_batches(iterator, self._schema)))
+        written = self._write(map(_in_lower_case, iterator))
         relieve()
         return written
 
@@ -191,22 +184,3 @@ def _abort(client: BrokerClient, staged: Sequence[SinkTransaction]) -> None:
 
 def _in_lower_case(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     return batch.rename_columns([name.lower() for name in batch.schema.names])
-
-
-def _record_batches(iterator: Iterator[Any], schema: StructType) -> Iterator["pa.RecordBatch"]:
-    """Spark 4.0 hands rows to streaming writers; gather them."""
-    import pyarrow as pa
-
-    fields: Any = None
-    rows: list[dict[str, Any]] = []
-    for item in iterator:
-        if isinstance(item, pa.RecordBatch):
-            yield item
-            continue
-        fields = fields or arrow_schema(schema)
-        rows.append(item.asDict())
-        if len(rows) >= ROWS_PER_BATCH:
-            yield pa.RecordBatch.from_pylist(rows, schema=fields)
-            rows = []
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=fields)
