@@ -260,6 +260,17 @@ def test_a_running_query_its_lag_and_a_lost_checkpoint(world: World) -> None:
     assert sorted(world.numbers(target)) == list(range(80)), "nothing lost, nothing twice"
 
 
+def test_another_target_gets_the_batches_that_are_repeated_for_it(world: World) -> None:
+    source, target, other = world.queue(*range(3)), world.queue(), world.queue()
+    frame = world.stream(queue=source, hold="15m", maxMessagesPerTrigger=1).select("body")
+    world.drain(frame, target, "c", exactlyOnce="true")
+    for number in (1, 2):
+        world.forget_batch("c", number)
+        world.forget_batch("c", number, "offsets")
+    assert world.drain(frame, other, "c", exactlyOnce="true") == [1, 1]
+    assert (world.numbers(target), world.numbers(other)) == ([0, 1, 2], [1, 2])
+
+
 @pytest.mark.parametrize("sink", ["parquet", "exactlyOnce", "foreachBatch"])
 def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> None:
     """The newest two of offsets and commits are deleted, and more is published: no sink may take a larger batch for
@@ -600,6 +611,21 @@ def test_writes_of_one_batch_at_the_same_time_need_names(world: World) -> None:
     said = batches.run(at_once)
     assert "it runs at the same time, or it has failed" in said
     assert sorted(world.numbers(batches.target)) == list(range(4)), "the first write counts, the second is refused"
+
+
+def test_a_name_that_is_given_is_one_write_to_one_queue(world: World) -> None:
+    batches = Batches(world, world.queue(0, 1), world.queue())
+    other = Batches(world, batches.source, world.queue())
+
+    def to_two_queues(frame: Any, batch_id: int) -> None:
+        batches.once(frame, 0, txnAppId=batches.target, txnVersion=batch_id)
+        other.once(frame, 100, txnAppId=batches.target, txnVersion=batch_id)
+        batches.point("between")
+        batches.once(frame, 200, txnAppId=batches.target, txnVersion=batch_id)
+
+    for breaks, said in (("between", "broken between"), (None, "another write of this batch"), (None, "of its own")):
+        assert said in batches.run(to_two_queues, breaks)
+    assert (sorted(world.numbers(batches.target)), sorted(world.numbers(other.target))) == ([0, 1], [100, 101])
 
 
 def test_a_thread_of_a_batch_has_no_name_and_may_be_given_one(world: World) -> None:

@@ -27,6 +27,9 @@ BATCH, STREAM, WRITE = "a batch read", "a streaming read", "a write"
 READS = (BATCH, STREAM)
 ALL = (*READS, WRITE)
 
+TXN_APP_ID_BYTES_MAX = 180
+"""The name of its write has a digest of the queue, and the name of a register, beside it."""
+
 SPARKS_OWN = frozenset(
     (
         "checkpointlocation",
@@ -240,8 +243,8 @@ def _check_write(settings: SourceOptions, given: frozenset[str]) -> None:
         for name in ("exactly_once", "atomic", "dedup"):
             if getattr(settings, name):
                 raise OptionError(f"{_name(name)} does not go with action={settings.action}, which is exact by itself")
-    if len(settings.txn_app_id.encode()) > 256:
-        raise OptionError("txnAppId has at most 256 bytes")
+    if len(settings.txn_app_id.encode()) > TXN_APP_ID_BYTES_MAX:
+        raise OptionError(f"txnAppId has at most {TXN_APP_ID_BYTES_MAX} bytes: the queue is added to it")
     if settings.batch_bytes < 1024:
         raise OptionError("batchBytes must be 1024 or more")
 

@@ -62,6 +62,12 @@ class DefaultSource(DataSource):
         settings = parse(self._options, WRITE)
         if settings.atomic:
             raise OptionError("atomic belongs to batch writes; a stream says exactlyOnce=true, which is atomic too")
+        if settings.txn_app_id:
+            raise OptionError(
+                "txnAppId and txnVersion belong to batch writes, also those in foreachBatch: in a stream the version"
+                " would be the same for every batch, and all but the first would be taken for replays. A stream says"
+                " exactlyOnce=true alone"
+            )
         check_write(schema, settings)
         relieve()
         return StreamWriter(settings, schema)

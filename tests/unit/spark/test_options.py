@@ -112,6 +112,7 @@ def test_an_option_of_another_use_is_refused(use: str, name: str, value: str) ->
         ({**READ, "tls.key": "f"}, WRITE, "tls.certificate needs tls.key"),
         ({**READ, "txnAppId": "a", "exactlyOnce": "true"}, WRITE, "together or not at all"),
         ({**READ, "txnAppId": "a", "txnVersion": "1"}, WRITE, "belong to exactlyOnce"),
+        ({**READ, "txnAppId": "a" * 181, "txnVersion": "1", "exactlyOnce": "true"}, WRITE, "at most 180 bytes"),
         ({**READ, "atomic": "true", "exactlyOnce": "true"}, WRITE, "not both"),
         ({**READ, "atomic": "true", "action": "redrive"}, WRITE, "atomic does not go with action=redrive"),
         ({**READ, "action": "reject"}, WRITE, "needs the option group"),

@@ -24,7 +24,7 @@ TOML = "\n".join(
         '[auth]\nsuperuser = "root"\nsuperuser_password = "pw"',
         user("writer", queues("orders", "publish")),
         user("once", queues("orders", "publish"), transactions("*")),
-        user("nightly", queues("orders", "publish"), transactions("nightly")),
+        user("nightly", queues("orders", "publish"), transactions("nightly*")),
         user("reader", queues("orders", "subscribe")),
         user("mortician", queues("orders", "inspect")),
     )

@@ -1,11 +1,15 @@
 """What a transaction is called, so that the same write has the same name in every run of its query.
 
-A write of a stream is (query id, batch id), which Spark sets in tasks. In `foreachBatch` a batch may be written to one
+A write of a stream is (query id, queue, batch id); Spark sets the ids in tasks. The queue is the option's: a copy of a
+checkpoint has the id of the query, and may write elsewhere. In `foreachBatch` a batch may be written to one
 queue several times, and nothing tells these writes apart but their order. So each of them is entered, by its first
 task, into a *register* that the broker keeps for the query and the queue: the n-th write of a run of the batch is
 write n. A *run* is one attempt at a batch: (application id, root execution id), new with every driver and every start
 of the query. The register is an application without stages: its next version is the next entry, which only one of
 several callers can write, and the version's tag is the entry itself.
+
+A name that is given (`txnAppId`) belongs to one write of a run. Who commits it a second time is told the tag of the
+first; when the first was a replay, that has a tag of another run, and so replays are *claimed*, in a register too.
 """
 
 from collections.abc import Callable
@@ -111,13 +115,35 @@ def end(client: BrokerClient, place: Place) -> None:
     _exchange(client, place.register, place.version + 1, str(replace(place.entry, done=True)))
 
 
+def claim(client: BrokerClient, register: str, version: int, run: str, stage: str) -> bool:
+    """Whether this write may take the committed version for its own of an earlier run: False when another write of
+    this run has done so, with this version or a later one.
+
+    Raises:
+        SourceError, Unreachable: as `begin`.
+    """
+    wanted = f"{version} {run} {stage}"
+    last, tag = _exchanged(client, register, 0, "")
+    while tag != wanted:
+        claimed, by, _ = tag.split() if tag else ("-1", "", "")
+        if by == run and int(claimed) >= version:
+            return False
+        last, tag = _exchanged(client, register, last + 1, wanted)
+    return True
+
+
 def _exchange(client: BrokerClient, register: str, version: int, tag: str) -> tuple[int, Entry | None]:
-    """Write this version if there is none yet; the last version and its entry."""
+    last, told = _exchanged(client, register, version, tag)
+    return last, Entry.parse(told)
+
+
+def _exchanged(client: BrokerClient, register: str, version: int, tag: str) -> tuple[int, str]:
+    """Write this version if there is none yet; the last version and its tag."""
     try:
         answer = client.call("transaction.commit", "", {"app": register, "version": version, "stages": [], "tag": tag})
     except Refused as error:
         raise explained(error, register) from None
-    return int(answer["version"]), Entry.parse(str(answer["tag"]))
+    return int(answer["version"]), str(answer["tag"])
 
 
 def following(last: Entry | None, write: BatchWrite) -> Entry:

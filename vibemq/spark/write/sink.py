@@ -26,7 +26,7 @@ from vibemq.spark.read.fetching import notice
 from vibemq.spark.support import DataSourceStreamArrowWriter
 from vibemq.spark.write.actions import Actions, Redriving, Rejecting
 from vibemq.spark.write.bulk import pieces
-from vibemq.spark.write.identity import NO_IDENTITY, BatchWrite, Place, application_of, begin, end
+from vibemq.spark.write.identity import NO_IDENTITY, BatchWrite, Place, application, application_of, begin, claim, end
 from vibemq.spark.write.publishing import RowPublisher, Staging, Window, row_bytes_max
 from vibemq.spark.write.rows import RowMaker
 
@@ -43,6 +43,10 @@ class SinkTransaction:
     """The attempt at the batch: in one, a write is committed once."""
     place: Place | None = None
     """Of a write whose number was found in the register of its query and queue."""
+    given: bool = False
+    """By the program: nothing but the program sees to it that one write of a run has this name."""
+    former: str = ""
+    """The application as it was called when it did not name the queue."""
 
 
 @dataclass
@@ -106,14 +110,17 @@ class _Sink:
         settings, stage = self._settings, uuid4().hex
         if settings.atomic:
             return SinkTransaction(self._once, 0, stage)
-        if settings.txn_app_id:
-            return SinkTransaction(settings.txn_app_id, settings.txn_version or 0, stage)
         context = TaskContext.get()
         write = BatchWrite.of(context.getLocalProperty) if context else None
+        if settings.txn_app_id:
+            app, run = application(settings.txn_app_id, settings.queue), write.run if write else ""
+            version = settings.txn_version or 0
+            return SinkTransaction(app, version, stage, run, given=True, former=settings.txn_app_id)
         if write is None or (self.counts_writes and not write.run):
             raise SourceError(NO_IDENTITY)
         if not self.counts_writes:
-            return SinkTransaction(write.query, write.batch, stage, write.run)
+            app = application(write.query, settings.queue)
+            return SinkTransaction(app, write.batch, stage, write.run, former=write.query)
         place = begin(client, write, settings.queue)
         app = application_of(write.query, settings.queue, place.entry.number)
         return SinkTransaction(app, write.batch, stage, write.run, place)
@@ -134,11 +141,39 @@ class _Sink:
         tag = f"{name.run}/{min(stages, default='')}"
         arguments = {"app": name.app, "version": name.version, "stages": stages, "tag": tag}
         try:
+            if name.former:
+                self._check_former(client, name)
             answer = client.call("transaction.commit", "", arguments)
         except Refused as error:
             raise explained(error, self._settings.queue) from None
-        if answer["duplicate"] and answer["tag"] != tag:
-            notice(f"version {name.version} of {name.app} was published before: this is a replay, not published again")
+        if not answer["duplicate"] or answer["tag"] == tag:
+            return
+        if name.given and name.run:
+            by, _, _ = str(answer["tag"]).partition("/")
+            register = application(f"{name.former}.replays", self._settings.queue)
+            if by == name.run or not claim(client, register, name.version, name.run, min(stages)):
+                raise SourceError(self._written_twice())
+        notice(f"version {name.version} of {name.app} was published before: this is a replay, not published again")
+
+    def _check_former(self, client: BrokerClient, name: SinkTransaction) -> None:
+        """Raises SourceError for a write that an earlier version of the sink may have committed."""
+        last = client.call("transaction.last", "", {"app": name.former})["version"]
+        if last is not None and last >= name.version:
+            raise SourceError(
+                f"an earlier version of this sink, which did not name the queue, has committed version {last} of"
+                f" {name.former!r}: it is not certain whether queue {self._settings.queue!r} has the rows of version"
+                f" {name.version}. Nothing of this write was published. If the queue has them, let the earlier version"
+                " finish this batch, and upgrade behind it. If not, as after a change of the queue or in a copy of the"
+                f" checkpoint, have the broker's operator reset application {name.former!r} with transaction.forget"
+            )
+
+    def _written_twice(self) -> str:
+        settings = self._settings
+        return (
+            f"another write of this batch to queue {settings.queue!r} has had txnAppId {settings.txn_app_id!r} and"
+            f" txnVersion {settings.txn_version} or a later one: this one would be taken for a replay of it. Give each"
+            " write of a batch to the same queue a txnAppId of its own. Nothing of this write was published"
+        )
 
     def _abort(self, messages: Sequence[Any]) -> None:
         staged = [message.transaction for message in messages if message is not None and message.transaction]
