@@ -313,6 +313,11 @@ class Journal:
                     return
                 self._delete(surplus[:1])
 
+    def _delete_free(self, until: int) -> None:
+        """Delete free segments until the disk has so many bytes, or none is left."""
+        while self._disk.free_bytes(self._folder) < until and (surplus := self._surplus(0)):
+            self._delete(surplus[:1])
+
     def trim(self) -> None:
         """Delete every released segment, as `compact` wants it."""
         with self._create_lock:
@@ -424,12 +429,16 @@ class Journal:
         try:
             if not urgent:
                 self._keep_room(size)
-            if recycle and self._free:
-                segment = self._free[0]
+            segment = self._reusable() if recycle else None
+            if segment is not None:
                 self._rename(segment)
                 self._disk.fsync_dir(self._folder)
-                self._free.popleft()
+                with self._lock:
+                    self._free.remove(segment)
                 return segment
+            if not urgent:
+                # A checkpoint that is under way cannot turn free segments into room.
+                self._delete_free(until=size + self.room_kept)
             return self._create(size)
         except OSError as error:
             mend = _MENDS.get(error.errno or 0)
@@ -439,6 +448,11 @@ class Journal:
                     f"nothing was written, {mend}"
                 ) from error
             raise self._fail("making a segment", error) from error
+
+    def _reusable(self) -> Segment | None:
+        """A free segment that has room for whatever a roll asks for."""
+        with self._lock:
+            return next((segment for segment in self._free if segment.size >= self._segment_bytes), None)
 
     @property
     def room_kept(self) -> int:

@@ -474,6 +474,44 @@ def test_free_segments_that_stand_for_the_room_of_a_checkpoint_are_deleted_befor
     assert journal.sync() == 17
 
 
+def test_a_segment_that_is_made_beside_a_checkpoint_leaves_it_its_room() -> None:
+    """One above the usual size is made anew. Free segments stand for room that the checkpoint cannot take itself."""
+    disk = SimDisk(capacity=200 << 16)
+    disk.mkdir("/j")
+    journal, _ = Journal.open(disk, "/j", segment_bytes=1 << 16)
+    for _ in range(16):
+        journal.append([bytes(60_000)])
+        journal.sync()
+    journal.seal()
+    journal.release(14)
+    disk.capacity -= disk.free_bytes("/j") - (2 << 16)
+    journal.append([bytes(100_000)])
+    before_its_own = journal.room_kept - int(1.5 * 100_100)
+    assert disk.free_bytes("/j") >= before_its_own
+
+
+def test_a_segment_of_less_than_the_usual_size_is_not_used_again() -> None:
+    size = 1 << 20
+    disk = SimDisk(capacity=100 * size)
+    disk.mkdir("/j")
+    journal, _ = Journal.open(disk, "/j", segment_bytes=size)
+    journal.append([bytes(900_000)])
+    journal.sync()
+    disk.capacity -= disk.free_bytes("/j") - 500_000
+    journal.append([bytes(200_000)], urgent=True)
+    journal.sync()
+    journal.seal()
+    journal.release(journal.last_lsn)
+    disk.capacity = 100 * size
+    small = {path: len(disk.content(f"/j/{path}")) for path in disk.listdir("/j")}
+    assert min(small.values()) < size
+    for _ in range(4):
+        journal.append([bytes(900_000)])
+        journal.sync()
+    grown = [path for path in disk.listdir("/j") if len(disk.content(f"/j/{path}")) not in (size, min(small.values()))]
+    assert grown == []
+
+
 def test_released_segments_are_not_read_at_the_start() -> None:
     disk = SimDisk()
     disk.mkdir("/j")
