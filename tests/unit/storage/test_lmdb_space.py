@@ -225,3 +225,13 @@ def test_only_where_room_is_missing_a_spare_segment_asks_for_a_checkpoint(
         assert sequences(provider) == [1]
     finally:
         provider.close()
+
+
+def test_a_compacted_store_has_no_spare_segment_before_housekeeping(provider: LmdbProvider) -> None:
+    """However late the thread that makes them comes to its turn."""
+    fill(provider, count=200)
+    provider.compact()
+    provider._keep_up()
+    assert provider.stats().details["journal_spares"] == 0
+    provider.maintain()
+    assert provider.stats().details["journal_spares"] == 1

@@ -110,6 +110,8 @@ class LmdbProvider:
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._torn_bytes = 0
         self._spare_missing = False
+        self._compacted = False
+        """No spare segment is made before the next round of housekeeping: it would take what was just freed."""
         self._note: HighWater | None = None
         self._store_used = 0
         """Bytes of the store's file that are in use, as of the last checkpoint."""
@@ -420,6 +422,7 @@ class LmdbProvider:
         short = self._check_disk()
         self._check_journal()
         self._journal.give_back(short=short)
+        self._compacted = False
         self._prepare_spare()
 
     def _forget_applied_letters(self) -> None:
@@ -433,7 +436,8 @@ class LmdbProvider:
     def _keep_up(self) -> None:
         self._check_journal()
         try:
-            self._prepare_spare()
+            if not self._compacted:
+                self._prepare_spare()
         finally:
             if self._driver.details()["checkpointer_running"]:
                 self._driver.poll()
@@ -568,6 +572,7 @@ class LmdbProvider:
         self._check_open()
         report = progress or _silent
         before = directory_bytes(self._layout.data_dir)
+        self._compacted = True
         with self._driver.turn:
             report(0, 3)
             behind = self._checkpoint_if_there_is_room()
