@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
-HOLD_S_MAX = 0.005
+HOLD_S_MAX = 0.010
+"""Twice what no call shall take, for what other programs do to the caches of a busy machine."""
 ATTEMPTS = 6
 WORK_S = 0.0015
 """What `_work` takes on the machine that the limits are stated for."""

@@ -140,7 +140,8 @@ def world(broker: BrokerProcess, spark: SparkSession, mq: Any, tmp_path: Path) -
 def until(holds: Callable[[], bool], query: Any) -> None:
     deadline = time.monotonic() + CEILING_S
     while not holds():
-        assert query.exception() is None
+        failed = query.exception()
+        assert failed is None, str(failed)
         assert time.monotonic() < deadline, (query.status, query.lastProgress)
         time.sleep(0.05)
 

@@ -502,6 +502,16 @@ def test_an_empty_first_batch_is_repeated(broker: BrokerProcess, queue: str, pub
     assert again.rows(start, start) == []
 
 
+def test_a_first_batch_without_rows(broker: BrokerProcess, queue: str) -> None:
+    """Spark runs it, and asks for its start once more when it has planned it."""
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    end = query.live.latestOffset(start, query.live.getDefaultReadLimit())
+    assert end == start
+    assert query.live.initialOffset() == start
+    assert query.rows(start, end) == []
+
+
 @pytest.mark.parametrize("acknowledged", [False, True])
 def test_any_queue_of_a_query_that_was_sought_is_noticed(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish, acknowledged: bool

@@ -106,6 +106,7 @@ class _Live:
         """Whether the checkpoint's position is one that the group knows."""
         self._first: Positions | None = None
         """Where batch 0 begins, until the first batch is planned or repeated."""
+        self._first_is_past = False
         self._acknowledged: Positions | None = None
         """By the last `advance`, which Spark follows with a `commit` of the same."""
         self._targets: dict[str, QueuePosition] | None = None
@@ -123,12 +124,16 @@ class _Live:
         return self._queues
 
     def begin(self) -> Positions:
-        self._first = self.entered({})
-        return self._first
+        start = self.entered({})
+        if not self._first_is_past:
+            self._first = start
+        return start
 
     def repeats_nothing(self) -> None:
-        """The next batch is planned here: it is not one of the checkpoint."""
+        """The next batch is planned here: it is not one of the checkpoint. Spark asks for the start of batch 0 again
+        when it has planned it."""
         self._first = None
+        self._first_is_past = True
 
     def entered(self, known: Positions) -> Positions:
         """`known` with every queue that is not in it yet, or was made anew, at its cursor."""
