@@ -12,10 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from vibemq.auth.passwords import hash_password, parse_hash
-from vibemq.auth.policy import Rule
 from vibemq.auth.users import Account
 from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
-from vibemq.model.access import ResourceKind
+from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.options import check_queue_name, options_from_dict
 
 Port = Annotated[int, Field(ge=0, le=65_535)]

@@ -233,6 +233,7 @@ COMMANDS: dict[type, tuple[str, Callable[[Peer, str], Any] | None]] = {
     c.ForgetApplication: ("admin", named("transaction.forget")),
     # No frame of any protocol says these.
     c.MoveStaged: SERVERS_OWN,
+    c.ChangeAccounts: SERVERS_OWN,
     c.SetFlow: SERVERS_OWN,
     c.CloseSession: SERVERS_OWN,
     c.EndConsumers: SERVERS_OWN,

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.access import ResourceKind, Rule
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
 from vibemq.model.records import (
     Attempts,
@@ -34,8 +36,12 @@ from vibemq.model.records import (
     Reason,
     Returned,
     Settled,
+    TokenRemoved,
+    TokenStored,
     TransactionDecided,
     TransactionsForgotten,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
@@ -74,6 +80,11 @@ cursor_facts = st.builds(
     CursorFacts,
     *(u64, u64, u64, u64, u64, st.booleans(), u64, text, runs.map(tuple), runs.map(tuple), u64, st.booleans()),
 )
+access_rules = st.lists(
+    st.builds(Rule, st.sampled_from(ResourceKind), text, st.frozensets(text, max_size=3)), max_size=3
+).map(tuple)
+users = st.builds(StoredUser, text, text, st.booleans(), access_rules, u64, u64)
+tokens = st.builds(StoredToken, text, text, st.binary(), st.binary(), text, u64, u64, u64, st.none() | access_rules)
 record = st.one_of(
     st.builds(QueueCreated, u32, text, options, u64, text),
     st.builds(QueueChanged, u32, options),
@@ -95,6 +106,10 @@ record = st.one_of(
     st.builds(PlanMade, u32, u32, u64, st.builds(Plan, text, text)),
     st.builds(PlansForgotten, u32, u32, u64),
     st.builds(TransactionsForgotten, st.lists(text, max_size=3)),
+    st.builds(UserStored, users),
+    st.builds(UserRemoved, text),
+    st.builds(TokenStored, tokens),
+    st.builds(TokenRemoved, text),
 )
 
 

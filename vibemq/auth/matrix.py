@@ -61,6 +61,7 @@ COMMANDS: Mapping[type, Row] = {
     c.ReplayDead: (NEVER,),
     c.PurgeDead: (NEVER,),
     c.ForgetApplication: (NEVER,),
+    c.ChangeAccounts: (NEVER,),
     c.SetFlow: (NEVER,),
     c.CloseSession: (NEVER,),
     c.EndConsumers: (NEVER,),

@@ -9,22 +9,11 @@ from typing import Any
 
 from vibemq.auth.matrix import Row, resource_name
 from vibemq.errors import NotAuthenticated, NotAuthorized
-from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, When
+from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule, When
 
 _FREE = frozenset((Action.OWN, Action.LIST))
 _NAMED = frozenset((ResourceKind.QUEUE, ResourceKind.GROUP, ResourceKind.TRANSACTION))
 _NAMES_MAX = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What one user may do to the resources whose names fit a pattern; `*` in it stands for any run of characters."""
-
-    kind: ResourceKind
-    """QUEUE rules also hold for the groups of these queues."""
-    pattern: str
-    actions: frozenset[str]
-    """Values of `Action`, or `*` for all that a rule can give."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from vibemq.auth.passwords import HASH_BYTES, parse_hash, verify_password
-from vibemq.auth.policy import Policy, Rule
+from vibemq.auth.policy import Policy
 from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid
-from vibemq.model.access import Principal
+from vibemq.model.access import Principal, Rule
 
 ANONYMOUS = Principal("anonymous", superuser=True)
 """Everyone, on a broker without authentication."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from vibemq.engine import rollback, views
 from vibemq.engine.dispatch import dispatch
 from vibemq.engine.handlers import (
+    accounts,
     dead_letters,
     groups,
     publish,
@@ -449,6 +450,7 @@ _HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.MoveStaged: transactions.move,
     ask.DropStages: transactions.drop,
     ask.ForgetApplication: transactions.forget,
+    ask.ChangeAccounts: accounts.change,
     ask.ReplayDead: dead_letters.replay_dead,
     ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,

@@ -45,6 +45,17 @@ class ResourceKind(StrEnum):
     SESSION = "session"
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one user may do to the resources whose names fit a pattern; `*` in it stands for any run of characters."""
+
+    kind: ResourceKind
+    """QUEUE rules also hold for the groups of these queues."""
+    pattern: str
+    actions: frozenset[str]
+    """Values of `Action`, or `*` for all that a rule can give."""
+
+
 class When(StrEnum):
     """Whether a permission is needed at all."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import QueueInfo
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import MessageExtra
+from vibemq.model.records import AccountRecord, MessageExtra
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 
@@ -410,6 +410,16 @@ class ForgetApplication:
 
 
 @dataclass(slots=True)
+class ChangeAccounts:
+    """Users and access tokens of the store, as they are from now on. Who asks has checked that they fit together; the
+    engine only has them kept, many of them in several batches. Reply: `Counted`, once they are durable."""
+
+    session: int
+    token: Any
+    records: list[AccountRecord]
+
+
+@dataclass(slots=True)
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
@@ -500,6 +510,7 @@ Command = (
     | MoveStaged
     | DropStages
     | ForgetApplication
+    | ChangeAccounts
     | ReplayDead
     | PurgeDead
     | CloseSession

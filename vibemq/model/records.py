@@ -10,6 +10,7 @@ from enum import IntEnum
 from hashlib import sha256
 from typing import NamedTuple
 
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
@@ -290,6 +291,30 @@ class TransactionsForgotten:
     apps: list[str]
 
 
+@dataclass(slots=True)
+class UserStored:
+    """A user of the store is new, or is this from now on."""
+
+    user: StoredUser
+
+
+@dataclass(slots=True)
+class UserRemoved:
+    name: str
+
+
+@dataclass(slots=True)
+class TokenStored:
+    token: StoredToken
+
+
+@dataclass(slots=True)
+class TokenRemoved:
+    token_id: str
+
+
+AccountRecord = UserStored | UserRemoved | TokenStored | TokenRemoved
+
 Record = (
     QueueCreated
     | QueueChanged
@@ -311,4 +336,5 @@ Record = (
     | DeadRemoved
     | TransactionDecided
     | TransactionsForgotten
+    | AccountRecord
 )

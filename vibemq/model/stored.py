@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.instants import Instants
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Attempts, CursorFacts, DeadFacts, Plan
@@ -168,6 +169,10 @@ class StoredState:
     """The latest instant any record carried; time never goes back behind it."""
     transactions: dict[str, StoredTransaction] = field(default_factory=dict)
     """By application."""
+    users: dict[str, StoredUser] = field(default_factory=dict)
+    """Of the store, by name; the settings may name others."""
+    tokens: dict[str, StoredToken] = field(default_factory=dict)
+    """By token_id."""
 
 
 SLICE_BYTES_LEAST = 1_024

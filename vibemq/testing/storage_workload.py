@@ -3,9 +3,12 @@
 from copy import deepcopy
 from random import Random
 
+from vibemq.model.access import ResourceKind, Rule
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
+    AccountRecord,
     Attempts,
     CursorChanged,
     CursorFacts,
@@ -31,8 +34,12 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TokenRemoved,
+    TokenStored,
     TransactionDecided,
     TransactionsForgotten,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import runs_of
@@ -215,6 +222,8 @@ class Workload:
 
     def _rare(self, queue: StoredQueue, dead: DeadTable) -> Record | None:
         group = self._random.choice(list(queue.groups.values()))
+        if self._random.random() < 0.1:
+            return self._account()
         if self._random.random() < 0.3:
             return self._cursor_or_transaction(queue, group)
         verb = self._random.randrange(7)
@@ -255,6 +264,22 @@ class Workload:
             group.epoch + 1, group.head, 5, 0, 1 << 40, verb == 2, 1, "owner", runs, runs, group.head, verb == 3
         )
         return CursorChanged(queue.queue_id, group.group_id, facts)
+
+    def _account(self) -> AccountRecord:
+        name, token_id = f"user-{self._random.randrange(3)}", f"token-{self._random.randrange(3)}"
+        rule = Rule(ResourceKind.QUEUE, f"{name}.*", frozenset(self._random.choice((("publish",), ("inspect", "*")))))
+        match self._random.randrange(6):
+            case 0:
+                return UserRemoved(name)
+            case 1:
+                return TokenRemoved(token_id)
+            case 2 | 3:
+                rules = None if self._random.random() < 0.5 else (rule,)
+                key = self._random.randbytes(16)
+                return TokenStored(StoredToken(token_id, name, key, key[::-1], "job", self.now, 0, self.now, rules))
+            case _:
+                superuser = self._random.random() < 0.3
+                return UserStored(StoredUser(name, "scrypt$...", superuser, (rule,), 5, self.now))
 
     def _some(self, items: list[int]) -> list[int]:
         return sorted(self._random.sample(items, self._random.randint(1, min(len(items), 12))))

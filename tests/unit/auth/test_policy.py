@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from vibemq.auth import matrix
 from vibemq.auth.grants import KNOWN_MAX, Grants
 from vibemq.auth.matrix import COMMANDS, OPERATIONS, PUBLISH, check_total, permissions_of, resource_name
-from vibemq.auth.policy import Policy, Rule
+from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthenticated, NotAuthorized
-from vibemq.model.access import Principal, ResourceKind
+from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.model.commands import DeleteGroup, Publish, SetFlow, Stage, Subscribe
 from vibemq.model.rows import Rows
 

@@ -22,7 +22,7 @@ from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
-from vibemq.model.records import MessageExtra
+from vibemq.model.records import MessageExtra, UserRemoved
 
 SUBSCRIBER, OPERATOR = 902, 9
 N = 32
@@ -426,6 +426,7 @@ ASKED: dict[type, list[Any]] = {
     ask.MoveStaged: [ask.MoveStaged(OPERATOR, "t", "~stage/1/s/app", 1, "q", rows_of(2))],
     ask.DropStages: [ask.DropStages(OPERATOR, "t", ["~stage/1/s/app"])],
     ask.ForgetApplication: [ask.ForgetApplication(OPERATOR, "t", "app")],
+    ask.ChangeAccounts: [ask.ChangeAccounts(OPERATOR, "t", [UserRemoved("ann")])],
     ask.ReplayDead: [ask.ReplayDead(OPERATOR, "t", "q", [1], rows_of(1))],
     ask.PurgeDead: [ask.PurgeDead(OPERATOR, "t", [1])],
     ask.SetPressure: [ask.SetPressure(ask.Pressure.BLOCKING)],

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from vibemq.auth.matrix import OPERATIONS as ROWS
-from vibemq.auth.policy import Policy, Rule
+from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidPayload, InvalidQueueName, NotAuthenticated, NotAuthorized, UnknownCommand
-from vibemq.model.access import Principal, ResourceKind
+from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.model.commands import CreateQueue, DeleteGroup, ListQueues, RemoveMessages
 from vibemq.model.options import QueueOptions
 from vibemq.operations import OPERATIONS, Operation, Registry

@@ -18,7 +18,7 @@ from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Settlement, StartAt
 from vibemq.model.effects import CursorInfo, Effect, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions
-from vibemq.model.records import MessageExtra, Record
+from vibemq.model.records import MessageExtra, Record, UserRemoved
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
@@ -188,6 +188,7 @@ COMMANDS: dict[str, Make] = {
     "move": lambda _: ask.MoveStaged(SESSION, None, STAGE, 1, "q", rows_of(2)),
     "drop stages": lambda _: ask.DropStages(SESSION, None, ["~stage/1/loser/app"]),
     "forget": lambda _: ask.ForgetApplication(SESSION, None, "done"),
+    "change accounts": lambda _: ask.ChangeAccounts(SESSION, None, [UserRemoved("ann")]),
     "replay": lambda _: ask.ReplayDead(SESSION, None, "q", [1], rows_of(1)),
     "purge dead": lambda _: ask.PurgeDead(SESSION, None, [1]),
     "describe": lambda _: ask.DescribeQueue(SESSION, None, "q"),

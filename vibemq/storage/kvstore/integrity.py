@@ -33,6 +33,8 @@ NAMES = {
     keys.DEDUP: "dedup ids",
     keys.PLAN: "plans of readers",
     keys.TRANSACTION: "transactions",
+    keys.USER: "users",
+    keys.TOKEN: "access tokens",
     keys.DEAD: "dead letters",
     keys.DEAD_BY_MESSAGE: "dead letters by message",
     keys.BLOCK_INFO: "block infos",

@@ -10,6 +10,8 @@ c       queue_id u32 | first_sequence u64                               chunk
 u       queue_id u32 | sequence u64                                     dedup id
 p       queue_id u32 | group_id u32 | number u64                        plan of a cursor's reader
 t       application, UTF-8                                              its last committed transaction
+a       name, UTF-8                                                     user of the store
+k       token_id, UTF-8                                                 access token
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
 i       queue_id u32 | first_sequence u64                               what the block holds
@@ -27,6 +29,8 @@ CHUNK = b"c"
 DEDUP = b"u"
 PLAN = b"p"
 TRANSACTION = b"t"
+USER = b"a"
+TOKEN = b"k"
 DEAD = b"d"
 DEAD_BY_MESSAGE = b"x"
 BLOCK_INFO = b"i"
@@ -74,6 +78,14 @@ def split_plan_key(key: bytes) -> tuple[int, int, int]:
 
 def transaction_key(app: str) -> bytes:
     return TRANSACTION + app.encode()
+
+
+def user_key(name: str) -> bytes:
+    return USER + name.encode()
+
+
+def token_key(token_id: str) -> bytes:
+    return TOKEN + token_id.encode()
 
 
 def dead_key(dead_id: int) -> bytes:

@@ -68,6 +68,7 @@ def write_dirty(kv: KV, state: StoredState, dirty: Dirty, *, volatile_dead: int 
         transaction = state.transactions.get(app)
         body = None if transaction is None else values.pack_transaction(transaction)
         _put_or_delete(kv, keys.transaction_key(app), body)
+    _write_accounts(kv, state, dirty)
 
 
 def write_state(kv: KV, state: StoredState) -> None:
@@ -75,6 +76,8 @@ def write_state(kv: KV, state: StoredState) -> None:
     dirty = Dirty()
     dirty.whole_queues.update(state.queues)
     dirty.transactions.update(state.transactions)
+    dirty.users.update(state.users)
+    dirty.tokens.update(state.tokens)
     write_dirty(kv, state, dirty)
 
 
@@ -250,6 +253,15 @@ def _write_plans(kv: KV, state: StoredState, dirty: Dirty) -> None:
         _put_or_delete(kv, key, None if plan is None else values.pack_plan(plan))
 
 
+def _write_accounts(kv: KV, state: StoredState, dirty: Dirty) -> None:
+    for name in dirty.users:
+        user = state.users.get(name)
+        _put_or_delete(kv, keys.user_key(name), None if user is None else values.pack_user(user))
+    for token_id in dirty.tokens:
+        token = state.tokens.get(token_id)
+        _put_or_delete(kv, keys.token_key(token_id), None if token is None else values.pack_token(token))
+
+
 # -- loading ------------------------------------------------------------------------------------------------------
 
 
@@ -332,6 +344,16 @@ def _load_transaction(state: StoredState, key: bytes, body: bytes) -> None:
     state.transactions[app] = values.unpack_transaction(body)
 
 
+def _load_user(state: StoredState, key: bytes, body: bytes) -> None:
+    name = key[len(keys.USER) :].decode()
+    state.users[name] = values.unpack_user(name, body)
+
+
+def _load_token(state: StoredState, key: bytes, body: bytes) -> None:
+    token_id = key[len(keys.TOKEN) :].decode()
+    state.tokens[token_id] = values.unpack_token(token_id, body)
+
+
 LOADERS: list[tuple[bytes, Loader]] = [
     (keys.META, _load_meta),
     (keys.QUEUE, _load_queue),
@@ -342,5 +364,7 @@ LOADERS: list[tuple[bytes, Loader]] = [
     (keys.DEDUP, _load_dedup),
     (keys.PLAN, _load_plan),
     (keys.TRANSACTION, _load_transaction),
+    (keys.USER, _load_user),
+    (keys.TOKEN, _load_token),
 ]
 """In the order in which they must be read: groups belong to queues, pages to groups."""

@@ -11,7 +11,14 @@ from copy import deepcopy
 from functools import partial
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import DeadRemoved, MessagesAdded, Record, TransactionDecided, TransactionsForgotten
+from vibemq.model.records import (
+    AccountRecord,
+    DeadRemoved,
+    MessagesAdded,
+    Record,
+    TransactionDecided,
+    TransactionsForgotten,
+)
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
@@ -120,7 +127,7 @@ class TransactionalStore:
             if isinstance(record, DeadRemoved):
                 entries = map(self._dead.volatile.get, record.dead_ids)
                 named.update(entry.queue_id for entry in entries if entry is not None)
-            elif isinstance(record, TransactionDecided | TransactionsForgotten):
+            elif isinstance(record, TransactionDecided | TransactionsForgotten | AccountRecord):
                 continue
             elif persistent(self.state, record) and is_transient(self.state, record.queue_id):
                 named.add(record.queue_id)

@@ -7,6 +7,9 @@
     plan        JSON [tag, end]
     transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, [run of committed versions]]; the last
                 two are missing in what older versions wrote
+    user        JSON [password_hash, superuser, [[kind, pattern, [action ...]] ...], created_at, changed_at]
+    token       JSON [user, key in hex, digest in hex, label, created_at, expires_at, used_at]; of a token with narrower
+                rights also [[kind, pattern, [action ...]] ...]
     runs page   (first u64, last u64) ...
     expires, delayed page   (sequence within the page u16, instant u64) ...
     attempts page           JSON [[sequences], [[acquired, failed, first_failed_at, last_failed_at, due_at, error] ...]]
@@ -26,6 +29,7 @@ from typing import Any
 
 import orjson
 
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.model.records import Plan
 from vibemq.model.runs import Run
@@ -34,11 +38,15 @@ from vibemq.storage.kvstore.encoding import (
     checked,
     dump_cursor,
     dump_json,
+    dump_token,
+    dump_user,
     load_attempts,
     load_cursor,
     load_facts,
     load_fields,
     load_grown,
+    load_token,
+    load_user,
     pack_runs,
     unpack_runs,
 )
@@ -126,6 +134,22 @@ def unpack_transaction(body: bytes) -> StoredTransaction:
         return StoredTransaction(*fields)
     fields[5] = [(first, last) for first, last in (checked(run, int, int) for run in fields[5])]
     return StoredTransaction(*fields)
+
+
+def pack_user(user: StoredUser) -> bytes:
+    return dump_json(dump_user(user))
+
+
+def unpack_user(name: str, body: bytes) -> StoredUser:
+    return load_user(name, orjson.loads(body))
+
+
+def pack_token(token: StoredToken) -> bytes:
+    return dump_json(dump_token(token))
+
+
+def unpack_token(token_id: str, body: bytes) -> StoredToken:
+    return load_token(token_id, orjson.loads(body))
 
 
 def unpack_run_page(body: bytes) -> list[Run]:

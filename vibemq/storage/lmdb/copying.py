@@ -12,6 +12,8 @@ def copy_state(state: StoredState) -> StoredState:
         state,
         queues={queue_id: _copy_queue(queue) for queue_id, queue in state.queues.items()},
         transactions={app: replace(kept, stages=list(kept.stages)) for app, kept in state.transactions.items()},
+        users=dict(state.users),
+        tokens=dict(state.tokens),
     )
 
 

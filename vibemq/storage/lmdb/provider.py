@@ -174,7 +174,14 @@ class LmdbProvider:
         self._spare_segments.wake()
         self._closed = False
         # A million entries are not copied for somebody who only looks at them once.
-        return replace(self._state, queues=dict(self._state.queues), transactions=dict(self._state.transactions))
+        state = self._state
+        return replace(
+            state,
+            queues=dict(state.queues),
+            transactions=dict(state.transactions),
+            users=dict(state.users),
+            tokens=dict(state.tokens),
+        )
 
     def _open_note(self) -> HighWater | None:
         """None on a full disk that has none yet: the store goes on without."""

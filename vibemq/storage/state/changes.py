@@ -56,7 +56,9 @@ class Dirty:
         "plans",
         "queues",
         "run_pages",
+        "tokens",
         "transactions",
+        "users",
         "value_pages",
         "whole_groups",
         "whole_queues",
@@ -77,6 +79,10 @@ class Dirty:
         """(queue_id, group_id, number)."""
         self.transactions: set[str] = set()
         """By application."""
+        self.users: set[str] = set()
+        """By name."""
+        self.tokens: set[str] = set()
+        """By token_id."""
         self.whole_queues: set[int] = set()
         """Everything of the queue is to be removed and what is left of it written anew."""
         self.whole_groups: set[tuple[int, int]] = set()

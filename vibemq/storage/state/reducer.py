@@ -21,6 +21,7 @@ from itertools import takewhile
 from vibemq.model.options import Durability, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
+    AccountRecord,
     Attempts,
     CursorChanged,
     DeadLettered,
@@ -41,8 +42,12 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TokenRemoved,
+    TokenStored,
     TransactionDecided,
     TransactionsForgotten,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, StoredTransaction, with_version
@@ -140,6 +145,8 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
             _transaction_record(state, record, dirty)
         case PlanMade() | PlansForgotten():
             _plan_record(state, record, dirty)
+        case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
+            _account_record(state, record, dirty)
         case _:
             _group_record(state, record, dirty)
 
@@ -270,6 +277,27 @@ def _transaction_record(
         return
     for app in apps:
         state.transactions.pop(app, None)
+
+
+def _account_record(state: StoredState, record: AccountRecord, dirty: Dirty | None) -> None:
+    match record:
+        case UserStored(user):
+            state.users[user.name] = user
+            state.instant = max(state.instant, user.changed_at)
+        case UserRemoved(name):
+            state.users.pop(name, None)
+        case TokenStored(token):
+            state.tokens[token.token_id] = token
+            state.instant = max(state.instant, token.created_at, token.used_at)
+        case TokenRemoved(token_id):
+            state.tokens.pop(token_id, None)
+    if dirty is None:
+        return
+    match record:
+        case UserStored() | UserRemoved():
+            dirty.users.add(record.user.name if isinstance(record, UserStored) else record.name)
+        case _:
+            dirty.tokens.add(record.token.token_id if isinstance(record, TokenStored) else record.token_id)
 
 
 def _groups(state: StoredState, queue_id: int, group_id: int) -> tuple[StoredQueue | None, list[StoredGroup]]:
