@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from vibemq.auth.passwords import hash_password, parse_hash
+from vibemq.auth.passwords import check_hash, hash_password
 from vibemq.auth.users import Account
 from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
 from vibemq.model.access import ResourceKind, Rule
@@ -131,7 +131,7 @@ class User(_Part):
     @classmethod
     def _can_be_checked(cls, value: SecretStr) -> SecretStr:
         try:
-            parse_hash(value.get_secret_value())
+            check_hash(value.get_secret_value())
         except ConfigInvalid as error:
             raise ValueError(f"this hash cannot be used: {error}") from None
         return value

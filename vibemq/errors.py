@@ -4,7 +4,7 @@
     ├── ProtocolError          LocalProtocolError (our misuse) · RemoteProtocolError (theirs)
     ├── EngineError            QueueNotFound · QueueExists · QueueFull · InvalidOptions · GroupNotFound …
     ├── StorageError           StorageFull · StorageDamaged · StorageFailed (StorageFenced) · StorageLocked …
-    ├── AuthError              AuthRequired · AuthFailed · NotAuthorized
+    ├── AuthError              AuthRequired · AuthFailed · NotAuthorized · Forbidden · UserExists · UserNotFound …
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
     └── ClientError            ConnectionLost · RequestTimeout · NotConnected · PublishRefused (only from vibemq.client)
 
@@ -42,6 +42,10 @@ class ErrorCode(StrEnum):
     AUTH_REQUIRED = "AUTH_REQUIRED"
     AUTH_FAILED = "AUTH_FAILED"
     NOT_AUTHORIZED = "NOT_AUTHORIZED"
+    FORBIDDEN = "FORBIDDEN"
+    USER_EXISTS = "USER_EXISTS"
+    USER_NOT_FOUND = "USER_NOT_FOUND"
+    TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"  # noqa: S105  # a code, no secret
     RATE_LIMITED = "RATE_LIMITED"
     CONNECTION_LIMIT = "CONNECTION_LIMIT"
     BLOCKED = "BLOCKED"
@@ -276,6 +280,24 @@ class NotAuthenticated(AuthError):
 
 class NotAuthorized(AuthError):
     code = ErrorCode.NOT_AUTHORIZED
+
+
+class Forbidden(AuthError):
+    """Nobody may do this, a superuser neither: the settings or the state of the users rule it out."""
+
+    code = ErrorCode.FORBIDDEN
+
+
+class UserExists(AuthError):
+    code = ErrorCode.USER_EXISTS
+
+
+class UserNotFound(AuthError):
+    code = ErrorCode.USER_NOT_FOUND
+
+
+class TokenNotFound(AuthError):
+    code = ErrorCode.TOKEN_NOT_FOUND
 
 
 class LimitError(VibeMQError):

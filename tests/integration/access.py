@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.integration.cursor_peer import Peer
-from vibemq.auth.passwords import _derive
+from vibemq.auth.passwords import _scrypt
 
 PASSWORD = "pw"
 SINGLE = ("publish", "subscribe", "create", "delete", "purge", "inspect", "manage")
@@ -15,7 +15,7 @@ SINGLE = ("publish", "subscribe", "create", "delete", "purge", "inspect", "manag
 def cheap_hash(password: str = PASSWORD) -> str:
     """The cheapest there is: these are no tests of the password check."""
     salt = b"saltsalt"
-    parts = (base64.b64encode(part).decode() for part in (salt, _derive(password, salt, 1, 1, 1)))
+    parts = (base64.b64encode(part).decode() for part in (salt, _scrypt(password.encode(), salt, 1, 1, 1)))
     return "$".join(("scrypt", "1", "1", "1", *parts))
 
 

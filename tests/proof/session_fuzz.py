@@ -27,7 +27,7 @@ from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.fuzz_engine import Broken
 from tests.proof.session_talk import OWN_QUEUES, Talker
 from tests.proof.wire import Wire
-from vibemq.auth.passwords import _derive
+from vibemq.auth.passwords import _scrypt
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
 from vibemq.engine import Batch
 from vibemq.model.commands import CloseSession, DeleteQueue, SetFlow
@@ -51,7 +51,7 @@ CLEAN_EVERY = 20
 
 def _hash(password: str) -> str:
     """The cheapest there is: this is no test of the password check."""
-    digest = _derive(password, b"saltsalt", 1, 1, 1)
+    digest = _scrypt(password.encode(), b"saltsalt", 1, 1, 1)
     return "$".join(
         ["scrypt", "1", "1", "1", base64.b64encode(b"saltsalt").decode(), base64.b64encode(digest).decode()]
     )

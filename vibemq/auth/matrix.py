@@ -30,6 +30,7 @@ TRANSACT = NeededPermission(Action.TRANSACT, ResourceKind.TRANSACTION)
 LIST = NeededPermission(Action.LIST, ResourceKind.BROKER)
 ADMIN = NeededPermission(Action.ADMIN, ResourceKind.BROKER)
 OWN = NeededPermission(Action.OWN, ResourceKind.SESSION)
+SELF = NeededPermission(Action.SELF, ResourceKind.USER)
 NEVER = NeededPermission(Action.NEVER, ResourceKind.BROKER)
 
 COMMANDS: Mapping[type, Row] = {
@@ -106,6 +107,19 @@ OPERATIONS: Mapping[str, Row] = {
     "transaction.abort": (TRANSACT,),
     "transaction.last": (TRANSACT,),
     "transaction.forget": (ADMIN,),
+    "user.add": (ADMIN,),
+    "user.change": (ADMIN,),
+    "user.remove": (ADMIN,),
+    "user.list": (ADMIN,),
+    "user.show": (SELF,),
+    "user.password": (SELF,),
+    "user.grant": (ADMIN,),
+    "user.revoke": (ADMIN,),
+    "user.check": (SELF,),
+    "user.self": (OWN,),
+    "token.create": (SELF,),
+    "token.list": (SELF,),
+    "token.revoke": (SELF,),
 }
 
 
@@ -143,6 +157,8 @@ def resource_name(permission: NeededPermission, value_of: Callable[[str], Any]) 
             return f"{text('queue')}/{text('group')}"
         case ResourceKind.TRANSACTION:
             return text("app")
+        case ResourceKind.USER:
+            return text("user")
         case _:
             return ""
 
@@ -165,6 +181,8 @@ def in_words(permission: NeededPermission) -> str:
     conditions = {When.MISSING: " when it is missing", When.NOT_OWNER: " when it does not belong to the user"}
     if permission.action in _BROKER_WORDS:
         return _BROKER_WORDS[permission.action]
+    if permission.action is Action.SELF:
+        return "a superuser, or the user itself, logged in with its password"
     if permission.kind is ResourceKind.BROKER:
         return f"`{permission.action}`"
     place = f" (`{permission.argument}`)" if permission.argument else ""

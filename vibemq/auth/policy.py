@@ -3,7 +3,7 @@
 `Policy.version` goes up with every change; whoever keeps an answer keeps the version beside it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,18 @@ class Policy:
         """Other rules, from now on; every answer that was kept is void."""
         self.enabled = enabled
         self._rules = {name: tuple(rules[name]) for name in rules}
-        self._superusers = frozenset(superusers)
+        self._superusers = set(superusers)
+        self.version += 1
+
+    def put(self, name: str, rules: Sequence[Rule], *, superuser: bool) -> None:
+        """One user's rules from now on; every answer that was kept is void."""
+        self._rules[name] = tuple(rules)
+        (self._superusers.add if superuser else self._superusers.discard)(name)
+        self.version += 1
+
+    def remove(self, name: str) -> None:
+        self._rules.pop(name, None)
+        self._superusers.discard(name)
         self.version += 1
 
     # -- whole rows of the matrix ---------------------------------------------------------------------------------
@@ -91,6 +102,11 @@ class Policy:
         """The error names what is missing, and the operation that requires it if there is one."""
         name = principal.name if principal is not None else "nobody"
         kind = permission.kind
+        if permission.action is Action.SELF:
+            return NotAuthorized(
+                f"{operation or 'this request'} for another user than {name!r} requires a superuser; for {name!r} it "
+                "requires a login with the password, not with a token"
+            )
         if permission.action in (Action.ADMIN, Action.NEVER):
             return NotAuthorized(
                 f"{operation or 'this request'} requires a superuser, and user {name!r} is not one; "
@@ -112,16 +128,28 @@ class Policy:
             return False
         if action in _FREE or self.is_superuser(principal):
             return True
+        if action is Action.SELF:
+            return bool(resource) and resource == principal.name and not principal.token_id
         if action is Action.ADMIN:
             return False
-        return any(
-            (action.value in rule.actions or "*" in rule.actions) and _covers(rule, permission.kind, resource)
-            for rule in self._rules.get(principal.name, ())
-        )
+        if principal.rules is not None and not _allow(principal.rules, action, permission.kind, resource):
+            return False
+        if self._is_narrowed_superuser(principal):
+            return True
+        return _allow(self._rules.get(principal.name, ()), action, permission.kind, resource)
+
+    def rule_for(self, principal: Principal, permission: NeededPermission, resource: str) -> Rule | None:
+        """The rule of the user that gives the permission; None when there is none, or none is needed."""
+        return next(_giving(self._rules.get(principal.name, ()), permission.action, permission.kind, resource), None)
 
     def is_superuser(self, principal: Principal) -> bool:
-        """Still: whoever was one at its Connect may have ceased to be one."""
+        """Still: whoever was one at its login may have ceased to be one. Nobody is one with a narrower token."""
+        if principal.rules is not None and self.enabled:
+            return False
         return not self.enabled or (principal.superuser and principal.name in self._superusers)
+
+    def _is_narrowed_superuser(self, principal: Principal) -> bool:
+        return principal.rules is not None and principal.superuser and principal.name in self._superusers
 
     def may_see(self, principal: Principal | None, queue: str) -> bool:
         """Whether a list of queues shown to the principal names this one: any right to it will do."""
@@ -129,7 +157,25 @@ class Policy:
             return False
         if self.is_superuser(principal):
             return True
-        return any(_covers(rule, ResourceKind.QUEUE, queue) for rule in self._rules.get(principal.name, ()))
+        if principal.rules is not None and not _touch(principal.rules, queue):
+            return False
+        return self._is_narrowed_superuser(principal) or _touch(self._rules.get(principal.name, ()), queue)
+
+
+def _touch(rules: Iterable[Rule], queue: str) -> bool:
+    return any(_covers(rule, ResourceKind.QUEUE, queue) for rule in rules)
+
+
+def _allow(rules: Iterable[Rule], action: Action, kind: ResourceKind, resource: str) -> bool:
+    return next(_giving(rules, action, kind, resource), None) is not None
+
+
+def _giving(rules: Iterable[Rule], action: Action, kind: ResourceKind, resource: str) -> Iterator[Rule]:
+    return (
+        rule
+        for rule in rules
+        if (action.value in rule.actions or "*" in rule.actions) and _covers(rule, kind, resource)
+    )
 
 
 def _covers(rule: Rule, kind: ResourceKind, resource: str) -> bool:

@@ -1,15 +1,23 @@
-"""Authentication: credentials in, a principal out. The rules of the same users are in `Accounts.policy`."""
+"""Authentication: credentials in, a principal out. The rules of the same users are in `Accounts.policy`.
 
-import base64
+Users come from the settings and from the store. A name that the settings have is theirs: a user of the store with the
+same name is not let in as long as they have it.
+"""
+
 import hmac
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
-from vibemq.auth.passwords import HASH_BYTES, parse_hash, verify_password
+from vibemq.auth import tokens
+from vibemq.auth.passwords import check_hash, cost_of, decoy_of, verify_password
 from vibemq.auth.policy import Policy
 from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid
 from vibemq.model.access import Principal, Rule
+from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.records import AccountRecord, TokenRemoved, TokenStored, UserRemoved, UserStored
 
 ANONYMOUS = Principal("anonymous", superuser=True)
 """Everyone, on a broker without authentication."""
@@ -19,7 +27,7 @@ TOKEN_BEARER = "token"  # noqa: S105  # a name, no secret
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One user, as configured."""
+    """One user of the settings."""
 
     name: str
     password_hash: str = field(repr=False)
@@ -30,108 +38,315 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Credentials at one time; replaced whole, because checks run in threads."""
+class KnownUser:
+    """A user who can log in, wherever it is kept."""
 
-    token: bytes | None
-    hashes: dict[str, str]
-    credentials: dict[str, bytes]
-    """Of each user, as principals carry them."""
-    superusers: frozenset[str]
-    nobody: str
-    """An unknown user must cost the same as a wrong password."""
+    name: str
+    password_hash: str = field(repr=False)
+    superuser: bool
+    rules: tuple[Rule, ...]
+    secret: str = field(repr=False)
+    """What its credential is made of: the password in clear, or the hash."""
+    stored: StoredUser | None
+    """None for a user of the settings."""
 
 
-def _hash_of_nobody(hashes: list[str]) -> str:
-    """A hash that no password has, as expensive to check as the most expensive of these."""
-    if not hashes:
+class _Decoys:
+    """Hashes for names that nobody has: each such name costs what the hash of one of the users costs, always the same
+    one, so that neither time nor repetition tells them from users."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(16)
+        self._counts: Counter[str] = Counter()
+        self._hashes: dict[str, str] = {}
+
+    def add(self, stored: str) -> None:
+        cost = cost_of(stored)
+        if cost not in self._hashes:
+            self._hashes[cost] = decoy_of(stored)
+        self._counts[cost] += 1
+
+    def remove(self, stored: str) -> None:
+        cost = cost_of(stored)
+        self._counts[cost] -= 1
+        if not self._counts[cost]:
+            del self._counts[cost], self._hashes[cost]
+
+    def hash_for(self, name: str) -> str:
+        """ "" while there are no users."""
+        place = int.from_bytes(hmac.digest(self._key, name.encode(errors="surrogatepass"), "sha256")[:8], "big")
+        place %= max(1, self._counts.total())
+        for cost, count in list(self._counts.items()):
+            if place < count:
+                return self._hashes.get(cost, "")
+            place -= count
         return ""
-    log2_n, r, p = max((parse_hash(stored)[2:] for stored in hashes), key=lambda parts: parts[1] * parts[2] << parts[0])
-    salt, digest = (base64.b64encode(os.urandom(size)).decode() for size in (16, HASH_BYTES))
-    return f"scrypt${log2_n}${r}${p}${salt}${digest}"
 
 
 class Accounts:
-    """The users of one broker and what they may do."""
+    """The users of one broker, their tokens, and what they may do.
+
+    `authenticate` may run in threads; everything else is for one thread.
+    """
 
     def __init__(self, accounts: Iterable[Account] = (), *, token: str | None = None) -> None:
-        """Neither accounts nor a token: everybody is let in and may do everything.
+        """Users of the settings. Neither accounts nor a token, nor users of the store: everybody is let in and may do
+        everything.
 
         Raises:
             ConfigInvalid: a password hash that cannot be checked; names the user.
         """
         self.policy = Policy({}, enabled=False)
         self._key = os.urandom(32)
+        self._users: dict[str, KnownUser] = {}
+        self._stored: dict[str, StoredUser] = {}
+        self._tokens: dict[str, StoredToken] = {}
+        self._tokens_of: dict[str, set[str]] = {}
+        self._kept_credentials: dict[str, set[bytes]] = {}
+        """By user: of passwords that were changed with the wish that connections go on."""
+        self._kept_principals: dict[str, Principal | None] = {}
+        """By user: who has changed the own password, and goes on with it."""
+        self._used: dict[str, int] = {}
+        """token_id -> instant of a login that the store does not know yet."""
+        self._expiries: list[tuple[int, str]] = []
+        """A heap of (expires_at, user) of tokens that expire some day, of those revoked before then too."""
+        self._shared_token: bytes | None = None
+        self._decoys = _Decoys()
         self.replace(accounts, token=token)
 
-    def replace(self, accounts: Iterable[Account], *, token: str | None) -> None:
-        """Other users from now on; what was kept about permissions is void. Raises as the constructor does, and then
-        nothing has changed."""
-        users = {account.name: account for account in accounts}
-        for account in users.values():
-            try:
-                parse_hash(account.password_hash)
-            except ConfigInvalid as error:
-                raise ConfigInvalid(f"the password_hash of user {account.name!r} cannot be used: {error}") from None
-        superusers = {name for name, account in users.items() if account.superuser}
-        self._known = _Known(
-            None if token is None else token.encode(errors="surrogatepass"),
-            {name: account.password_hash for name, account in users.items()},
-            {
-                name: self._credential("password", name, account.password or account.password_hash)
-                for name, account in users.items()
-            },
-            frozenset(superusers),
-            _hash_of_nobody([account.password_hash for account in users.values()]),
-        )
-        self.policy.replace(
-            {name: account.rules for name, account in users.items()},
-            superusers=superusers if token is None else superusers | {TOKEN_BEARER},
-            enabled=bool(users) or token is not None,
-        )
+    # -- what is known ----------------------------------------------------------------------------------------------
 
     @property
     def enabled(self) -> bool:
         return self.policy.enabled
 
-    def authenticate(self, username: str, password: str, token: str) -> Principal:
-        """Check credentials. Blocking (tens of milliseconds) when they hold a password.
+    def user(self, name: str) -> KnownUser | None:
+        return self._users.get(name)
+
+    def names(self) -> list[str]:
+        """Of all users, sorted."""
+        return sorted(self._users)
+
+    def stored_user(self, name: str) -> StoredUser | None:
+        """Of the store, also while the settings have the name."""
+        return self._stored.get(name)
+
+    def token(self, token_id: str) -> StoredToken | None:
+        kept = self._tokens.get(token_id)
+        used_at = self._used.get(token_id)
+        return kept if kept is None or used_at is None else tokens.used(kept, used_at)
+
+    def tokens_of(self, user: str) -> list[str]:
+        """Their ids, sorted."""
+        return sorted(self._tokens_of.get(user, ()))
+
+    def token_ids(self) -> list[str]:
+        return sorted(self._tokens)
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
+    def replace(self, accounts: Iterable[Account], *, token: str | None) -> None:
+        """Other users of the settings from now on; what was kept about permissions is void. Raises as the constructor
+        does, and then nothing has changed."""
+        configured = {account.name: account for account in accounts}
+        for account in configured.values():
+            try:
+                check_hash(account.password_hash)
+            except ConfigInvalid as error:
+                raise ConfigInvalid(f"the password_hash of user {account.name!r} cannot be used: {error}") from None
+        for name in [name for name, user in self._users.items() if user.stored is None and name not in configured]:
+            self._forget(name)
+        for account in configured.values():
+            secret = account.password or account.password_hash
+            self._know(
+                KnownUser(account.name, account.password_hash, account.superuser, account.rules, secret, stored=None)
+            )
+        for user in self._stored.values():
+            if user.name not in configured and user.name not in self._users:
+                self._know(_known(user))
+        self._shared_token = None if token is None else token.encode(errors="surrogatepass")
+        if token is not None:
+            self.policy.put(TOKEN_BEARER, self._rules_of(TOKEN_BEARER), superuser=True)
+        elif TOKEN_BEARER not in self._users:
+            self.policy.remove(TOKEN_BEARER)
+        self._note_enabled()
+
+    def load(self, users: Iterable[StoredUser], kept_tokens: Iterable[StoredToken]) -> None:
+        """What the store has when the broker starts.
 
         Raises:
-            AuthRequired, AuthFailed
+            ConfigInvalid: a password hash that cannot be checked; names the user.
         """
-        known = self._known
+        for user in users:
+            try:
+                check_hash(user.password_hash)
+            except ConfigInvalid as error:
+                raise ConfigInvalid(f"the store's password hash of user {user.name!r} is broken: {error}") from None
+            self._apply(UserStored(user))
+        for token in kept_tokens:
+            self._apply(TokenStored(token))
+        self._note_enabled()
+
+    def apply(self, records: Iterable[AccountRecord]) -> None:
+        """Changes that the store has taken."""
+        for record in records:
+            self._apply(record)
+        self._note_enabled()
+
+    def keep_logins(self, name: str) -> None:
+        """Whoever has logged in as the user may go on when the password is changed."""
+        user = self._users[name]
+        self._kept_credentials.setdefault(name, set()).add(self._credential("password", name, user.secret))
+
+    def keep_login_of(self, name: str, principal: Principal | None) -> None:
+        """Nobody who has logged in as the user before may go on when the password is changed, but this principal."""
+        self._kept_credentials.pop(name, None)
+        self._kept_principals[name] = principal if principal is not None and principal.name == name else None
+
+    def take_used(self) -> list[StoredToken]:
+        """Tokens whose last login the store does not know yet; they are taken as known from now on."""
+        noted, self._used = self._used, {}
+        return [tokens.used(self._tokens[token_id], at) for token_id, at in noted.items() if token_id in self._tokens]
+
+    def take_expired(self, now: int) -> set[str]:
+        """Users of tokens that have expired since the last call."""
+        users: set[str] = set()
+        while self._expiries and self._expiries[0][0] <= now:
+            users.add(heappop(self._expiries)[1])
+        return users
+
+    def _apply(self, record: AccountRecord) -> None:
+        match record:
+            case UserStored(user):
+                self._stored[user.name] = user
+                if not self._is_configured(user.name):
+                    self._know(_known(user))
+            case UserRemoved(name):
+                self._stored.pop(name, None)
+                if not self._is_configured(name):
+                    self._forget(name)
+            case TokenStored(token):
+                new = token.token_id not in self._tokens
+                self._tokens[token.token_id] = token
+                self._tokens_of.setdefault(token.user, set()).add(token.token_id)
+                if new and token.expires_at:
+                    heappush(self._expiries, (token.expires_at, token.user))
+            case TokenRemoved(token_id):
+                gone = self._tokens.pop(token_id, None)
+                if gone is not None:
+                    self._tokens_of[gone.user].discard(token_id)
+
+    def _is_configured(self, name: str) -> bool:
+        user = self._users.get(name)
+        return user is not None and user.stored is None
+
+    def _know(self, user: KnownUser) -> None:
+        before = self._users.get(user.name)
+        self._decoys.add(user.password_hash)
+        if before is not None:
+            self._decoys.remove(before.password_hash)
+        self._users[user.name] = user
+        bearer = user.name == TOKEN_BEARER and self._shared_token is not None
+        self.policy.put(user.name, user.rules, superuser=user.superuser or bearer)
+
+    def _forget(self, name: str) -> None:
+        user = self._users.pop(name, None)
+        self._kept_credentials.pop(name, None)
+        self._kept_principals.pop(name, None)
+        if user is not None:
+            self._decoys.remove(user.password_hash)
+            self.policy.remove(name)
+
+    def _rules_of(self, name: str) -> tuple[Rule, ...]:
+        user = self._users.get(name)
+        return () if user is None else user.rules
+
+    def _note_enabled(self) -> None:
+        self.policy.enabled = bool(self._users) or self._shared_token is not None
+
+    # -- credentials ------------------------------------------------------------------------------------------------
+
+    def authenticate(self, username: str, password: str, token: str, now: int) -> Principal:
+        """Check credentials. Blocking (tens of milliseconds) when they hold a password.
+
+        An access token may stand in either place. Raises AuthRequired or AuthFailed.
+        """
         if not self.enabled:
             return ANONYMOUS
-        if token and known.token is not None:
-            if hmac.compare_digest(token.encode(errors="surrogatepass"), known.token):
-                return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", token))
-            raise AuthFailed("the token is not valid")
-        if token and known.token is None and not username:
-            raise AuthFailed("this broker has no token; connect with a user name and a password")
+        if not token and tokens.looks_like_token(password):
+            token = password
+        if token:
+            found = self._by_token(username, token, now)
+            if found is not None:
+                return found
         if not username or not password:
             raise AuthRequired("this broker asks for a user name and password, or a token")
-        if not known.hashes:
+        user = self._users.get(username)
+        stored = user.password_hash if user is not None else self._decoys.hash_for(username)
+        if not stored:
             raise AuthFailed("this broker has no users; connect with a token")
-        stored = known.hashes.get(username, known.nobody)
         try:
             right = verify_password(password, stored)
         except (ValueError, MemoryError, OSError) as error:
             raise AuthFailed("the password cannot be checked now; try again later") from error
-        if not right or username not in known.hashes:
+        if not right or user is None:
             raise AuthFailed("user name or password is wrong")
-        return Principal(username, username in known.superusers, known.credentials[username])
+        return Principal(username, user.superuser, self._credential("password", username, user.secret))
 
-    def ended(self, principal: Principal) -> str:
+    def _by_token(self, username: str, text: str, now: int) -> Principal | None:
+        """None when there is a user name to go by instead."""
+        if tokens.looks_like_token(text):
+            return self._by_access_token(username, text, now)
+        shared = self._shared_token
+        if shared is not None:
+            if hmac.compare_digest(text.encode(errors="surrogatepass"), shared):
+                return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", text))
+            raise AuthFailed("the token is not valid")
+        if not username:
+            raise AuthFailed("this broker has no token; connect with a user name and a password")
+        return None
+
+    def _by_access_token(self, username: str, text: str, now: int) -> Principal:
+        kept = self._tokens.get(tokens.id_of(text))
+        if kept is None or not tokens.fits(text, kept):
+            raise AuthFailed("the token is not valid")
+        if username not in ("", kept.user):
+            raise AuthFailed(f"the token belongs to another user than {username[:64]!r}; leave the name out")
+        user = self._users.get(kept.user)
+        if user is None:
+            raise AuthFailed("the user of the token does not exist any more")
+        if tokens.has_expired(kept, now):
+            raise AuthFailed("the token has expired; ask the broker's operator for a new one")
+        self._used[kept.token_id] = now
+        return Principal(
+            kept.user,
+            superuser=user.superuser,
+            credential=self._credential("access", kept.token_id, kept.digest),
+            token_id=kept.token_id,
+            rules=kept.rules,
+        )
+
+    def ended(self, principal: Principal, now: int) -> str:
         """Why the principal may not go on, as a sentence; "" while the credential that it logged in with counts."""
-        known = self._known
         if not self.enabled:
             return ""
         offered, name = principal.credential, principal.name
-        user = known.credentials.get(name)
-        if user is not None and hmac.compare_digest(offered, user):
+        user = self._users.get(name)
+        if principal.token_id:
+            kept = self._tokens.get(principal.token_id)
+            if user is None:
+                return f"user {name!r} was removed"
+            if kept is None or not hmac.compare_digest(offered, self._credential("access", kept.token_id, kept.digest)):
+                return "the token was revoked; connect with a valid one"
+            return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
+        if user is not None and hmac.compare_digest(offered, self._credential("password", name, user.secret)):
             return ""
-        if known.token is not None and hmac.compare_digest(offered, self._credential("token", "", known.token)):
+        if user is not None and offered in self._kept_credentials.get(name, ()):
+            return ""
+        if user is not None and principal is self._kept_principals.get(name):
+            return ""
+        shared = self._shared_token
+        if shared is not None and hmac.compare_digest(offered, self._credential("token", "", shared)):
             return ""
         if user is not None:
             return f"the password of user {name!r} was changed; connect with the new one"
@@ -143,3 +358,7 @@ class Accounts:
         parts = (kind, name, secret)
         encoded = (part if isinstance(part, bytes) else part.encode(errors="surrogatepass") for part in parts)
         return hmac.digest(self._key, b"".join(len(part).to_bytes(8) + part for part in encoded), "sha256")
+
+
+def _known(user: StoredUser) -> KnownUser:
+    return KnownUser(user.name, user.password_hash, user.superuser, user.rules, user.password_hash, user)

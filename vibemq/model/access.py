@@ -10,8 +10,13 @@ class Principal:
 
     name: str
     superuser: bool = False
+    """Whether the user was one at the login."""
     credential: bytes = field(default=b"", repr=False, compare=False)
     """Which credential it logged in with: a keyed digest that nobody else can make; empty without authentication."""
+    token_id: str = field(default="", compare=False)
+    """Of the access token that it logged in with; "" = a password, or the shared token."""
+    rules: tuple["Rule", ...] | None = field(default=None, compare=False)
+    """Of a narrower token: nothing is allowed beyond them. None = all that the user may."""
 
 
 class Action(StrEnum):
@@ -29,6 +34,8 @@ class Action(StrEnum):
     """Everybody may ask for a list; it shows only what the principal has some right to."""
     OWN = "own"
     """Concerns only what the session itself holds; the engine checks that, so every known principal may."""
+    SELF = "self"
+    """Concerns one user: that user may, when logged in with its password, and superusers for everybody."""
     ADMIN = "admin"
     """Superusers only."""
     NEVER = "never"
@@ -43,6 +50,8 @@ class ResourceKind(StrEnum):
     TRANSACTION = "transaction"
     """An application that commits transactions; its name is that of the application."""
     SESSION = "session"
+    USER = "user"
+    """Somebody who can log in; the name is that of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +82,5 @@ class NeededPermission:
     action: Action
     kind: ResourceKind
     argument: str = ""
-    """The field or argument that names the resource; "" = `queue`, `queue` and `group`, or `app`, by kind."""
+    """The field or argument that names the resource; "" = `queue`, `queue` and `group`, `app` or `user`, by kind."""
     when: When = When.ALWAYS

@@ -3,7 +3,17 @@ each noun. No sockets and no wire: sessions hand over requests, and answers are 
 
 from typing import Any
 
-from vibemq.operations import broker, connections, dead_letters, groups, queues, range_reads, transactions
+from vibemq.operations import (
+    broker,
+    connections,
+    dead_letters,
+    groups,
+    queues,
+    range_reads,
+    tokens,
+    transactions,
+    users,
+)
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 
 OPERATIONS: tuple[Operation[Any], ...] = (
@@ -12,6 +22,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *range_reads.OPERATIONS,
     *dead_letters.OPERATIONS,
     *transactions.OPERATIONS,
+    *users.OPERATIONS,
+    *tokens.OPERATIONS,
     *connections.OPERATIONS,
     *broker.OPERATIONS,
 )

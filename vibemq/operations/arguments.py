@@ -93,7 +93,9 @@ def _sentence(model: type[Arguments], operation: str, error: ErrorDetails) -> st
     if error["type"] == "missing":
         return f"argument {name} of {operation} is missing{means or '; add it'}"
     item = "".join(f"[{part}]" for part in error["loc"][1:] if isinstance(part, int))
-    return f"argument {name}{item} of {operation} {_rule(error)}, not {_short(error['input'])}{means}"
+    # What is secret has `repr=False`, and is not repeated.
+    value = "" if name in known and not known[name].repr else f", not {_short(error['input'])}"
+    return f"argument {name}{item} of {operation} {_rule(error)}{value}{means}"
 
 
 def _rule(error: ErrorDetails) -> str:

@@ -90,6 +90,11 @@ class StoreAccess(Protocol):
         """Run a long verb beside all others."""
 
 
+class PasswordHashing(Protocol):
+    async def hash_password(self, password: str) -> str:
+        """In a thread; few at a time."""
+
+
 class InstantSource(Protocol):
     def now(self) -> int: ...
 

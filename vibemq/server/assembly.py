@@ -24,7 +24,13 @@ from vibemq.operations.groups import Groups
 from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
+from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
+from vibemq.operations.users import Users
+from vibemq.server.access.authenticator import Authenticator
+from vibemq.server.access.hashing import HashingThreads
+from vibemq.server.access.revocation import Revocation
+from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
 from vibemq.server.commit.backpressure import Backpressure
@@ -38,8 +44,6 @@ from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
-from vibemq.server.net.authenticator import Authenticator
-from vibemq.server.net.background_tasks import BackgroundTasks
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
 from vibemq.server.net.operation_runner import OperationRunner
@@ -64,7 +68,8 @@ class Assembly:
     decider: Decider
     pacer: Pacer
     operations: Registry
-    authenticator: Authenticator
+    accounts: Accounts
+    revocation: Revocation
     connection_table: ConnectionTable
     timers: Timers
     socket_services: SocketServices
@@ -115,6 +120,7 @@ async def assemble(
     if plugin.local:
         await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))
     state = await store.begin(store.provider.open)
+    accounts.load(state.users.values(), state.tokens.values())
 
     metrics, status = report.metrics, report.status
     clock = make_clock(state.instant)
@@ -162,6 +168,10 @@ async def assemble(
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
+    hashing = HashingThreads()
+    revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
+    users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
+    tokens = Tokens(accounts, users, clock)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     operations = Registry(
         accounts.policy,
@@ -172,6 +182,8 @@ async def assemble(
             RangeReads(engine, store, letters, local_session),
             DeadLetters(engine, letters, local_session, clock),
             transactions,
+            users,
+            tokens,
             Connections(connection_table),
             BrokerOperations(store, report, place),
         ],
@@ -181,8 +193,9 @@ async def assemble(
         background_tasks,
         clock,
         metrics,
-        subscriptions=engine.subscriptions,
-        peers=connection_table.peers,
+        hashing=hashing,
+        revocation=revocation,
+        rehash=users.rehash,
     )
     peer_services = PeerServices(
         clock=clock,
@@ -215,7 +228,7 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=transactions.tidy,
+        chores=(transactions.tidy, tokens.tidy),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
@@ -228,7 +241,8 @@ async def assemble(
         decider=decider,
         pacer=pacer,
         operations=operations,
-        authenticator=authenticator,
+        accounts=accounts,
+        revocation=revocation,
         connection_table=connection_table,
         timers=timers,
         socket_services=socket_services,

@@ -301,11 +301,12 @@ class Broker:
         Raises:
             ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
         """
-        authenticator = self._running().authenticator
-        if not (auth.enabled and authenticator.enabled):
+        parts = self._running()
+        if not (auth.enabled and parts.accounts.enabled):
             raise ConfigInvalid("authentication is switched on and off with a restart only; keep a user or a token")
         accounts = await anyio.to_thread.run_sync(auth.accounts)
-        authenticator.replace_accounts(accounts, token=auth.shared_token)
+        parts.accounts.replace(accounts, token=auth.shared_token)
+        parts.revocation.look_at_everybody()
 
     def _running(self) -> Assembly:
         if self._parts is None:

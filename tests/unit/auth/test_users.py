@@ -2,7 +2,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from vibemq.auth.matrix import CREATE, DELETE, INSPECT, LIST, MANAGE, NEVER, OWN, PUBLISH, PURGE, SUBSCRIBE, TRANSACT
-from vibemq.auth.passwords import hash_password, parse_hash, verify_password
+from vibemq.auth.passwords import check_hash, hash_password, verify_password
 from vibemq.auth.policy import Policy
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Auth, Permission, User
@@ -10,6 +10,7 @@ from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid, NotAuthorized
 from vibemq.model.access import NeededPermission as Needed
 from vibemq.model.access import Principal
 
+NOW = 1_000
 HASH = SecretStr(hash_password("secret"))
 ANN = Principal("ann")
 ROOT = Principal("root", superuser=True)
@@ -58,7 +59,7 @@ def test_nobody_speaks_the_servers_words() -> None:
 def test_without_authentication_everything_but_the_servers_own_words_is_allowed() -> None:
     everybody = Accounts()
     assert not everybody.enabled
-    assert everybody.authenticate("who", "ever", "") is ANONYMOUS
+    assert everybody.authenticate("who", "ever", "", NOW) is ANONYMOUS
     assert all(everybody.policy.allows(ANONYMOUS, needed, "q") for needed in (*ALL, MANAGE, TRANSACT))
     assert not everybody.policy.allows(ANONYMOUS, NEVER, "q")
 
@@ -85,22 +86,22 @@ def test_lists_show_what_the_principal_has_something_to_do_with() -> None:
 
 def test_passwords_and_tokens() -> None:
     known = accounts()
-    assert known.authenticate("ann", "secret", "") == ANN
-    assert known.authenticate("root", "secret", "") == ROOT
-    assert known.authenticate("", "", "t0ken").superuser
+    assert known.authenticate("ann", "secret", "", NOW) == ANN
+    assert known.authenticate("root", "secret", "", NOW) == ROOT
+    assert known.authenticate("", "", "t0ken", NOW).superuser
     for wrong in (("ann", "Secret", ""), ("nobody", "secret", ""), ("", "", "t0ke"), ("", "", "\udcff")):
         with pytest.raises(AuthFailed):
-            known.authenticate(*wrong)
+            known.authenticate(*wrong, NOW)
     with pytest.raises(AuthRequired):
-        known.authenticate("ann", "", "")
+        known.authenticate("ann", "", "", NOW)
 
 
 def test_a_superuser_given_in_clear() -> None:
     auth = Auth(superuser="vibemq", superuser_password=SecretStr("pw"))
     known = Accounts(auth.accounts(), token=auth.shared_token)
-    assert known.authenticate("vibemq", "pw", "") == Principal("vibemq", superuser=True)
+    assert known.authenticate("vibemq", "pw", "", NOW) == Principal("vibemq", superuser=True)
     with pytest.raises(AuthFailed):
-        known.authenticate("vibemq", "PW", "")
+        known.authenticate("vibemq", "PW", "", NOW)
 
 
 def test_hashes_are_salted_and_checked() -> None:
@@ -145,7 +146,7 @@ def test_every_hash_that_is_accepted_can_be_checked(parameters: str) -> None:
 )
 def test_a_hash_that_cannot_be_checked_is_refused_without_repeating_it(stored: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
-        parse_hash(stored)
+        check_hash(stored)
     assert not stored or stored not in str(refused.value)
     with pytest.raises(ConfigInvalid, match="user 'ann'"):
         Accounts([Account("ann", stored)])
@@ -156,7 +157,7 @@ def test_a_hash_that_cannot_be_checked_is_refused_without_repeating_it(stored: s
 @pytest.mark.parametrize("password", ["\udcff", "\0", "x" * 100_000])
 def test_a_login_raises_nothing_but_the_family(password: str) -> None:
     with pytest.raises(VibeMQError):
-        accounts().authenticate("ann", password, "")
+        accounts().authenticate("ann", password, "", NOW)
 
 
 @pytest.mark.parametrize(
@@ -176,35 +177,35 @@ def test_a_permission_that_means_nothing_is_refused(wrong: dict[str, object]) ->
 
 def test_a_principal_counts_as_long_as_its_credential() -> None:
     known = accounts()
-    ann, bearer = known.authenticate("ann", "secret", ""), known.authenticate("", "", "t0ken")
-    assert [known.ended(each) for each in (ann, bearer)] == ["", ""]
+    ann, bearer = known.authenticate("ann", "secret", "", NOW), known.authenticate("", "", "t0ken", NOW)
+    assert [known.ended(each, NOW) for each in (ann, bearer)] == ["", ""]
     assert ann.credential not in repr(ann).encode()
     same = Account("ann", HASH.get_secret_value())
     known.replace([same], token="t0ken")
-    assert [known.ended(each) for each in (ann, bearer)] == ["", ""]
+    assert [known.ended(each, NOW) for each in (ann, bearer)] == ["", ""]
     known.replace([Account("ann", hash_password("other"))], token="other")
-    assert "password of user 'ann' was changed" in known.ended(ann)
-    assert "token was changed" in known.ended(bearer)
+    assert "password of user 'ann' was changed" in known.ended(ann, NOW)
+    assert "token was changed" in known.ended(bearer, NOW)
     known.replace([Account("token", HASH.get_secret_value())], token=None)
-    assert "user 'ann' was removed" in known.ended(ann)
-    assert known.ended(bearer), "a user of the same name is somebody else"
+    assert "user 'ann' was removed" in known.ended(ann, NOW)
+    assert known.ended(bearer, NOW), "a user of the same name is somebody else"
     known.replace([same], token="t0ken")
-    assert [known.ended(each) for each in (ann, bearer)] == ["", ""]
+    assert [known.ended(each, NOW) for each in (ann, bearer)] == ["", ""]
 
 
 def test_a_password_in_clear_is_the_same_credential_however_often_it_is_hashed() -> None:
     auth = Auth(superuser="vibemq", superuser_password=SecretStr("pw"))
     known = Accounts(auth.accounts())
-    root = known.authenticate("vibemq", "pw", "")
+    root = known.authenticate("vibemq", "pw", "", NOW)
     known.replace(auth.accounts(), token=None)
-    assert known.ended(root) == ""
+    assert known.ended(root, NOW) == ""
     other = Auth(superuser="vibemq", superuser_password=SecretStr("other"))
     known.replace(other.accounts(), token=None)
-    assert "was changed" in known.ended(root)
+    assert "was changed" in known.ended(root, NOW)
 
 
 def test_a_token_for_a_broker_without_one_is_told_what_to_use() -> None:
     auth = Auth(users={"ann": User(password_hash=HASH)})
     known = Accounts(auth.accounts(), token=None)
     with pytest.raises(AuthFailed, match="has no token; connect with a user name"):
-        known.authenticate("", "", "t0ken")
+        known.authenticate("", "", "t0ken", NOW)

@@ -9,7 +9,7 @@ from tests.proof.contract import Budget, Result
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.session import NativeSession
 from vibemq.protocols.session import Principal
-from vibemq.server.net.admission import PeerAdmission
+from vibemq.server.access.admission import PeerAdmission
 
 SEED = 11
 SESSIONS = 60

@@ -21,7 +21,7 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.options import check_queue_name
-from vibemq.protocols.native import handshake
+from vibemq.protocols.native import handshake, users
 from vibemq.protocols.native.codec.extensions import ADMIN_EXTENSION, CURSOR_EXTENSION, SETTLE_EXTENSION
 from vibemq.protocols.native.codec.options import options_of
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
@@ -58,8 +58,6 @@ def dispatch(state: NativeState, message: WireMessage) -> None:
 
 
 def _unknown(kind: int) -> UnknownCommand:
-    if CommandType.ADMIN_CREATE_USER <= kind <= CommandType.ADMIN_GET_USER_PERMISSIONS:
-        return UnknownCommand("this broker keeps no users of its own; configure them where it is started")
     try:
         name = CommandType(kind).name
     except ValueError:
@@ -256,4 +254,5 @@ _HANDLERS: dict[int, Callable[[NativeState, WireMessage], None]] = {
     CommandType.LIST_QUEUES: list_queues,
     CommandType.ADMIN: administer,
     CommandType.CURSOR_REQUEST: ask_cursor,
+    **dict.fromkeys(users.TYPES, users.ask),
 }

@@ -89,7 +89,7 @@ class Housekeeping:
         status: BrokerStatus,
         limits: Limits,
         decide: Callable[[Sequence[Command]], None],
-        chores: Callable[[], Awaitable[None]],
+        chores: Sequence[Callable[[], Awaitable[None]]],
         fatal: Callable[[BaseException], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -134,7 +134,8 @@ class Housekeeping:
             await self._store.maintain()
             self._status.storage = await self._store.call(self._store.provider.stats)
             self._status.memory_bytes = resident_bytes()
-            await self._chores()
+            for chore in self._chores:
+                await chore()
         except StorageFailed as error:
             self._fatal(error)
             return

@@ -1,1 +1,1 @@
-"""Sockets: admission, and reading and writing of bytes."""
+"""Sockets: connections, and reading and writing of bytes."""

@@ -13,9 +13,9 @@ from vibemq.config import Limits
 from vibemq.errors import ConnectionLimit, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.session import Principal, ProtocolPlugin, Session, SessionContext, SessionLimits
+from vibemq.server.access.limits import AddressLimiter
 from vibemq.server.clock import Clock
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.limits import AddressLimiter
 from vibemq.server.net.peer_driver import PeerDriver
 
 FILES_KEPT = 192

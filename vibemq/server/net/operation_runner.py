@@ -9,8 +9,8 @@ from anyio import CapacityLimiter
 from vibemq.errors import NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
+from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.background_tasks import BackgroundTasks
 
 log = logging.getLogger("vibemq.requests")
 

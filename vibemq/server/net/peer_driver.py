@@ -21,12 +21,12 @@ from vibemq.model.commands import CloseSession, Command, ListQueues, SetFlow, Se
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
+from vibemq.server.access.admission import PeerAdmission
+from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.admission import PeerAdmission
-from vibemq.server.net.authenticator import Authenticator
 from vibemq.server.net.decider import Decider
 from vibemq.server.net.delivery_queue import DeliveryQueue
 from vibemq.server.net.operation_runner import OperationRunner

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from vibemq.auth.policy import Policy
 from vibemq.protocols.session import Session
-from vibemq.server.net.admission import PeerAdmission
+from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.net.peer_driver import PeerDriver, PeerServices
 from vibemq.server.net.timers import Timers
 

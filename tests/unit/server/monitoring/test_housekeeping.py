@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import anyio.lowlevel
 import pytest
 
 from vibemq.config import Limits
@@ -125,7 +124,7 @@ class Case:
             status=self.status,
             limits=Limits(),
             decide=self.decided.extend,
-            chores=anyio.lowlevel.checkpoint,
+            chores=(),
             fatal=lambda error: None,
             monotonic=lambda: self.monotonic,
         )

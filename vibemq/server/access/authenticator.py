@@ -1,27 +1,26 @@
-"""Who a peer is, and what becomes of it when the rules change."""
+"""Logins: who a peer is."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
-from anyio import CapacityLimiter, to_thread
-
-from vibemq.auth.matrix import SUBSCRIBE
-from vibemq.auth.users import ANONYMOUS, Account, Accounts
+from vibemq.auth.passwords import is_outdated
+from vibemq.auth.users import ANONYMOUS, Accounts
 from vibemq.errors import AuthError, AuthFailed, VibeMQError, forget_frames
-from vibemq.model.commands import Command, EndConsumers
+from vibemq.model.commands import Command
 from vibemq.protocols.session import Authenticate, Principal, Session
+from vibemq.server.access.hashing import HashingThreads
+from vibemq.server.access.limits import FailureBackoff
+from vibemq.server.access.revocation import Revocation
+from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.clock import Clock
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.background_tasks import BackgroundTasks
-from vibemq.server.net.limits import FailureBackoff
 
 log = logging.getLogger("vibemq.requests")
 
 NAME_MAX = 128
 """Characters of a name in the log that a peer has chosen."""
-HASHED_TOGETHER_MAX = 2
 
 
 class AuthenticatedPeer(Protocol):
@@ -51,11 +50,10 @@ class AuthenticatedPeer(Protocol):
 
 
 class Authenticator:
-    """Checks credentials in threads, slows guessing down, and ends what a user may not have any more.
+    """Checks credentials in threads, and slows guessing down.
 
     Args:
-        subscriptions: (consumer, queue) of a session's subscriptions.
-        peers: everybody who may act.
+        rehash: (name, password, outdated hash): has a password that was right hashed by today's rules.
     """
 
     def __init__(
@@ -65,17 +63,18 @@ class Authenticator:
         clock: Clock,
         metrics: Metrics,
         *,
-        subscriptions: Callable[[int], list[tuple[int, str]]],
-        peers: Callable[[], Iterable[AuthenticatedPeer]],
+        hashing: HashingThreads,
+        revocation: Revocation,
+        rehash: Callable[[str, str, str], Coroutine[Any, Any, None]],
     ) -> None:
         self._accounts = accounts
         self._background_tasks = background_tasks
         self._clock = clock
         self._metrics = metrics
-        self._subscriptions = subscriptions
-        self._peers = peers
+        self._hashing = hashing
+        self._revocation = revocation
+        self._rehash = rehash
         self._loop = asyncio.get_running_loop()
-        self._hashing = CapacityLimiter(HASHED_TOGETHER_MAX)
         self._backoff = FailureBackoff()
 
     @property
@@ -94,20 +93,10 @@ class Authenticator:
         peer.pending += 1
         self._background_tasks.begin(self._authenticate, peer, request, failed=peer.failed)
 
-    def replace_accounts(self, accounts: Iterable[Account], *, token: str | None) -> None:
-        """Other users and rules, which count at once, also for what runs.
-
-        Raises:
-            ConfigInvalid: a password hash that cannot be checked; then nothing has changed.
-        """
-        self._accounts.replace(accounts, token=token)
-        for peer in self._peers():
-            self._end_revoked(peer)
-
     async def _authenticate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
-        credentials = request.username, request.password, request.auth_token
+        credentials = request.username, request.password, request.auth_token, self._clock.now()
         try:
-            principal = await to_thread.run_sync(self._accounts.authenticate, *credentials, limiter=self._hashing)
+            principal = await self._hashing.run(self._accounts.authenticate, *credentials)
         except AuthError as error:
             self._backoff.failed(peer.host, self._loop.time())
             self._refuse(peer, request, error)
@@ -117,36 +106,21 @@ class Authenticator:
             raise
         else:
             self._backoff.succeeded(peer.host)
+            self._hash_again(principal, request)
             peer.session.tick(self._clock.now())
             peer.session.authenticated(request.token, principal)
-            self._end_revoked(peer)
+            # What changed while the credentials were checked counts too.
+            self._revocation.look_at(peer)
         finally:
             peer.pending -= 1
         if not peer.ending:
             peer.process()
         peer.wake()
 
-    def _end_revoked(self, peer: AuthenticatedPeer) -> None:
-        """End the subscriptions that the peer's user, as the rules are now, may not have. Whose credential does not
-        count any more is told so and hung up on."""
-        principal, policy = peer.principal, self._accounts.policy
-        if principal is None or peer.parted:
-            return
-        fields = {"event": "auth.revoked", "conn_id": peer.connection_id, "user": principal.name}
-        reason = self._accounts.ended(principal)
-        if reason:
-            log.warning("connection ended: %s", reason, extra=fields)
-            peer.dismiss(reason)
-            return
-        if peer.leaving:
-            return
-        ended: dict[int, VibeMQError] = {}
-        for consumer, queue in self._subscriptions(peer.number):
-            if not policy.allows(principal, SUBSCRIBE, queue):
-                ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
-        if ended:
-            log.warning("subscriptions ended, because the user has lost the permission: %d", len(ended), extra=fields)
-            peer.decide([EndConsumers(peer.number, ended)])
+    def _hash_again(self, principal: Principal, request: Authenticate) -> None:
+        user = self._accounts.stored_user(principal.name)
+        if user is not None and not principal.token_id and is_outdated(user.password_hash):
+            self._background_tasks.begin(self._rehash, user.name, request.password, user.password_hash)
 
     def _refuse(self, peer: AuthenticatedPeer, request: Authenticate, error: VibeMQError) -> None:
         self._metrics.auth_failures += 1

@@ -1,4 +1,4 @@
-from vibemq.server.net.limits import AddressLimiter, FailureBackoff, TokenBucket, network_of
+from vibemq.server.access.limits import AddressLimiter, FailureBackoff, TokenBucket, network_of
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:

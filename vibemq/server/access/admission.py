@@ -5,8 +5,8 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthorized, RateLimited, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, Extend, Publish, SetCapacity, Settle, Unsubscribe
+from vibemq.server.access.limits import TokenBucket
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.limits import TokenBucket
 
 NOT_LIMITED: frozenset[type] = frozenset((Settle, Extend, SetCapacity, Unsubscribe))
 """What makes room is never refused for want of room."""

@@ -8,8 +8,8 @@ from vibemq.errors import NotAuthenticated, NotAuthorized, RateLimited
 from vibemq.model.access import Principal
 from vibemq.model.commands import Publish, SetFlow, Settle, Settlement
 from vibemq.model.rows import Rows
+from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.admission import PeerAdmission
 
 USER = User(
     password_hash=SecretStr(hash_password("pw")), permissions=(Permission(queues="mine", actions=("publish",)),)

@@ -1,0 +1,158 @@
+"""Access tokens: made for a user, listed, and taken away at once."""
+
+from itertools import islice
+from typing import Any
+
+from pydantic import Field
+
+from vibemq.auth.tokens import LABEL_MAX, make_token
+from vibemq.auth.users import Accounts
+from vibemq.errors import Forbidden, InvalidPayload, TokenNotFound, UserNotFound
+from vibemq.model.access import Rule
+from vibemq.model.accounts import StoredToken
+from vibemq.model.records import TokenRemoved, TokenStored
+from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, Whole, page_size
+from vibemq.operations.contracts import InstantSource
+from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.users import ACTIONS, ARGUMENT_OF, RULES_MAX, Users, check_pattern, rule_json
+
+TOKENS_MAX = 1000
+"""Of one user."""
+EXPIRES_MS_MAX = 100 * 365 * 24 * 3_600_000
+NOTED_EVERY_MS = 60_000
+
+
+class CreateTokenArguments(Arguments):
+    user: Text = Field(description="For whom the token stands.")
+    label: str = Field("", max_length=LABEL_MAX, description="What it is for; lists show it.")
+    expires_ms: Whole | None = Field(None, description="How long it is valid; left out: until it is revoked.")
+    permissions: list[dict[str, Any]] | None = Field(
+        None,
+        max_length=RULES_MAX,
+        description="Narrower rights than the user's: a list like that of user.show. Only what both allow is allowed.",
+    )
+
+
+class TokenListArguments(Arguments):
+    user: Text | None = Field(None, description="Only those of this user.")
+    after: str | None = Field(None, description="Go on behind this token: `next` of the page before.")
+    limit: Limit = None
+
+
+class RevokeTokenArguments(Arguments):
+    user: Text = Field(description="For whom the token stands.")
+    token_id: Text = Field(description="Of the token, as token.list shows it.")
+
+
+class Tokens:
+    def __init__(self, accounts: Accounts, users: Users, clock: InstantSource) -> None:
+        self._accounts = accounts
+        self._users = users
+        self._clock = clock
+        self._noted_at = 0
+
+    async def create(self, caller: Caller, wanted: CreateTokenArguments) -> dict[str, Any]:
+        """The answer is the only place where the token stands in clear. Raises UserNotFound, InvalidPayload,
+        Forbidden."""
+        rules = None if wanted.permissions is None else _rules(wanted.permissions)
+        if not wanted.label.isprintable():
+            raise InvalidPayload("argument label of token.create must be printable text without line breaks")
+        if wanted.expires_ms is not None and not 1 <= wanted.expires_ms <= EXPIRES_MS_MAX:
+            raise InvalidPayload(f"argument expires_ms of token.create must be from 1 to {EXPIRES_MS_MAX}")
+        async with self._users.changing:
+            if self._accounts.user(wanted.user) is None:
+                raise UserNotFound(f"there is no user {wanted.user[:64]!r}; user.list shows those there are")
+            if len(self._accounts.tokens_of(wanted.user)) >= TOKENS_MAX:
+                raise Forbidden(
+                    f"user {wanted.user!r} has {TOKENS_MAX} tokens, the most there may be; revoke those not in use"
+                )
+            now = self._clock.now()
+            expires_at = 0 if wanted.expires_ms is None else now + wanted.expires_ms
+            text, kept = make_token(wanted.user, label=wanted.label, now=now, expires_at=expires_at, rules=rules)
+            await self._users.store([TokenStored(kept)], [])
+        return {"token": text, **token_json(kept)}
+
+    async def page(self, caller: Caller, wanted: TokenListArguments) -> dict[str, Any]:
+        """By token_id; never the secrets."""
+        limit = page_size(wanted.limit, LIMIT_MAX)
+        known = self._accounts.token_ids() if wanted.user is None else self._accounts.tokens_of(wanted.user)
+        ids = list(islice((token_id for token_id in known if token_id > (wanted.after or "")), limit + 1))
+        shown = [token_json(kept) for kept in map(self._accounts.token, ids[:limit]) if kept is not None]
+        return {"tokens": shown, "next": ids[limit - 1] if len(ids) > limit else None}
+
+    async def revoke(self, caller: Caller, wanted: RevokeTokenArguments) -> dict[str, Any]:
+        """Its connections are closed. Raises TokenNotFound."""
+        async with self._users.changing:
+            kept = self._accounts.token(wanted.token_id)
+            if kept is None or kept.user != wanted.user:
+                raise TokenNotFound(
+                    f"user {wanted.user[:64]!r} has no token {wanted.token_id[:64]!r}; token.list shows those there are"
+                )
+            await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
+        return token_json(kept)
+
+    async def tidy(self) -> None:
+        """End connections whose token has expired, and now and then have the store know when tokens were last used.
+        Called about once a second."""
+        now = self._clock.now()
+        self._users.end(self._accounts.take_expired(now))
+        if now < self._noted_at + NOTED_EVERY_MS:
+            return
+        self._noted_at = now
+        async with self._users.changing:
+            used = self._accounts.take_used()
+            if used:
+                await self._users.store([TokenStored(kept) for kept in used], [])
+
+
+def _rules(values: list[dict[str, Any]]) -> tuple[Rule, ...]:
+    """Raises InvalidPayload."""
+    return tuple(_rule(value) for value in values)
+
+
+def _rule(value: dict[str, Any]) -> Rule:
+    kinds = [kind for kind, name in ARGUMENT_OF.items() if name in value]
+    if len(kinds) != 1 or set(value) - {ARGUMENT_OF[kinds[0]], "actions"}:
+        raise InvalidPayload(
+            "each item of permissions is an object with actions and one of queues, groups and transactions"
+        )
+    (kind,) = kinds
+    pattern, actions = value[ARGUMENT_OF[kind]], value.get("actions")
+    known = (*ACTIONS[kind], "*")
+    if not isinstance(actions, list) or not actions or any(action not in known for action in actions):
+        raise InvalidPayload(f"actions on {ARGUMENT_OF[kind]} are a list of some of {', '.join(known)}")
+    try:
+        if not isinstance(pattern, str):
+            raise ValueError("must be text")
+        return Rule(kind, check_pattern(pattern), frozenset(actions))
+    except ValueError as error:
+        raise InvalidPayload(f"{ARGUMENT_OF[kind]} in an item of permissions {error}") from None
+
+
+def token_json(kept: StoredToken) -> dict[str, Any]:
+    """As lists show a token; None for an instant that is not there."""
+    return {
+        "token_id": kept.token_id,
+        "user": kept.user,
+        "label": kept.label,
+        "created_at": kept.created_at,
+        "expires_at": kept.expires_at or None,
+        "used_at": kept.used_at or None,
+        "permissions": None if kept.rules is None else [rule_json(rule) for rule in kept.rules],
+    }
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "token.create",
+        "Make an access token for a user.",
+        CreateTokenArguments,
+        Tokens,
+        task=Tokens.create,
+        logged=True,
+    ),
+    Operation("token.list", "Access tokens, in pages.", TokenListArguments, Tokens, task=Tokens.page),
+    Operation(
+        "token.revoke", "Take an access token away.", RevokeTokenArguments, Tokens, task=Tokens.revoke, logged=True
+    ),
+]

@@ -1,0 +1,411 @@
+"""Users of the broker: make, change, look at and remove them while it runs.
+
+What the settings say of a user cannot be changed here. Changes are durable before they count and before they are
+answered; one is carried out after the other.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import anyio
+from pydantic import AfterValidator, Field
+
+from vibemq.auth.passwords import PASSWORD_BYTES_MAX, check_hash
+from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Accounts, KnownUser
+from vibemq.errors import ConfigInvalid, Forbidden, InvalidPayload, NotAuthorized, UserExists, UserNotFound
+from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule
+from vibemq.model.accounts import StoredUser
+from vibemq.model.commands import ChangeAccounts
+from vibemq.model.records import AccountRecord, TokenRemoved, UserRemoved, UserStored
+from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, page_size
+from vibemq.operations.contracts import CommandSession, InstantSource, PasswordHashing
+from vibemq.operations.registry import Caller, Operation
+
+PATTERN_MAX = 256
+RULES_MAX = 1000
+"""Of one user."""
+USERS_PER_TURN = 1000
+"""Users of an answer between which the loop has a turn."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_RESERVED = frozenset((ANONYMOUS.name, TOKEN_BEARER))
+_QUEUE_ACTIONS = ("publish", "subscribe", "create", "delete", "purge", "inspect", "list", "manage")
+ACTIONS: dict[ResourceKind, tuple[str, ...]] = {
+    ResourceKind.QUEUE: _QUEUE_ACTIONS,
+    ResourceKind.GROUP: ("manage",),
+    ResourceKind.TRANSACTION: ("transact",),
+}
+"""What a rule can give, by the kind of its resources; `*` gives all of them."""
+ARGUMENT_OF = {ResourceKind.QUEUE: "queues", ResourceKind.GROUP: "groups", ResourceKind.TRANSACTION: "transactions"}
+
+
+def check_user_name(name: str) -> str:
+    """Raises ValueError."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError("must be 1 to 64 of the letters A to Z and a to z, digits, and - _ .")
+    if name in _RESERVED:
+        raise ValueError(f"must be another name; the broker itself uses {name!r}")
+    return name
+
+
+def check_pattern(pattern: str) -> str:
+    """Raises ValueError."""
+    if not 1 <= len(pattern) <= PATTERN_MAX or not pattern.isprintable():
+        raise ValueError(f"must be 1 to {PATTERN_MAX} printable characters, * for any run of them")
+    return pattern
+
+
+def _check_password(password: str) -> str:
+    if not password or len(password.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
+        raise ValueError(f"must have 1 to {PASSWORD_BYTES_MAX} bytes")
+    return password
+
+
+UserName = Annotated[Text, AfterValidator(check_user_name)]
+Pattern = Annotated[str, AfterValidator(check_pattern)]
+Password = Annotated[str, AfterValidator(_check_password)]
+
+
+class OfUser(Arguments):
+    user: Text = Field(description="Name of the user.")
+
+
+class AddUserArguments(Arguments):
+    user: UserName = Field(description="Name of the user: 1 to 64 letters, digits, and - _ .")
+    password: Password | None = Field(None, repr=False, description="Password of the user.")
+    password_hash: str | None = Field(
+        None, repr=False, description="In place of the password: its argon2id, scrypt or bcrypt hash."
+    )
+    superuser: bool = Field(False, description="May do everything.")
+
+
+class ChangeUserArguments(OfUser):
+    superuser: bool = Field(description="May do everything.")
+
+
+class PasswordArguments(OfUser):
+    password: Password = Field(repr=False, description="The new password.")
+    keep_connections: bool = Field(False, description="Leave connections open that logged in with the old password.")
+
+
+class UserListArguments(Arguments):
+    after: str | None = Field(None, description="Go on behind this name: `next` of the page before.")
+    limit: Limit = None
+
+
+class RuleArguments(OfUser):
+    queues: Pattern | None = Field(None, description="Queues by name; * stands for any run of characters.")
+    groups: Pattern | None = Field(None, description="Durable groups, as QUEUE/GROUP.")
+    transactions: Pattern | None = Field(None, description="Applications that commit transactions, by name.")
+
+    def resources(self) -> tuple[ResourceKind, str]:
+        """Raises InvalidPayload unless exactly one of them is given."""
+        given = [(kind, getattr(self, name)) for kind, name in ARGUMENT_OF.items() if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InvalidPayload("a permission is for exactly one of queues, groups and transactions; name one of them")
+        return given[0]
+
+
+class GrantArguments(RuleArguments):
+    actions: list[str] = Field(min_length=1, max_length=20, description="What is allowed; replaces what was.")
+    only: list[str] | None = Field(
+        None, max_length=20, description="The actions that the request decides; others stay as they were."
+    )
+
+    def rule(self) -> Rule:
+        """Raises InvalidPayload."""
+        kind, pattern = self.resources()
+        for action in self.actions:
+            if action not in (*ACTIONS[kind], "*"):
+                known = ", ".join((*ACTIONS[kind], "*"))
+                raise InvalidPayload(f"{action[:40]!r} is no action on {ARGUMENT_OF[kind]}; known are {known}")
+        return Rule(kind, pattern, frozenset(self.actions))
+
+
+class CheckArguments(RuleArguments):
+    action: Literal["publish", "subscribe", "create", "delete", "purge", "inspect", "manage", "transact"] = Field(
+        description="What is to be done."
+    )
+
+
+class Users:
+    def __init__(
+        self,
+        accounts: Accounts,
+        local: CommandSession,
+        hashing: PasswordHashing,
+        end_revoked: Callable[[Collection[str]], None],
+        clock: InstantSource,
+    ) -> None:
+        """`end_revoked`: ends the connections and subscriptions of these users that are not allowed any more."""
+        self._accounts = accounts
+        self._local = local
+        self._hashing = hashing
+        self._end_revoked = end_revoked
+        self._clock = clock
+        self.changing = anyio.Lock()
+        """Held over a change: from its check until it counts."""
+
+    async def store(self, records: Sequence[AccountRecord], users: Collection[str]) -> None:
+        """Have changes kept, then let them count for these users. The caller holds `changing`."""
+        await self._local.ask(lambda session, token: ChangeAccounts(session, token, list(records)))
+        self._accounts.apply(records)
+        self.end(users)
+
+    def end(self, users: Collection[str]) -> None:
+        """End what these users are not allowed any more."""
+        if users:
+            self._end_revoked(users)
+
+    # -- make and remove ------------------------------------------------------------------------------------------
+
+    async def add(self, caller: Caller, wanted: AddUserArguments) -> dict[str, Any]:
+        """Raises UserExists, InvalidPayload, or Forbidden while the broker lets everybody in."""
+        if not self._accounts.enabled:
+            raise Forbidden(
+                "this broker lets everybody in without a password, and the first user would lock all of them out; "
+                "start it with auth.superuser and auth.superuser_password, then add users"
+            )
+        self._require_free(wanted.user)
+        hashed = await self._hash(wanted)
+        async with self.changing:
+            self._require_free(wanted.user)
+            now = self._clock.now()
+            user = StoredUser(wanted.user, hashed, wanted.superuser, (), now, now)
+            await self.store([UserStored(user)], [wanted.user])
+        return {"user": wanted.user}
+
+    def _require_free(self, name: str) -> None:
+        if self._accounts.user(name) is not None or self._accounts.stored_user(name) is not None:
+            raise UserExists(f"user {name!r} exists already; choose another name, or change that user")
+
+    async def _hash(self, wanted: AddUserArguments) -> str:
+        if (wanted.password is None) == (wanted.password_hash is None):
+            raise InvalidPayload("user.add takes either password or password_hash; give one of them")
+        if wanted.password is not None:
+            return await self._hashing.hash_password(wanted.password)
+        assert wanted.password_hash is not None
+        try:
+            check_hash(wanted.password_hash)
+        except ConfigInvalid as error:
+            raise InvalidPayload(f"argument password_hash of user.add cannot be used: {error}") from None
+        return wanted.password_hash
+
+    async def remove(self, caller: Caller, wanted: OfUser) -> dict[str, Any]:
+        """With the user's tokens; its connections are closed. What it owns stays, and nobody but superusers has it.
+
+        Raises UserNotFound, Forbidden for superusers."""
+        async with self.changing:
+            user = self._changeable(wanted.user)
+            if user.superuser:
+                raise Forbidden(
+                    f"user {user.name!r} is a superuser, and which cannot be removed; make it an ordinary user first"
+                )
+            gone: list[AccountRecord] = [TokenRemoved(token_id) for token_id in self._accounts.tokens_of(user.name)]
+            # Last: a crash in between leaves no token for a later user of the same name.
+            gone.append(UserRemoved(user.name))
+            await self.store(gone, [user.name])
+        return {"user": wanted.user}
+
+    def _changeable(self, name: str) -> StoredUser:
+        """Raises UserNotFound, or Forbidden for a user of the settings."""
+        known = self._accounts.user(name)
+        if known is not None and known.stored is None:
+            raise Forbidden(
+                f"user {name!r} stands in the broker's settings and cannot be changed here; change the settings where "
+                "the broker is started"
+            )
+        if known is None or known.stored is None:
+            raise UserNotFound(f"there is no user {name[:64]!r}; user.list shows those there are")
+        return known.stored
+
+    # -- change ---------------------------------------------------------------------------------------------------
+
+    async def change(self, caller: Caller, wanted: ChangeUserArguments) -> dict[str, Any]:
+        """Raises UserNotFound, Forbidden for the last superuser."""
+        async with self.changing:
+            user = self._changeable(wanted.user)
+            if user.superuser and not wanted.superuser and self._is_last_superuser(user.name):
+                raise Forbidden(f"user {user.name!r} is the only superuser; make another one first")
+            await self._change(user, superuser=wanted.superuser)
+        return {"user": wanted.user, "superuser": wanted.superuser}
+
+    def _is_last_superuser(self, name: str) -> bool:
+        others = (self._accounts.user(other) for other in self._accounts.names() if other != name)
+        return not any(other is not None and other.superuser for other in others)
+
+    async def password(self, caller: Caller, wanted: PasswordArguments) -> dict[str, Any]:
+        """Connections that logged in with the old one are closed, unless they shall be kept; not the one that asks.
+        Raises UserNotFound, Forbidden for a user of the settings."""
+        self._changeable(wanted.user)
+        hashed = await self._hashing.hash_password(wanted.password)
+        async with self.changing:
+            user = self._changeable(wanted.user)
+            if wanted.keep_connections:
+                self._accounts.keep_logins(user.name)
+            else:
+                self._accounts.keep_login_of(user.name, caller.principal)
+            await self._change(user, password_hash=hashed)
+        return {"user": wanted.user}
+
+    async def rehash(self, name: str, password: str, outdated: str) -> None:
+        """Hash a password by today's rules that has just been right, unless it was changed meanwhile."""
+        hashed = await self._hashing.hash_password(password)
+        async with self.changing:
+            user = self._accounts.stored_user(name)
+            if user is not None and user.password_hash == outdated:
+                self._accounts.keep_logins(name)
+                await self._change(user, password_hash=hashed)
+
+    async def _change(self, user: StoredUser, **changes: Any) -> None:
+        await self.store([UserStored(replace(user, changed_at=self._clock.now(), **changes))], [user.name])
+
+    # -- permissions ----------------------------------------------------------------------------------------------
+
+    async def grant(self, caller: Caller, wanted: GrantArguments) -> dict[str, Any]:
+        """The actions replace those of the same pattern. Raises UserNotFound, InvalidPayload."""
+        rule = wanted.rule()
+        async with self.changing:
+            user = self._changeable(wanted.user)
+            if wanted.only is not None:
+                rule = _merged(user.rules, rule, frozenset(wanted.only))
+            rules = [known for known in user.rules if (known.kind, known.pattern) != (rule.kind, rule.pattern)]
+            if len(rules) >= RULES_MAX:
+                raise Forbidden(
+                    f"user {user.name!r} has {RULES_MAX} permissions, the most there may be; use patterns with *"
+                )
+            await self._change(user, rules=(*rules, rule))
+        return {"user": wanted.user, **rule_json(rule)}
+
+    async def revoke(self, caller: Caller, wanted: RuleArguments) -> dict[str, Any]:
+        """Subscriptions that nothing allows any more end. `revoked` tells whether there was such a permission."""
+        kind, pattern = wanted.resources()
+        async with self.changing:
+            user = self._changeable(wanted.user)
+            rules = tuple(rule for rule in user.rules if (rule.kind, rule.pattern) != (kind, pattern))
+            revoked = len(rules) < len(user.rules)
+            if revoked:
+                await self._change(user, rules=rules)
+        return {"user": wanted.user, ARGUMENT_OF[kind]: pattern, "revoked": revoked}
+
+    async def check(self, caller: Caller, wanted: CheckArguments) -> dict[str, Any]:
+        """Whether the user may, and by which rule. Raises UserNotFound, InvalidPayload."""
+        kind, resource = wanted.resources()
+        user = self._known(wanted.user)
+        if wanted.action not in ACTIONS[kind] and not (kind is ResourceKind.GROUP and wanted.action == "manage"):
+            raise InvalidPayload(
+                f"{wanted.action!r} is no action on {ARGUMENT_OF[kind]}; known are {', '.join(ACTIONS[kind])}"
+            )
+        principal = Principal(user.name, user.superuser)
+        needed = NeededPermission(Action(wanted.action), kind)
+        rule = None if user.superuser else self._accounts.policy.rule_for(principal, needed, resource)
+        return {
+            "user": user.name,
+            "action": wanted.action,
+            ARGUMENT_OF[kind]: resource,
+            "allowed": user.superuser or rule is not None,
+            "superuser": user.superuser,
+            "rule": None if rule is None else rule_json(rule),
+        }
+
+    # -- look -----------------------------------------------------------------------------------------------------
+
+    def _known(self, name: str) -> KnownUser:
+        user = self._accounts.user(name)
+        if user is None:
+            raise UserNotFound(f"there is no user {name[:64]!r}; user.list shows those there are")
+        return user
+
+    async def show(self, caller: Caller, wanted: OfUser) -> dict[str, Any]:
+        """Raises UserNotFound."""
+        return user_json(self._known(wanted.user))
+
+    async def page(self, caller: Caller, wanted: UserListArguments) -> dict[str, Any]:
+        """By name, without permissions. A request without paging arguments gets all of them."""
+        if wanted.after is None and wanted.limit is None:
+            return {"users": await self._everybody(), "next": None}
+        limit = page_size(wanted.limit, LIMIT_MAX)
+        names = list(islice((name for name in self._accounts.names() if name > (wanted.after or "")), limit + 1))
+        shown = [user_json(user, rules=False) for user in map(self._accounts.user, names[:limit]) if user is not None]
+        return {"users": shown, "next": names[limit - 1] if len(names) > limit else None}
+
+    async def _everybody(self) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = []
+        for number, name in enumerate(self._accounts.names()):
+            if number % USERS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            user = self._accounts.user(name)
+            if user is not None:
+                shown.append(user_json(user, rules=False))
+        return shown
+
+    async def self(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
+        """Who asks, and what it may do."""
+        principal = caller.principal
+        if principal is None:
+            raise NotAuthorized("connect and authenticate first")
+        user = self._accounts.user(principal.name)
+        narrower = principal.rules
+        return {
+            "user": principal.name,
+            "authentication": self._accounts.enabled,
+            "superuser": self._accounts.policy.is_superuser(principal),
+            "token": principal.token_id or None,
+            "permissions": [rule_json(rule) for rule in (user.rules if user is not None else ())],
+            "narrowed_to": None if narrower is None else [rule_json(rule) for rule in narrower],
+        }
+
+
+def _merged(before: Sequence[Rule], rule: Rule, decided: frozenset[str]) -> Rule:
+    """The rule with those actions of the one it replaces that are not decided."""
+    every = frozenset(ACTIONS[rule.kind])
+    same = (known for known in before if (known.kind, known.pattern) == (rule.kind, rule.pattern))
+    old = next((known.actions for known in same), frozenset[str]())
+    kept = (every if "*" in old else old) - decided
+    actions = rule.actions | kept
+    return replace(rule, actions=frozenset("*") if "*" in actions or actions == every else actions)
+
+
+def rule_json(rule: Rule) -> dict[str, Any]:
+    return {ARGUMENT_OF[rule.kind]: rule.pattern, "actions": sorted(rule.actions)}
+
+
+def user_json(user: KnownUser, *, rules: bool = True) -> dict[str, Any]:
+    """As lists and descriptions show a user. `created_at` and `changed_at` are None for a user of the settings."""
+    stored = user.stored
+    shown: dict[str, Any] = {
+        "user": user.name,
+        "superuser": user.superuser,
+        "source": "settings" if stored is None else "store",
+        "created_at": None if stored is None else stored.created_at,
+        "changed_at": None if stored is None else stored.changed_at,
+    }
+    if rules:
+        shown["permissions"] = [rule_json(rule) for rule in user.rules]
+    return shown
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation("user.add", "Add a user.", AddUserArguments, Users, task=Users.add, logged=True),
+    Operation(
+        "user.change",
+        "Make a user a superuser, or an ordinary one.",
+        ChangeUserArguments,
+        Users,
+        task=Users.change,
+        logged=True,
+    ),
+    Operation("user.remove", "Remove a user and its tokens.", OfUser, Users, task=Users.remove, logged=True),
+    Operation("user.list", "Users by name, in pages.", UserListArguments, Users, task=Users.page),
+    Operation("user.show", "One user and its permissions.", OfUser, Users, task=Users.show),
+    Operation("user.password", "Change a user's password.", PasswordArguments, Users, task=Users.password, logged=True),
+    Operation("user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True),
+    Operation("user.revoke", "Take a permission away.", RuleArguments, Users, task=Users.revoke, logged=True),
+    Operation(
+        "user.check", "Whether a user may do something, and by which rule.", CheckArguments, Users, task=Users.check
+    ),
+    Operation("user.self", "Who asks, and what it may do.", Arguments, Users, task=Users.self),
+]
