@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from vibemq.auth.passwords import check_hash, hash_password
+from vibemq.auth.rules import make_rule
 from vibemq.auth.users import Account
 from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
-from vibemq.model.access import ResourceKind, Rule
+from vibemq.model.access import Rule
 from vibemq.model.options import check_queue_name, options_from_dict
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -80,18 +81,6 @@ class Limits(_Part):
     """The disk's watermarks (80, 90 and 95 % full) count only while less than this is free."""
 
 
-_ACTIONS = {
-    "queues": frozenset(("publish", "subscribe", "create", "delete", "purge", "inspect", "manage", "*")),
-    "groups": frozenset(("manage", "*")),
-    "transactions": frozenset(("transact", "*")),
-}
-_KINDS = {
-    "queues": ResourceKind.QUEUE,
-    "groups": ResourceKind.GROUP,
-    "transactions": ResourceKind.TRANSACTION,
-}
-
-
 class Permission(_Part):
     """Exactly one of `queues`, `groups` and `transactions`; `*` in it stands for any run of characters."""
 
@@ -101,24 +90,16 @@ class Permission(_Part):
     """Durable groups, as `<queue>/<group>`."""
     transactions: str | None = None
     """Names of applications that commit transactions."""
-    actions: tuple[
-        Literal["publish", "subscribe", "create", "delete", "purge", "inspect", "manage", "transact", "*"], ...
-    ]
+    actions: tuple[str, ...]
+    """Of `vibemq.auth.rules.ACTIONS`, or `*` for all of them."""
 
     @model_validator(mode="after")
-    def _one_kind_of_resource(self) -> "Permission":
-        given = [name for name in _KINDS if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError("a permission names exactly one of queues, groups and transactions")
-        wrong = [action for action in self.actions if action not in _ACTIONS[given[0]]]
-        if wrong:
-            known = ", ".join(sorted(_ACTIONS[given[0]]))
-            raise ValueError(f"{wrong[0]!r} is not an action on {given[0]}; known are {known}")
+    def _means_something(self) -> "Permission":
+        self.rule()
         return self
 
     def rule(self) -> Rule:
-        (name,) = (name for name in _KINDS if getattr(self, name) is not None)
-        return Rule(_KINDS[name], getattr(self, name), frozenset(self.actions))
+        return make_rule(self.model_dump())
 
 
 class User(_Part):

@@ -37,6 +37,8 @@ def _needed(needed: NeededPermission) -> str:
             return "nothing: it shows queues on which the user has a permission, and figures with `inspect`"
         case Action.ADMIN:
             return "a superuser"
+        case Action.SELF:
+            return "a superuser, or the user itself, logged in with its password"
     place = f"the queue in `{needed.argument}`" if needed.argument else PLACES[needed.kind]
     return f"`{needed.action}` on {place}{CONDITIONS[needed.when]}"
 

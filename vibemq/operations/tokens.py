@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from vibemq.auth.rules import make_rule, written
 from vibemq.auth.tokens import LABEL_MAX, make_token
 from vibemq.auth.users import Accounts
 from vibemq.errors import Forbidden, InvalidPayload, TokenNotFound, UserNotFound
@@ -14,7 +15,7 @@ from vibemq.model.records import TokenRemoved, TokenStored
 from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, Whole, page_size
 from vibemq.operations.contracts import InstantSource
 from vibemq.operations.registry import Caller, Operation
-from vibemq.operations.users import ACTIONS, ARGUMENT_OF, RULES_MAX, Users, check_pattern, rule_json
+from vibemq.operations.users import RULES_MAX, Users
 
 TOKENS_MAX = 1000
 """Of one user."""
@@ -107,26 +108,10 @@ class Tokens:
 
 def _rules(values: list[dict[str, Any]]) -> tuple[Rule, ...]:
     """Raises InvalidPayload."""
-    return tuple(_rule(value) for value in values)
-
-
-def _rule(value: dict[str, Any]) -> Rule:
-    kinds = [kind for kind, name in ARGUMENT_OF.items() if name in value]
-    if len(kinds) != 1 or set(value) - {ARGUMENT_OF[kinds[0]], "actions"}:
-        raise InvalidPayload(
-            "each item of permissions is an object with actions and one of queues, groups and transactions"
-        )
-    (kind,) = kinds
-    pattern, actions = value[ARGUMENT_OF[kind]], value.get("actions")
-    known = (*ACTIONS[kind], "*")
-    if not isinstance(actions, list) or not actions or any(action not in known for action in actions):
-        raise InvalidPayload(f"actions on {ARGUMENT_OF[kind]} are a list of some of {', '.join(known)}")
     try:
-        if not isinstance(pattern, str):
-            raise ValueError("must be text")
-        return Rule(kind, check_pattern(pattern), frozenset(actions))
+        return tuple(map(make_rule, values))
     except ValueError as error:
-        raise InvalidPayload(f"{ARGUMENT_OF[kind]} in an item of permissions {error}") from None
+        raise InvalidPayload(f"argument permissions of token.create: {error}") from None
 
 
 def token_json(kept: StoredToken) -> dict[str, Any]:
@@ -138,7 +123,7 @@ def token_json(kept: StoredToken) -> dict[str, Any]:
         "created_at": kept.created_at,
         "expires_at": kept.expires_at or None,
         "used_at": kept.used_at or None,
-        "permissions": None if kept.rules is None else [rule_json(rule) for rule in kept.rules],
+        "permissions": None if kept.rules is None else [written(rule) for rule in kept.rules],
     }
 
 

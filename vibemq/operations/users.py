@@ -15,6 +15,7 @@ import anyio
 from pydantic import AfterValidator, Field
 
 from vibemq.auth.passwords import PASSWORD_BYTES_MAX, check_hash
+from vibemq.auth.rules import ACTIONS, NAME_OF, make_rule, merged, resources_of, written
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Accounts, KnownUser
 from vibemq.errors import ConfigInvalid, Forbidden, InvalidPayload, NotAuthorized, UserExists, UserNotFound
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule
@@ -25,21 +26,12 @@ from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, page_
 from vibemq.operations.contracts import CommandSession, InstantSource, PasswordHashing
 from vibemq.operations.registry import Caller, Operation
 
-PATTERN_MAX = 256
 RULES_MAX = 1000
 """Of one user."""
 USERS_PER_TURN = 1000
 """Users of an answer between which the loop has a turn."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _RESERVED = frozenset((ANONYMOUS.name, TOKEN_BEARER))
-_QUEUE_ACTIONS = ("publish", "subscribe", "create", "delete", "purge", "inspect", "list", "manage")
-ACTIONS: dict[ResourceKind, tuple[str, ...]] = {
-    ResourceKind.QUEUE: _QUEUE_ACTIONS,
-    ResourceKind.GROUP: ("manage",),
-    ResourceKind.TRANSACTION: ("transact",),
-}
-"""What a rule can give, by the kind of its resources; `*` gives all of them."""
-ARGUMENT_OF = {ResourceKind.QUEUE: "queues", ResourceKind.GROUP: "groups", ResourceKind.TRANSACTION: "transactions"}
 
 
 def check_user_name(name: str) -> str:
@@ -51,13 +43,6 @@ def check_user_name(name: str) -> str:
     return name
 
 
-def check_pattern(pattern: str) -> str:
-    """Raises ValueError."""
-    if not 1 <= len(pattern) <= PATTERN_MAX or not pattern.isprintable():
-        raise ValueError(f"must be 1 to {PATTERN_MAX} printable characters, * for any run of them")
-    return pattern
-
-
 def _check_password(password: str) -> str:
     if not password or len(password.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
         raise ValueError(f"must have 1 to {PASSWORD_BYTES_MAX} bytes")
@@ -65,7 +50,6 @@ def _check_password(password: str) -> str:
 
 
 UserName = Annotated[Text, AfterValidator(check_user_name)]
-Pattern = Annotated[str, AfterValidator(check_pattern)]
 Password = Annotated[str, AfterValidator(_check_password)]
 
 
@@ -97,16 +81,16 @@ class UserListArguments(Arguments):
 
 
 class RuleArguments(OfUser):
-    queues: Pattern | None = Field(None, description="Queues by name; * stands for any run of characters.")
-    groups: Pattern | None = Field(None, description="Durable groups, as QUEUE/GROUP.")
-    transactions: Pattern | None = Field(None, description="Applications that commit transactions, by name.")
+    queues: str | None = Field(None, description="Queues by name; * stands for any run of characters.")
+    groups: str | None = Field(None, description="Durable groups, as QUEUE/GROUP.")
+    transactions: str | None = Field(None, description="Applications that commit transactions, by name.")
 
     def resources(self) -> tuple[ResourceKind, str]:
         """Raises InvalidPayload unless exactly one of them is given."""
-        given = [(kind, getattr(self, name)) for kind, name in ARGUMENT_OF.items() if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise InvalidPayload("a permission is for exactly one of queues, groups and transactions; name one of them")
-        return given[0]
+        try:
+            return resources_of(self.model_dump(include=set(NAME_OF.values())))
+        except ValueError as error:
+            raise InvalidPayload(str(error)) from None
 
 
 class GrantArguments(RuleArguments):
@@ -117,12 +101,10 @@ class GrantArguments(RuleArguments):
 
     def rule(self) -> Rule:
         """Raises InvalidPayload."""
-        kind, pattern = self.resources()
-        for action in self.actions:
-            if action not in (*ACTIONS[kind], "*"):
-                known = ", ".join((*ACTIONS[kind], "*"))
-                raise InvalidPayload(f"{action[:40]!r} is no action on {ARGUMENT_OF[kind]}; known are {known}")
-        return Rule(kind, pattern, frozenset(self.actions))
+        try:
+            return make_rule(self.model_dump(include={*NAME_OF.values(), "actions"}))
+        except ValueError as error:
+            raise InvalidPayload(str(error)) from None
 
 
 class CheckArguments(RuleArguments):
@@ -271,14 +253,15 @@ class Users:
         async with self.changing:
             user = self._changeable(wanted.user)
             if wanted.only is not None:
-                rule = _merged(user.rules, rule, frozenset(wanted.only))
+                same = (known for known in user.rules if (known.kind, known.pattern) == (rule.kind, rule.pattern))
+                rule = merged(next(same, None), rule, frozenset(wanted.only))
             rules = [known for known in user.rules if (known.kind, known.pattern) != (rule.kind, rule.pattern)]
             if len(rules) >= RULES_MAX:
                 raise Forbidden(
                     f"user {user.name!r} has {RULES_MAX} permissions, the most there may be; use patterns with *"
                 )
             await self._change(user, rules=(*rules, rule))
-        return {"user": wanted.user, **rule_json(rule)}
+        return {"user": wanted.user, **written(rule)}
 
     async def revoke(self, caller: Caller, wanted: RuleArguments) -> dict[str, Any]:
         """Subscriptions that nothing allows any more end. `revoked` tells whether there was such a permission."""
@@ -289,7 +272,7 @@ class Users:
             revoked = len(rules) < len(user.rules)
             if revoked:
                 await self._change(user, rules=rules)
-        return {"user": wanted.user, ARGUMENT_OF[kind]: pattern, "revoked": revoked}
+        return {"user": wanted.user, NAME_OF[kind]: pattern, "revoked": revoked}
 
     async def check(self, caller: Caller, wanted: CheckArguments) -> dict[str, Any]:
         """Whether the user may, and by which rule. Raises UserNotFound, InvalidPayload."""
@@ -297,7 +280,7 @@ class Users:
         user = self._known(wanted.user)
         if wanted.action not in ACTIONS[kind] and not (kind is ResourceKind.GROUP and wanted.action == "manage"):
             raise InvalidPayload(
-                f"{wanted.action!r} is no action on {ARGUMENT_OF[kind]}; known are {', '.join(ACTIONS[kind])}"
+                f"{wanted.action!r} is no action on {NAME_OF[kind]}; known are {', '.join(ACTIONS[kind])}"
             )
         principal = Principal(user.name, user.superuser)
         needed = NeededPermission(Action(wanted.action), kind)
@@ -305,10 +288,10 @@ class Users:
         return {
             "user": user.name,
             "action": wanted.action,
-            ARGUMENT_OF[kind]: resource,
+            NAME_OF[kind]: resource,
             "allowed": user.superuser or rule is not None,
             "superuser": user.superuser,
-            "rule": None if rule is None else rule_json(rule),
+            "rule": None if rule is None else written(rule),
         }
 
     # -- look -----------------------------------------------------------------------------------------------------
@@ -354,23 +337,9 @@ class Users:
             "authentication": self._accounts.enabled,
             "superuser": self._accounts.policy.is_superuser(principal),
             "token": principal.token_id or None,
-            "permissions": [rule_json(rule) for rule in (user.rules if user is not None else ())],
-            "narrowed_to": None if narrower is None else [rule_json(rule) for rule in narrower],
+            "permissions": [written(rule) for rule in (user.rules if user is not None else ())],
+            "narrowed_to": None if narrower is None else [written(rule) for rule in narrower],
         }
-
-
-def _merged(before: Sequence[Rule], rule: Rule, decided: frozenset[str]) -> Rule:
-    """The rule with those actions of the one it replaces that are not decided."""
-    every = frozenset(ACTIONS[rule.kind])
-    same = (known for known in before if (known.kind, known.pattern) == (rule.kind, rule.pattern))
-    old = next((known.actions for known in same), frozenset[str]())
-    kept = (every if "*" in old else old) - decided
-    actions = rule.actions | kept
-    return replace(rule, actions=frozenset("*") if "*" in actions or actions == every else actions)
-
-
-def rule_json(rule: Rule) -> dict[str, Any]:
-    return {ARGUMENT_OF[rule.kind]: rule.pattern, "actions": sorted(rule.actions)}
 
 
 def user_json(user: KnownUser, *, rules: bool = True) -> dict[str, Any]:
@@ -384,7 +353,7 @@ def user_json(user: KnownUser, *, rules: bool = True) -> dict[str, Any]:
         "changed_at": None if stored is None else stored.changed_at,
     }
     if rules:
-        shown["permissions"] = [rule_json(rule) for rule in user.rules]
+        shown["permissions"] = [written(rule) for rule in user.rules]
     return shown
 
 
