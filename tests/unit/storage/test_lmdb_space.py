@@ -213,12 +213,12 @@ def test_only_where_room_is_missing_a_spare_segment_asks_for_a_checkpoint(
         provider.append(a_queue())
         provider.sync()
         provider._spare_segments.stop()
-        provider._journal.trim()
+        provider._journal.pool.trim()
 
         def refuse(size: int) -> None:
             raise OSError(missing, os.strerror(missing))
 
-        provider._journal._create = refuse  # type: ignore[method-assign,assignment]
+        provider._journal.pool._create = refuse  # type: ignore[method-assign,assignment]
         provider._prepare_spare()
         assert provider._driver.room_wanted is checkpoints
         provider.append([messages(1, 1)])

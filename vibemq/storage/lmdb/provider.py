@@ -421,7 +421,7 @@ class LmdbProvider:
         self._flush_note()
         short = self._check_disk()
         self._check_journal()
-        self._journal.give_back(short=short)
+        self._journal.pool.give_back(short=short)
         self._compacted = False
         self._prepare_spare()
 
@@ -444,9 +444,9 @@ class LmdbProvider:
 
     def _prepare_spare(self) -> None:
         """A missing one is told once, when it begins."""
-        self._driver.room_wanted = self._journal.room_is_short
+        self._driver.room_wanted = self._journal.pool.room_is_short
         try:
-            self._journal.prepare_spare()
+            self._journal.pool.prepare_spare()
             self._spare_missing = False
         except StorageFull as error:
             # A checkpoint gives back room, not files; it would seal a segment that others can still write to.
@@ -462,12 +462,12 @@ class LmdbProvider:
         LMDB keeps the pages of a drained backlog. Only it can use them; on a short disk they are given back.
         """
         if self._driver.disk_was_full:
-            self._journal.trim()
+            self._journal.pool.trim()
             self._journal.cut_sealed()
             if self._ballast.release():
                 logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
         else:
-            self._ballast.take(beside=self._journal.room_kept)
+            self._ballast.take(beside=self._journal.pool.room_kept)
         disk = self._disk_usage(self._layout.data_dir)
         short = self._driver.disk_was_full or self._ballast.missing or self._spare_missing
         short = short or disk.free < disk.total // SHORT_PART
@@ -545,7 +545,7 @@ class LmdbProvider:
     def _file_limit(self) -> str:
         """Why messages are refused, when it is a limit of this process."""
         room = self._store_room()
-        if room is None or room >= self._journal.room_kept + self._segment_bytes():
+        if room is None or room >= self._journal.pool.room_kept + self._segment_bytes():
             return ""
         return (
             f"the store {self._where} may grow by {room} bytes more, which are kept for checkpoints and for draining: "
@@ -576,7 +576,7 @@ class LmdbProvider:
         with self._driver.turn:
             report(0, 3)
             behind = self._checkpoint_if_there_is_room()
-            self._journal.trim()
+            self._journal.pool.trim()
             self._driver.stop(final_checkpoint=False)
             report(1, 3)
             self._write_compacted()
@@ -584,7 +584,7 @@ class LmdbProvider:
             self._swap_store()
             if behind:
                 self._checkpoint_if_there_is_room()
-            self._journal.trim()
+            self._journal.pool.trim()
             self._ballast.take()
         report(3, 3)
         return max(0, before - directory_bytes(self._layout.data_dir))

@@ -263,7 +263,7 @@ class CheckpointDriver:
         if self.disk_was_full and self._one_by_one:
             del segments[1:]
         goal = segments[-1].last_lsn
-        self._journal.make_room()
+        self._journal.pool.make_room()
         if self._link.ask({"apply": goal, "segments": segments, "at_once": self.disk_was_full}):
             self._ordered_lsn = goal
             self._last_order_at = time.monotonic()
