@@ -445,7 +445,8 @@ class Journal:
             if mend is not None:
                 raise StorageFull(
                     f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
-                    f"nothing was written, {mend}"
+                    f"nothing was written, {mend}",
+                    limit="" if error.errno == errno.ENOSPC else f"{error.strerror}, {mend}",
                 ) from error
             raise self._fail("making a segment", error) from error
 
