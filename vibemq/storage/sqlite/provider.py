@@ -255,7 +255,7 @@ class SqliteStorage:
     def append(self, records: Sequence[Record]) -> int:
         with self._lock:
             self._ballast.refuse_messages(records)
-            remedies = iter((lambda _: self._spare_room(), partial(self._give_the_ballast_up, records)))
+            remedies = iter((self._cut_the_log, partial(self._give_the_ballast_up, records)))
             while True:
                 try:
                     return self._append(records)
@@ -263,6 +263,9 @@ class SqliteStorage:
                     # Each is tried once, and the next one only when the one before did not help.
                     if not any(remedy(error.limit) for remedy in remedies):
                         raise
+
+    def _cut_the_log(self, limit: str) -> bool:
+        return self._spare_room()
 
     def _give_the_ballast_up(self, records: Sequence[Record], limit: str) -> bool:
         """A full disk must still be drained: what only settles messages may use the ballast."""
