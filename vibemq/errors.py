@@ -215,6 +215,11 @@ class StorageFull(StorageError):
 
     code = ErrorCode.STORAGE_FULL
 
+    def __init__(self, message: str, *, limit: str = "") -> None:
+        """`limit`: what was met when it was not the disk's size, a limit of the process or a quota, and its repair."""
+        super().__init__(message)
+        self.limit = limit
+
 
 class StorageFailed(StorageError):
     """The outcome of a write or flush is unknown: the process stops with exit code 70 and recovery decides."""

@@ -47,10 +47,9 @@ class StorageStats:
     disk_total_bytes: int
     torn_tail_bytes: int = 0
     """Cut off at the last start."""
-    full: bool = False
-    """The disk was found full; new messages are refused, so that what room is left serves the drain."""
-    full_reason: str = ""
-    """What keeps the store from growing when it is not the disk's size: a limit of the process, say."""
+    full: str = ""
+    """Why new messages are refused, so that what room is left serves the drain: a full disk, or a limit of the process,
+    and how to repair it. Empty while they are not."""
     unapplied_bytes: int = 0
     """Of the journal, what no checkpoint has moved into the store yet."""
     checkpoint_interval_s: float = 0.0

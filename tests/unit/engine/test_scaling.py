@@ -5,7 +5,6 @@ A command that is not in `ASKED` fails the test, so a new handler cannot escape.
 `LINEAR` says why it may grow with n; it must never grow faster.
 """
 
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -69,15 +68,6 @@ class World:
         delivers, self.delivers = self.delivers, []
         for deliver in delivers:
             self.do(ask.Settle(deliver.session, "t", deliver.consumer, verb, deliver.runs))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_to_collect() -> Iterator[None]:
-    """Counting collects garbage first: what the other tests have left need not be looked through each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def cost(work: Callable[[], object]) -> int:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -191,6 +192,29 @@ def test_the_journal_has_a_bound(folder: Path, disk: Disk) -> None:
     housekeep_until(provider, lambda: not provider.stats().details["messages_refused"])
     provider.append([messages(first, 100)])
     assert sequences(provider, 51) == list(range(51, first + 100))
+    provider.close()
+
+
+def test_a_limit_that_the_checkpointer_meets_is_the_reason(folder: Path, disk: Disk) -> None:
+    """The journal has met none, and the disk has room: whoever looks is told of the limit, and of nothing else."""
+    provider = opened(folder, SETTINGS.model_copy(update={"ballast_bytes": 1 << 20}), disk)
+    provider.append(a_queue())
+    provider.checkpoint()
+    pid = provider.stats().details["checkpointer_pid"]
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    for first in range(1, 2_001, 100):
+        provider.append([messages(first, 100, size=2000)])
+    provider.sync()
+    housekeep_until(provider, lambda: bool(provider.stats().full))
+    full = provider.stats().full
+    assert "a file may have 1048576 bytes in this process, raise that limit" in full
+    assert "disk" not in full
+    with pytest.raises(StorageFull, match="a file may have 1048576 bytes in this process, raise that limit"):
+        provider.append([messages(2_001, 1)])
+    # The next checkpointer has no limit.
+    housekeep_until(provider, lambda: not provider.stats().full)
+    provider.append([messages(2_001, 1)])
+    assert sequences(provider, 1_990) == list(range(1_990, 2_002))
     provider.close()
 
 

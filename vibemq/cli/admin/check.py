@@ -90,10 +90,11 @@ def _note_of_room(stats: StorageStats) -> str:
     wasteful = unused > max(stats.store_bytes // 2, WORTH_BYTES)
     if not stats.full and not (wasteful and free < total // SHORT_PART):
         return ""
-    text = f"! the disk is nearly full: {bytes_text(free)} of {bytes_text(total)} are free"
-    if wasteful:
-        return f"{text}, and {bytes_text(unused)} of the store are unused: run `vibemq-admin compact`"
-    return f"{text}, and the store needs what it has: free space on the disk, or drain queues"
+    text = f"the disk is nearly full: {bytes_text(free)} of {bytes_text(total)} are free"
+    if stats.full:
+        text = f"messages are refused: {stats.full}"
+    hint = f"; {bytes_text(unused)} of the store are unused: run `vibemq-admin compact`" if wasteful else ""
+    return f"! {text}{hint}"
 
 
 def sentence(problem: Problem) -> str:

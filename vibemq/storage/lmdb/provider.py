@@ -325,12 +325,12 @@ class LmdbProvider:
         urgent = not any(type(record) is MessagesAdded for record in records)
         try:
             return self._journal.append(parts, urgent=urgent)
-        except StorageFull:
+        except StorageFull as error:
             # A checkpoint may make room: of what is settled by now it leaves nothing.
             self._spare_segments.wake()
-            if not urgent or not self._ballast.release():
+            if not urgent or not self._ballast.release(error.limit):
                 raise
-            logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
+            logger.warning("the ballast is given up so that the queues can be drained: %s", self._ballast.why)
             return self._journal.append(parts, urgent=True)
 
     def _apply(self, records: Sequence[Record], lsn: int, position: JournalPosition | None) -> None:
@@ -461,15 +461,16 @@ class LmdbProvider:
 
         LMDB keeps the pages of a drained backlog. Only it can use them; on a short disk they are given back.
         """
-        if self._driver.disk_was_full:
+        met = self._driver.met
+        if met is not None:
             self._journal.pool.trim()
             self._journal.cut_sealed()
-            if self._ballast.release():
-                logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
+            if self._ballast.release(met):
+                logger.warning("the ballast is given up so that checkpoints can go on: %s", self._ballast.why)
         else:
             self._ballast.take(beside=self._journal.pool.room_kept)
         disk = self._disk_usage(self._layout.data_dir)
-        short = self._driver.disk_was_full or self._ballast.missing or self._spare_missing
+        short = met is not None or self._ballast.missing or self._spare_missing
         short = short or disk.free < disk.total // SHORT_PART
         with self._lock:
             size, unused = compaction.store_size(self._env)
@@ -509,7 +510,6 @@ class LmdbProvider:
         with self._lock:
             store_bytes, reclaimable = compaction.store_size(self._env)
             map_used_ratio = compaction.map_used_ratio(self._env)
-        file_limited = self._file_limit()
         return StorageStats(
             provider=self.name,
             last_lsn=journal.last_lsn,
@@ -522,8 +522,7 @@ class LmdbProvider:
             disk_free_bytes=disk.free,
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
-            full=self._ballast.missing or bool(file_limited),
-            full_reason=self._ballast.reason or file_limited,
+            full=self._ballast.why or self._file_limit(),
             unapplied_bytes=journal.bytes_unreleased,
             journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,

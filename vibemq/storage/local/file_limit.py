@@ -23,14 +23,15 @@ def limit_sentence(limit: int) -> str:
     return f"a file may have {limit} bytes in this process"
 
 
-def why_no_growth(files: Iterable[Path], folder: Path) -> str | None:
+def why_no_growth(files: Iterable[Path], folder: Path, *, too_big: bool = False) -> str | None:
     """What kept one of the files from growing, when it was a limit of their size or a quota.
 
     Args:
         folder: where the quota is tried out.
+        too_big: the kernel has said that a file would be; it may be shorter than the limit, which the write was behind.
     """
     limit = file_limit()
-    if limit is not None and any(file.exists() and file.stat().st_size >= limit for file in files):
+    if limit is not None and (too_big or any(file.exists() and file.stat().st_size >= limit for file in files)):
         return limit_sentence(limit)
     return "the quota of its disk is used up" if _is_over_quota(folder / PROBE) else None
 

@@ -115,14 +115,12 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     if code in _FULL:
         most = file_limit()
         if most is not None and shutil.disk_usage(database.parent).free > DISK_FULL_BELOW_BYTES:
-            return StorageFull(
-                f"no room in {where}: {limit_sentence(most)}; nothing was written, raise that limit or drain queues"
-            )
+            return _limited(where, limit_sentence(most), "raise that limit or drain queues")
         return StorageFull(f"no room in {where}: {error}; nothing was written, free space on its disk")
     files = (database, database.with_name(database.name + "-wal"))
     limit = why_no_growth(files, database.parent) if extended == sqlite3.SQLITE_IOERR_WRITE else None
     if limit is not None:
-        return StorageFull(f"no room in {where}: {limit}; nothing was written, raise that limit or free space")
+        return _limited(where, limit, "raise that limit or free space")
     # An emptied file, and one with a damaged schema, are sound databases to SQLite, only not one of ours: then it finds
     # fault with our statements. One whose header names an unknown format for writing may only be read.
     not_ours = code == sqlite3.SQLITE_ERROR and "transaction" not in str(error)
@@ -130,6 +128,10 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     if code in _DAMAGE or not_ours or made_readonly:
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
     return StorageFailed(f"SQLite failed in {where}: {error}; {RESTART}")
+
+
+def _limited(where: str, limit: str, remedy: str) -> StorageFull:
+    return StorageFull(f"no room in {where}: {limit}; nothing was written, {remedy}", limit=f"{limit}, {remedy}")
 
 
 @contextmanager

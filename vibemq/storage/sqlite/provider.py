@@ -143,10 +143,10 @@ class SqliteStorage:
         """Even reading takes room: for the log's index, and for folding a log that an earlier process left."""
         try:
             state = self._open_or_release()
-        except StorageFull:
-            if not self._ballast.release():
+        except StorageFull as error:
+            if not self._ballast.release(error.limit):
                 raise
-            logger.warning("the disk is full; the ballast is given up so that the store can be opened")
+            logger.warning("the ballast is given up so that the store can be opened: %s", self._ballast.why)
             state = self._open_or_release()
         if not self._ballast.take(reusable=self._unused_bytes()):
             self._spare_room()
@@ -255,20 +255,23 @@ class SqliteStorage:
     def append(self, records: Sequence[Record]) -> int:
         with self._lock:
             self._ballast.refuse_messages(records)
-            remedies = iter((self._spare_room, partial(self._give_the_ballast_up, records)))
+            remedies = iter((self._cut_the_log, partial(self._give_the_ballast_up, records)))
             while True:
                 try:
                     return self._append(records)
-                except StorageFull:
+                except StorageFull as error:
                     # Each is tried once, and the next one only when the one before did not help.
-                    if not any(remedy() for remedy in remedies):
+                    if not any(remedy(error.limit) for remedy in remedies):
                         raise
 
-    def _give_the_ballast_up(self, records: Sequence[Record]) -> bool:
+    def _cut_the_log(self, limit: str) -> bool:
+        return self._spare_room()
+
+    def _give_the_ballast_up(self, records: Sequence[Record], limit: str) -> bool:
         """A full disk must still be drained: what only settles messages may use the ballast."""
-        if any(type(record) is MessagesAdded for record in records) or not self._ballast.release():
+        if any(type(record) is MessagesAdded for record in records) or not self._ballast.release(limit):
             return False
-        logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
+        logger.warning("the ballast is given up so that the queues can be drained: %s", self._ballast.why)
         self._spare_room()
         return True
 
@@ -454,12 +457,10 @@ class SqliteStorage:
         with self._lock, translated(self._where):
             connection = self._open_connection()
             used, unused = _pages(connection)
-            file_limited = self._file_limited(used)
             disk = os.statvfs(self._data_dir)
             return StorageStats(
                 provider=self.name,
-                full=self._ballast.missing or bool(file_limited),
-                full_reason=self._ballast.reason or file_limited,
+                full=self._ballast.why or self._file_limited(used),
                 last_lsn=self._store.state.lsn,
                 durable_lsn=self._durable_lsn,
                 applied_lsn=self._store.state.lsn,

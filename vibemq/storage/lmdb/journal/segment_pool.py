@@ -213,7 +213,8 @@ class SegmentPool:
             if mend is not None:
                 raise StorageFull(
                     f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
-                    f"nothing was written, {mend}"
+                    f"nothing was written, {mend}",
+                    limit="" if error.errno == errno.ENOSPC else f"{error.strerror}, {mend}",
                 ) from error
             raise self._fail_stop.fail("making a segment", error) from error
 
