@@ -1,6 +1,8 @@
 """The offline verbs on real stores of both durable providers."""
 
+import fcntl
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -222,6 +224,28 @@ def test_a_restore_into_an_empty_directory_does_not_replace_what_a_broker_has_ma
         store.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data", "place"]
     assert stored_count(place, provider) == 0, "the backup is not there"
+
+
+def test_a_broker_that_starts_while_its_directory_is_replaced_owns_the_new_one(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "backup"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    locked = fcntl.flock
+
+    def restored_first(file: int, operation: int) -> None:
+        """The moment between the opening of the lock's file and the lock."""
+        monkeypatch.setattr(fcntl, "flock", locked)
+        assert admin("restore", target, "--data-dir", data_dir, "--yes")[0] == 0
+        locked(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", restored_first)
+    store = opened(data_dir, provider)
+    code, refused, _ = admin("restore", target, "--data-dir", data_dir, "--yes")
+    owner = json.loads((data_dir / "owner.json").read_text())
+    store.close()
+    assert (code, refused["error"]["code"], owner["pid"]) == (1, "STORAGE_LOCKED", os.getpid())
+    assert stored_count(data_dir, provider) == MESSAGES
 
 
 def disk_bytes(folder: Path) -> int:

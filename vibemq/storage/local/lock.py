@@ -4,7 +4,8 @@
     owner.json   {"pid", "host", "boot_id", "since"}: who holds it, for the sentence a second broker is refused with
 
 The lock alone decides; the owner file only explains. flock works between containers that share a volume, where process
-ids mean nothing.
+ids mean nothing. A lock is of a file and not of its name, and a restore replaces the directory: whoever gets the lock
+makes sure that the file still has its name.
 """
 
 import fcntl
@@ -47,11 +48,27 @@ class DirectoryLock:
             StorageLocked: names the pid and host of the owner.
             StorageError: a restore was interrupted before anything stood there.
         """
-        refuse_interrupted(self._data_dir)
-        make_folder(self._data_dir)
-        file = os.open(self._data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = None
+        while file is None:
+            refuse_interrupted(self._data_dir)
+            make_folder(self._data_dir)
+            file = self._lock_file(os.O_RDWR | os.O_CREAT)
+        self._file = file
+        self._write_owner()
+
+    def _lock_file(self, flags: int) -> int | None:
+        """The descriptor of the lock's file, locked. None: another file has its name by now, so the lock is of a
+        directory that was replaced meanwhile; take it anew.
+
+        Raises:
+            StorageLocked: names the pid and host of the owner.
+        """
+        path = self._data_dir / LOCK_NAME
+        file = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if has_name(file, path):
+                return file
         except BlockingIOError:
             os.close(file)
             raise StorageLocked(
@@ -61,14 +78,16 @@ class DirectoryLock:
         except BaseException:
             os.close(file)
             raise
-        self._file = file
-        self._write_owner()
+        os.close(file)
+        return None
 
     def release(self) -> None:
         """Idempotent."""
         if self._file is None:
             return
-        (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
+        # Of a directory that was replaced meanwhile, the owner's file is another owner's.
+        if has_name(self._file, self._data_dir / LOCK_NAME):
+            (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
         os.close(self._file)
         self._file = None
 
@@ -84,6 +103,15 @@ class DirectoryLock:
             private_file(self._data_dir / OWNER_NAME, json.dumps(owner).encode(), flush=False)
         except OSError:
             return
+
+
+def has_name(file: int, path: Path) -> bool:
+    """Whether an open file is the one that `path` names now."""
+    try:
+        named = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(file), named)
 
 
 def describe_owner(data_dir: Path) -> str:
