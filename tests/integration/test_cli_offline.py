@@ -259,13 +259,6 @@ def test_compact(admin: Run, data_dir: Path, provider: str) -> None:
     assert stored_count(data_dir, provider) == MESSAGES
 
 
-def test_the_help_of_compact_says_what_a_dry_run_writes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(main.app, "vibemq-admin", ["compact", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "change nothing" not in shown
-    assert "what a killed broker left in the journal is written to the store" in shown
-
-
 @pytest.mark.parametrize("kept", [0, 1_000])
 def test_compact_frees_what_its_dry_run_says(admin: Run, data_dir: Path, provider: str, kept: int) -> None:
     store, now = opened(data_dir, provider), int(time.time() * 1000)
@@ -276,7 +269,6 @@ def test_compact_frees_what_its_dry_run_says(admin: Run, data_dir: Path, provide
     store.sync()
     store.close()
 
-    assert admin("compact", "--data-dir", data_dir, "--dry-run")[0] == 0
     _, would, _ = admin("compact", "--data-dir", data_dir, "--dry-run")
     before = disk_bytes(data_dir)
     _, done, _ = admin("compact", "--data-dir", data_dir)
@@ -371,6 +363,15 @@ def test_a_dotnet_file_is_imported(admin: Run, dotnet_file: Path, tmp_path: Path
     assert (code, refused["error"]["code"]) == (1, "QUEUE_EXISTS")
     code, again, _ = admin(*words, "--resume")
     assert (again["messages"], again["skipped"]) == (0, 2)
+
+
+def test_a_dry_run_of_an_import_into_a_store_changes_nothing(admin: Run, dotnet_file: Path, tmp_path: Path) -> None:
+    place = tmp_path / "imported"
+    assert admin("import", dotnet_file, "--data-dir", place)[0] == 6
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    code, would, _ = admin("import", dotnet_file, "--data-dir", place, "--dry-run", "--resume")
+    assert (code, would["skipped"], would["dry_run"]) == (6, 2, True)
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
 
 
 def test_what_is_no_dotnet_file_is_refused(admin: Run, data_dir: Path, tmp_path: Path) -> None:

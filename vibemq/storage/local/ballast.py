@@ -45,6 +45,10 @@ class Ballast:
     def bytes_held(self) -> int:
         return self._size() if self._wanted and self.held else 0
 
+    def could_be_taken(self, *, reusable: int = 0) -> bool:
+        """Whether the blocks are there, or there is room for them; changes nothing."""
+        return self._wanted == 0 or self.held or self._has_room(0, reusable)
+
     def take(self, *, beside: int = 0, reusable: int = 0) -> bool:
         """Reserve the blocks when there is room for them twice over; return whether they are held.
 
@@ -70,8 +74,7 @@ class Ballast:
         self._files_limited = limit is not None and size > limit
         if self._files_limited:
             return False
-        free = shutil.disk_usage(self._folder).free - beside
-        if free < size + min(size, LOG_BYTES) or free + reusable < 2 * size:
+        if not self._has_room(beside, reusable):
             return False
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -83,6 +86,10 @@ class Ballast:
         finally:
             os.close(descriptor)
         return True
+
+    def _has_room(self, beside: int, reusable: int) -> bool:
+        size, free = self._size(), shutil.disk_usage(self._folder).free - beside
+        return free >= size + min(size, LOG_BYTES) and free + reusable >= 2 * size
 
     def release(self) -> bool:
         """Give the blocks back to the disk; return whether there were any."""

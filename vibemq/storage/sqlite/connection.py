@@ -170,6 +170,14 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         raise
 
 
+def page_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
+    """(bytes of the pages in use, bytes of those that nothing uses)."""
+    size, count, unused = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+    )
+    return size * (count - unused), size * unused
+
+
 def take_over(connection: sqlite3.Connection) -> int:
     """Own the store from now on, and return the epoch; whoever owned it before is refused at its next commit."""
     with transaction(connection):

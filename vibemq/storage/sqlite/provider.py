@@ -49,6 +49,7 @@ from vibemq.storage.sqlite.connection import (
     connect,
     epoch_of,
     fold_log,
+    page_bytes,
     take_over,
     transaction,
     translate,
@@ -83,14 +84,6 @@ SHRINK_AGAIN_S = 5.0
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
-    """(bytes of the pages in use, bytes of those that nothing uses)."""
-    size, count, unused = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
-    )
-    return size * (count - unused), size * unused
 
 
 def _kept_to_drain(limit: int) -> int:
@@ -332,7 +325,7 @@ class SqliteStorage:
         free = shutil.disk_usage(self._data_dir).free
         if free >= os.fstat(self._log).st_size + 3 * rows:
             return  # no log takes more than its own size
-        used, unused = _pages(self._open_connection())
+        used, unused = page_bytes(self._open_connection())
         growth = max(0, used + unused - self._path.stat().st_size)
         # What does not fit into unused pages is written twice, into the log and at the database's end.
         need = growth + rows + max(0, rows - unused)
@@ -420,7 +413,7 @@ class SqliteStorage:
 
     def _unused_bytes(self) -> int:
         """Of the database's pages: new messages go there first."""
-        return _pages(self._open_connection())[1]
+        return page_bytes(self._open_connection())[1]
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
         """On a short disk, give most of a drained backlog's pages back to it. Called with the lock held.
@@ -431,7 +424,7 @@ class SqliteStorage:
         short = self._ballast.missing or disk.free < disk.total // SHORT_PART
         if not short or time.monotonic() < self._shrink_not_before:
             return
-        used, unused = _pages(connection)
+        used, unused = page_bytes(connection)
         fits = used <= SHRINK_BYTES_MAX and disk.free > used + SHRINK_MARGIN_BYTES
         if not fits or unused <= max(used, UNUSED_BYTES_MIN):
             return
@@ -453,7 +446,7 @@ class SqliteStorage:
     def stats(self) -> StorageStats:
         with self._lock, translated(self._where):
             connection = self._open_connection()
-            used, unused = _pages(connection)
+            used, unused = page_bytes(connection)
             file_limited = self._file_limited(used)
             disk = os.statvfs(self._data_dir)
             return StorageStats(

@@ -16,6 +16,17 @@ WRITER_LOCK = "checkpointer.lock"
 _STEP_S = 0.02
 
 
+def wait_for_writer(store: Path, *, wait_s: float) -> None:
+    """Wait until the checkpointer of a killed broker has ended; nothing is written. Raises StorageLocked.
+
+    The caller has the lock of the directory, so that no other one begins.
+    """
+    if (store / WRITER_LOCK).exists():
+        lock = WriterLock(store)
+        lock.acquire(wait_s=wait_s)
+        lock.release()
+
+
 class WriterLock:
     """Not inherited by child processes; ends with its process."""
 
@@ -40,7 +51,7 @@ class WriterLock:
 
     def _try(self) -> int | None:
         """The descriptor of the locked file; None while another process has it, or when a repair has replaced it."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if has_name(file, self._path):
