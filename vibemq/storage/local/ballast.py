@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageFull
 from vibemq.model.records import MessagesAdded, Record
-from vibemq.storage.local.file_limit import file_limit
+from vibemq.storage.local.file_limit import WHERE_SET, file_limit
 
 BALLAST_FILE = "ballast"
 LOG_BYTES = 1 << 20
@@ -115,7 +115,8 @@ class Ballast:
     def _limit(self) -> str:
         return (
             f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
-            "queues could not be drained on a full disk: raise the process's limit of file size and restart the broker"
+            "queues could not be drained on a full disk: raise the process's limit of file size "
+            f"({WHERE_SET}) and restart the broker"
         )
 
     def _size(self) -> int:

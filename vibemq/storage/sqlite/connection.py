@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
-from vibemq.storage.local.file_limit import file_limit, limit_sentence, why_no_growth
+from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, why_no_growth
 
 DATABASE = "vibemq.sqlite"
 VERSION = 4
@@ -26,7 +26,6 @@ REFUSALS = (sqlite3.Error, UnicodeDecodeError)
 _FULL = {sqlite3.SQLITE_FULL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
-RESTART = "restart to recover"
 
 
 any_text = partial(str, encoding="utf-8", errors="replace")

@@ -30,7 +30,7 @@ from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, Sto
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
-from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, note_of
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.modes import tighten
@@ -43,7 +43,6 @@ from vibemq.storage.sqlite.connection import (
     FILES,
     HINT,
     REFUSALS,
-    RESTART,
     VERSION,
     SqliteKV,
     connect,
@@ -84,6 +83,13 @@ SHRINK_AGAIN_S = 5.0
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _remedy_of(error: Exception) -> str:
+    # A restart does not help against damage: the next change of the same page fails again.
+    if isinstance(error, StorageDamaged):
+        return HINT
+    return remedy_of(error) if isinstance(error, OSError) else RESTART
 
 
 def _kept_to_drain(limit: int) -> int:
@@ -237,8 +243,7 @@ class SqliteStorage:
     def _fail(self, error: Exception) -> StorageFailed:
         """Whatever went wrong, nothing may be trusted or tried again."""
         if self._failed is None:
-            # A restart does not help against damage: the next change of the same page fails again.
-            remedy = HINT if isinstance(error, StorageDamaged) else RESTART
+            remedy = _remedy_of(error)
             what = str(error).removesuffix(f"; {remedy}")
             self._failed = StorageFailed(f"the store {self._where} failed ({what}); {remedy}")
         return self._failed

@@ -35,6 +35,7 @@ from vibemq.storage.lmdb.journal.recovery import (
 )
 from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, pack_header, segment_name, serial_of
 from vibemq.storage.local.disk import Disk, write_all
+from vibemq.storage.local.file_limit import WHERE_SET, remedy_of
 
 SEGMENT_BYTES = 16 << 20
 ZEROES = bytes(1 << 20)
@@ -43,7 +44,7 @@ NEW_SUFFIX = ".new"
 _MENDS = {
     errno.ENOSPC: "free space on its disk",
     errno.EDQUOT: "free space on its disk or raise the quota",
-    errno.EFBIG: "raise the process's limit of file size, or drain queues",
+    errno.EFBIG: f"raise the process's limit of file size ({WHERE_SET}), or drain queues",
     errno.EMFILE: "raise the process's limit of open files",
     errno.ENFILE: "raise the system's limit of open files",
 }
@@ -389,7 +390,7 @@ class Journal:
             raise StorageFailed(self._failure)
 
     def _fail(self, action: str, error: OSError) -> StorageFailed:
-        self._failure = f"journal {action} failed in {self._folder}: {error}; restart to recover"
+        self._failure = f"journal {action} failed in {self._folder}: {error}; {remedy_of(error)}"
         return StorageFailed(self._failure)
 
     def _write(self, segment: Segment, parts: Sequence[bytes], lsn: int, kind: int) -> None:
