@@ -1,6 +1,7 @@
 """Disks that are full, that fail, and processes that end at the wrong moment: nothing confirmed is lost."""
 
 import os
+import resource
 import shutil
 import signal
 from pathlib import Path
@@ -285,6 +286,27 @@ async def test_a_limit_of_file_size_stays_the_reason(tmp_path: Path, provider: s
             await until(lambda: mq_refuses(mq, "BLOCKED"), anyio.sleep)
             with pytest.raises(Blocked, match="limit of file size"):
                 await mq.publish("q", "x")
+        assert broker.stop() == 0
+
+
+async def test_a_limit_of_file_size_that_is_lowered_under_a_running_broker_is_named(tmp_path: Path) -> None:
+    """A journal segment has its whole size from the start; beyond the new limit nothing can be written into it."""
+    book = Book()
+    with running(broker_on(tmp_path / "data", tmp_path)) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await book.publish(mq, "q", 20, size=5000)
+        hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (65536, hard))
+        async with vibemq.connect(broker.url, reconnect=ONE_TRY, command_timeout=10) as mq:
+            with pytest.raises(VibeMQError):
+                await publish_for_ever(mq, book)
+        assert broker.wait() == 70
+        assert "a file may have 65536 bytes in this process (`ulimit -f`" in broker.log_text()
+        assert "raise that limit and restart, nothing that was confirmed is lost" in broker.log_text()
+        broker.start()
+        async with vibemq.connect(broker.url) as mq:
+            await book.drain(mq, "q")
+        assert book.lost == set()
         assert broker.stop() == 0
 
 

@@ -356,7 +356,7 @@ OTHERS = (
     Mutant(
         "a full disk takes messages",
         "storage/local/ballast.py",
-        "        if self.missing and any(type(record) is MessagesAdded for record in records):\n",
+        "        if why and any(type(record) is MessagesAdded for record in records):\n",
         "        if self._wanted < 0:\n",
         sign="it takes messages without a ballast",
         by=(NO_BALLAST,),

@@ -207,7 +207,7 @@ def test_a_limit_that_the_checkpointer_meets_is_the_reason(folder: Path, disk: D
     provider.sync()
     housekeep_until(provider, lambda: bool(provider.stats().full))
     full = provider.stats().full
-    assert "a file may have 1048576 bytes in this process, raise that limit" in full
+    assert "a file may have 1048576 bytes in this process (`ulimit -f`" in full
     assert "disk" not in full
     with pytest.raises(StorageFull, match="a file may have 1048576 bytes in this process, raise that limit"):
         provider.append([messages(2_001, 1)])

@@ -25,6 +25,7 @@ from vibemq.model.records import (
 )
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.blocks import block_infos
+from vibemq.storage.local.file_limit import limit_sentence
 from vibemq.storage.sqlite import PLUGIN
 from vibemq.storage.sqlite.check import repair
 from vibemq.storage.sqlite.connection import DATABASE, SqliteKV
@@ -145,7 +146,8 @@ storage.close()
 def test_a_limit_of_file_size_is_a_full_disk_and_no_broken_one(data_dir: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, str(data_dir)], capture_output=True, text=True, check=True)
     sentence, count = done.stdout.splitlines()
-    assert "a file may have 1048576 bytes in this process; nothing was written" in sentence
+    assert f"{limit_sentence(1 << 20)}; nothing was written" in sentence
+    assert "1048576 bytes in this process (`ulimit -f`" in sentence
     store = SqliteStorage(data_dir, SqliteSettings())
     assert store.open().queues[1].next_sequence == int(count) + 1
     assert list(store.check()) == []

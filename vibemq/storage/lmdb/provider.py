@@ -48,7 +48,7 @@ from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
-from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.file_limit import file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, read_note
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
@@ -206,7 +206,7 @@ class LmdbProvider:
         try:
             yield
         except OSError as error:
-            raise StorageFailed(f"{self._layout.note} cannot be written: {error}; restart to recover") from error
+            raise StorageFailed(f"{self._layout.note} cannot be written: {error}; {remedy_of(error)}") from error
 
     def _close_note(self) -> None:
         if self._note is not None:

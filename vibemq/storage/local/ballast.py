@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageFull
 from vibemq.model.records import MessagesAdded, Record
-from vibemq.storage.local.file_limit import file_limit
+from vibemq.storage.local.file_limit import WHERE_SET, file_limit
 
 BALLAST_FILE = "ballast"
 LOG_BYTES = 1 << 20
@@ -48,6 +48,10 @@ class Ballast:
     def bytes_held(self) -> int:
         return self._size() if self._wanted and self.held else 0
 
+    def obstacle(self, *, reusable: int = 0) -> str:
+        """What `take` would find in its way, and how to repair it; empty when nothing. Changes nothing."""
+        return self._obstacle(0, reusable) if self._wanted and not self.held else ""
+
     def take(self, *, beside: int = 0, reusable: int = 0) -> bool:
         """Reserve the blocks when there is room for them twice over; return whether they are held.
 
@@ -69,22 +73,26 @@ class Ballast:
         """Why not; empty when the blocks are held."""
         if self.held:
             return ""
-        size = self._size()
-        limit = file_limit()
-        if limit is not None and size > limit:
-            return self._too_big()
-        free = shutil.disk_usage(self._folder).free - beside
-        if free < size + min(size, LOG_BYTES) or free + reusable < 2 * size:
-            return self._disk_full()
+        obstacle = self._obstacle(beside, reusable)
+        if obstacle:
+            return obstacle
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)
+            os.posix_fallocate(descriptor, 0, self._size())
         except OSError as error:
             self._path.unlink(missing_ok=True)
             return self._too_big() if error.errno == errno.EFBIG else self._disk_full()
         finally:
             os.close(descriptor)
         return ""
+
+    def _obstacle(self, beside: int, reusable: int) -> str:
+        size, limit = self._size(), file_limit()
+        if limit is not None and size > limit:
+            return self._too_big()
+        free = shutil.disk_usage(self._folder).free - beside
+        short = free < size + min(size, LOG_BYTES) or free + reusable < 2 * size
+        return self._disk_full() if short else ""
 
     def release(self, limit: str = "") -> bool:
         """Give the blocks back to the disk; return whether there were any.
@@ -116,7 +124,8 @@ class Ballast:
     def _too_big(self) -> str:
         return (
             f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
-            "queues could not be drained on a full disk: raise the process's limit of file size and restart the broker"
+            "queues could not be drained on a full disk: raise the process's limit of file size "
+            f"({WHERE_SET}) and restart the broker"
         )
 
     def _size(self) -> int:

@@ -9,6 +9,8 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
+WHERE_SET = "`ulimit -f`, `LimitFSIZE=` of a systemd unit"
+RESTART = "restart to recover"
 PROBE = "probe"
 PROBE_BYTES = 64 << 10
 
@@ -20,7 +22,15 @@ def file_limit() -> int | None:
 
 
 def limit_sentence(limit: int) -> str:
-    return f"a file may have {limit} bytes in this process"
+    return f"a file may have {limit} bytes in this process ({WHERE_SET})"
+
+
+def remedy_of(error: OSError) -> str:
+    """What an operator does about a write that failed with an unknown outcome, after which the process ends."""
+    limit = file_limit()
+    if error.errno == errno.EFBIG and limit is not None:
+        return f"{limit_sentence(limit)}: raise that limit and restart, nothing that was confirmed is lost"
+    return RESTART
 
 
 def why_no_growth(files: Iterable[Path], folder: Path, *, too_big: bool = False) -> str | None:

@@ -85,6 +85,11 @@ def finish_replacing(data_dir: Path) -> None:
 def refuse_interrupted(data_dir: Path) -> None:
     """Raise StorageError for a directory that is missing, or empty, because a restore was interrupted."""
     finish_replacing(data_dir)
+    refuse_half_restored(data_dir)
+
+
+def refuse_half_restored(data_dir: Path) -> None:
+    """As `refuse_interrupted`, and change nothing."""
     copy = copy_of(data_dir)
     if copy.exists() and not (data_dir.exists() and any(data_dir.iterdir())):
         raise StorageError(

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
-from vibemq.storage.local.file_limit import file_limit, limit_sentence, why_no_growth
+from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, why_no_growth
 
 DATABASE = "vibemq.sqlite"
 VERSION = 4
@@ -26,7 +26,6 @@ REFUSALS = (sqlite3.Error, UnicodeDecodeError)
 _FULL = {sqlite3.SQLITE_FULL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
-RESTART = "restart to recover"
 
 
 any_text = partial(str, encoding="utf-8", errors="replace")
@@ -170,6 +169,14 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def page_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
+    """(bytes of the pages in use, bytes of those that nothing uses)."""
+    size, count, unused = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+    )
+    return size * (count - unused), size * unused
 
 
 def take_over(connection: sqlite3.Connection) -> int:

@@ -12,7 +12,7 @@ import lmdb
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
-from vibemq.storage.local.file_limit import why_no_growth
+from vibemq.storage.local.file_limit import RESTART, why_no_growth
 
 FULL_BELOW_BYTES = 1 << 20
 
@@ -117,7 +117,7 @@ def translated(where: str) -> Iterator[None]:
                 raise StorageFull(f"no room in {where}: {limit}", limit=limit) from error
         if any(word in text for word in _FULL) or (os.strerror(errno.EIO) in text and _is_full(where)):
             raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
-        raise StorageFailed(f"LMDB failed in {where}: {error}; restart to recover") from error
+        raise StorageFailed(f"LMDB failed in {where}: {error}; {RESTART}") from error
 
 
 def _is_full(where: str) -> bool:

@@ -1,6 +1,7 @@
 """The first failure of a journal: what its files hold is unknown from then on, to every part and every thread."""
 
 from vibemq.errors import StorageFailed
+from vibemq.storage.local.file_limit import remedy_of
 
 
 class FailStop:
@@ -23,7 +24,7 @@ class FailStop:
 
     def fail(self, action: str, error: OSError) -> StorageFailed:
         """The error to raise in place of this one."""
-        self._why = f"journal {action} failed in {self._folder}: {error}; restart to recover"
+        self._why = f"journal {action} failed in {self._folder}: {error}; {remedy_of(error)}"
         return StorageFailed(self._why)
 
     def close(self) -> None:

@@ -23,7 +23,15 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
-from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT, Chain, RecoveryReport, Segment, judge, scan_all
+from vibemq.storage.lmdb.journal.recovery import (
+    REPAIR_HINT,
+    Chain,
+    RecoveryReport,
+    Segment,
+    judge,
+    refuse_damage,
+    scan_all,
+)
 from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, NEW_SUFFIX, ZEROES, pack_header, serial_of
 from vibemq.storage.lmdb.journal.segment_pool import SegmentPool
 from vibemq.storage.local.disk import Disk, write_all
@@ -360,14 +368,8 @@ class Journal:
         segments = list(self._live.values())
         scan_all(self._disk, segments, applied_lsn)
         chain = judge(self._disk, segments, applied_lsn, noted_lsn)
-        if chain.is_damaged and not repair:
-            path, offset = chain.break_at or (self._folder, 0)
-            raise StorageDamaged(
-                f"journal record {chain.broken} is broken although it was durable",
-                path=path,
-                offset=offset,
-                hint=REPAIR_HINT,
-            )
+        if not repair:
+            refuse_damage(chain, self._folder)
         repaired = chain.is_damaged
         report = RecoveryReport(self._disk, chain, applied_lsn=applied_lsn, repaired=repaired)
         self._keep_evidence(chain) if repaired else self._cut(chain)

@@ -20,12 +20,13 @@ from vibemq.storage.lmdb.journal.fail_stop import FailStop
 from vibemq.storage.lmdb.journal.recovery import Segment
 from vibemq.storage.lmdb.journal.segment import HEADER, NEW_SUFFIX, ZEROES, segment_name
 from vibemq.storage.local.disk import Disk, write_all
+from vibemq.storage.local.file_limit import WHERE_SET
 
 FREE_SEGMENTS_MAX = 12
 _MENDS = {
     errno.ENOSPC: "free space on its disk",
     errno.EDQUOT: "free space on its disk or raise the quota",
-    errno.EFBIG: "raise the process's limit of file size, or drain queues",
+    errno.EFBIG: f"raise the process's limit of file size ({WHERE_SET}), or drain queues",
     errno.EMFILE: "raise the process's limit of open files",
     errno.ENFILE: "raise the system's limit of open files",
 }
