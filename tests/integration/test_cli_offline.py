@@ -150,6 +150,29 @@ def test_a_backup_can_be_restored(admin: Run, data_dir: Path, tmp_path: Path, pr
     assert stored_count(place, provider) == MESSAGES
 
 
+def test_a_backup_is_restored_where_nothing_is_yet(admin: Run, data_dir: Path, tmp_path: Path, provider: str) -> None:
+    target, place = tmp_path / "backup", tmp_path / "new" / "disk" / "data"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    assert admin("restore", target, "--data-dir", place, "--dry-run")[0] == 0
+    assert not (tmp_path / "new").exists()
+    assert admin("restore", target, "--data-dir", place)[0] == 0
+    assert stored_count(place, provider) == MESSAGES
+
+
+@pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+def test_a_restore_that_cannot_begin_names_a_folder_that_people_know(
+    admin: Run, data_dir: Path, tmp_path: Path
+) -> None:
+    target, file = tmp_path / "backup", tmp_path / "file"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    file.touch()
+    for place in (file / "data", Path("/proc/data")):
+        code, refused, _ = admin("restore", target, "--data-dir", place)
+        assert code != 0
+        assert str(place.parent) in refused["error"]["message"]
+        assert "restoring" not in refused["error"]["message"]
+
+
 def test_a_damaged_backup_is_not_restored(admin: Run, data_dir: Path, tmp_path: Path) -> None:
     target, place = tmp_path / "backup", tmp_path / "restored"
     admin("backup", target, "--data-dir", data_dir)

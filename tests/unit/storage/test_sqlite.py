@@ -262,6 +262,22 @@ def test_not_a_database_is_damage(data_dir: Path, storage: SqliteStorage) -> Non
         SqliteStorage(data_dir, SqliteSettings()).open()
 
 
+def test_a_change_that_meets_a_damaged_page_says_that_a_restart_does_not_help(
+    storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.append(queue())
+
+    def damaged(*_: object) -> None:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    monkeypatch.setattr(storage._store, "write", damaged)
+    with pytest.raises(StorageFailed, match="check --repair") as failed:
+        storage.append([added(1, 1)])
+    assert "restart" not in str(failed.value)
+
+
 def test_a_damaged_state_value_refuses_to_open_and_is_repaired(data_dir: Path, storage: SqliteStorage) -> None:
     storage.append([*queue(), *queue(2), added(1, 20), added(1, 20, queue_id=2)])
     storage.append([HandedOut(1, 0, [(1, 10)]), Settled(1, 0, [(1, 4)]), DeadLettered(2, 0, [letter(1, 5)])])
