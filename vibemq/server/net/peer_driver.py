@@ -168,6 +168,12 @@ class PeerDriver:
             while not (self._works or self.leaving) and (requests := self.session.commands()):
                 self._asked.extend(requests)
                 self._handle_asked()
+                if self.session.unread:
+                    break
+            if self.session.unread and not (self._works or self.leaving):
+                # Others have their turn; then `_go_on` finds nothing to do here and reads on.
+                self._works.append(iter(()))
+                self._decider.go_on_later(self._go_on())
         except RemoteProtocolError as error:
             self._metrics.errors += 1
             log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
@@ -398,12 +404,27 @@ class PeerDriver:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
         meanwhile goes back, too."""
         yield from self._decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
+        while self._read_on():
+            yield
+            yield from self._decider.steps(Batch(self._asked_last()))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
         yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
         self._effect_router.disconnect(self.number)
         self._let_go()
+
+    def _read_on(self) -> bool:
+        """Take requests that came before the end and that nobody has looked at; whether there were any."""
+        if self.leaving or not self.session.unread:
+            return False
+        try:
+            self._asked.extend(self.session.commands())
+        except RemoteProtocolError:
+            self.leaving = True
+        except Exception:
+            self.give_up("a request could not be handled")
+        return True
 
     def _let_go(self) -> None:
         """Refer to nobody who refers to this: the memory is free at once, without a search for cycles."""
