@@ -209,7 +209,7 @@ def test_a_limit_that_the_checkpointer_meets_is_the_reason(folder: Path, disk: D
     full = provider.stats().full
     assert "a file may have 1048576 bytes in this process (`ulimit -f`" in full
     assert "disk" not in full
-    with pytest.raises(StorageFull, match="a file may have 1048576 bytes in this process, raise that limit"):
+    with pytest.raises(StorageFull, match=r"a file may have 1048576 bytes in this process .*raise that limit"):
         provider.append([messages(2_001, 1)])
     # The next checkpointer has no limit.
     housekeep_until(provider, lambda: not provider.stats().full)
