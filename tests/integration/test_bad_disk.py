@@ -96,7 +96,7 @@ async def fill_the_store(mq: vibemq.Client, book: Book, disk: Path) -> None:
     with anyio.fail_after(90):
         refused = 0
         while refused < 60 or (refused < 400 and shutil.disk_usage(disk).free > 4 << 20):
-            if await book.publish(mq, "q", 20, size=1000):
+            if await book.publish(mq, "q", 20, size=4000):
                 refused = 0
             else:
                 refused += 1
