@@ -135,8 +135,7 @@ class Cursor:
 
     def take_held(self, first: int, last: int) -> list[Run]:
         taken = self.held.overlap(first, last)
-        for run in taken:
-            self.held.remove(*run)
+        self.held.remove(first, last)
         return taken
 
     def forget_runs(self) -> None:
