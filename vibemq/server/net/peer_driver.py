@@ -22,7 +22,7 @@ from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
 from vibemq.server.clock import Clock
-from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue
+from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue, told_to_nobody
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.admission import PeerAdmission
@@ -429,7 +429,7 @@ class PeerDriver:
     def _let_go(self) -> None:
         """Refer to nobody who refers to this: the memory is free at once, without a search for cycles."""
         self.delivery_queue.close()
-        self.wake = _nothing
+        self.wake = told_to_nobody
 
     def _asked_last(self) -> list[Command]:
         """Of the requests behind a long batch, those that need no answer to have their effect."""
@@ -491,7 +491,3 @@ class PeerDriver:
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
         self.leaving = self.broken = True
         self.wake()
-
-
-def _nothing() -> None:
-    pass
