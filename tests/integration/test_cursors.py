@@ -77,6 +77,14 @@ def test_large_ranges_come_in_pieces_of_a_frame(peer: Peer, queue: str) -> None:
     assert bodies == [b"b%d".replace(b"%d", str(n).encode()).ljust(2000, b".") for n in range(3000)]
 
 
+def test_a_reader_may_ask_for_more_than_a_frame_of_its_own_holds(peer: Peer, queue: str) -> None:
+    for first in range(0, 2400, 600):
+        peer.publish(queue, rows_of(600, size=1000, first=first))
+    assert 900 < len(peer.ask("group.fetch", queue, from_=1, to=2401).sequences) < 1100
+    for asked in (2 << 20, 1 << 30):
+        assert 1900 < len(peer.ask("group.fetch", queue, from_=1, to=2401, max_bytes=asked).sequences) < 2200
+
+
 def test_the_largest_message_that_can_be_published_can_be_read(peer: Peer, queue: str) -> None:
     largest = 1_048_576 - 2 - 6 - 100
     row = pack_row("m", b"x" * (largest - 64), ())

@@ -19,7 +19,10 @@ from vibemq.operations.registry import Caller, Operation
 from vibemq.storage.reading import read_piece
 
 COLUMNS = frozenset({"sequence", "published_at", "message_id", "body", "priority", "headers"})
-FETCH_BYTES_MAX = 1 << 20
+FETCH_BYTES = 1 << 20
+"""Of an answer whose reader does not say how much it wants."""
+FETCH_BYTES_MAX = 2 << 20
+"""An answer costs something whatever its size is, so larger ones are cheaper; they hold the event loop for longer."""
 FETCH_ROWS_MAX = 16_384
 WINDOW_GROWTH = 16
 IDS_MAX = 1000
@@ -35,13 +38,15 @@ FACTS_PER_TURN = 100
 class RangeArguments(OfQueue):
     from_: Whole = Field(alias="from", description="First sequence, or id of a dead letter, of the range.")
     to: Whole = Field(description="End of the range, exclusive.")
-    max_bytes: Whole = Field(FETCH_BYTES_MAX, description="Most bytes of the answer; at least one row comes.")
+    max_bytes: Whole = Field(
+        FETCH_BYTES, description=f"Most bytes of the answer, up to {FETCH_BYTES_MAX:,}; at least one row comes."
+    )
     columns: Texts | None = Field(None, description="Columns of the answer: " + ", ".join(sorted(COLUMNS)) + ".")
     compact: bool = Field(False, description="Let the broker leave out buffers that the reader can do without.")
 
     @property
     def room(self) -> int:
-        return min(self.max_bytes or FETCH_BYTES_MAX, FETCH_BYTES_MAX)
+        return min(self.max_bytes or FETCH_BYTES, FETCH_BYTES_MAX)
 
 
 class FetchArguments(RangeArguments):
@@ -80,7 +85,9 @@ class RangeReads:
             )
         gaps = _gaps(start, after, given, span.lost, span.quarantined)
         priorities = self._readers.priorities(queue, start, after - 1) if "priority" in columns else {}
-        return Fetched(columns, start, after, slices, gaps, span.incarnation, priorities, compact=wanted.compact)
+        return Fetched(
+            columns, start, after, slices, gaps, span.incarnation, priorities, compact=wanted.compact, max_bytes=size
+        )
 
     async def _rows(self, span: Span, size: int) -> tuple[list[Slice], int]:
         """The first rows of what the span allows, and where the next fetch goes on: always behind what was looked at.
@@ -142,7 +149,16 @@ class RangeReads:
             if letter.dead_id < after and letter.queue in ("", wanted.queue)
         ]
         return Fetched(
-            _columns(wanted), start, after, slices, gaps, info.incarnation, priorities, facts, wanted.compact
+            _columns(wanted),
+            start,
+            after,
+            slices,
+            gaps,
+            info.incarnation,
+            priorities,
+            facts,
+            wanted.compact,
+            wanted.room,
         )
 
     async def redrive(self, caller: Caller, wanted: RedriveArguments) -> dict[str, Any]:
