@@ -22,7 +22,7 @@ COLUMNS = frozenset({"sequence", "published_at", "message_id", "body", "priority
 FETCH_BYTES = 1 << 20
 """Of an answer whose reader does not say how much it wants."""
 FETCH_BYTES_MAX = 2 << 20
-"""An answer costs something whatever its size is, so larger ones are cheaper; they hold the event loop for longer."""
+"""Of rows that are alike. An answer costs something whatever its size is, so larger ones are cheaper."""
 FETCH_ROWS_MAX = 16_384
 WINDOW_GROWTH = 16
 IDS_MAX = 1000
@@ -73,7 +73,7 @@ class RangeReads:
         columns = _columns(wanted)
         for _ in range(CATCH_UP_TRIES):
             span = self._readers.span(queue, group, start, end, incarnation)
-            slices, after = await self._rows(span, size)
+            slices, after = await self._rows(span, size, compact=wanted.compact)
             given = RunSet((part.first_sequence, part.first_sequence + part.rows.count - 1) for part in slices)
             missing = [run for run in _without(span.wanted, given) if run[0] < after]
             if not missing:
@@ -89,7 +89,7 @@ class RangeReads:
             columns, start, after, slices, gaps, span.incarnation, priorities, compact=wanted.compact, max_bytes=size
         )
 
-    async def _rows(self, span: Span, size: int) -> tuple[list[Slice], int]:
+    async def _rows(self, span: Span, size: int, *, compact: bool) -> tuple[list[Slice], int]:
         """The first rows of what the span allows, and where the next fetch goes on: always behind what was looked at.
 
         A stretch without rows (numbers that a restart has skipped, messages that are gone) is passed over in windows
@@ -103,6 +103,8 @@ class RangeReads:
             if piece.damage is not None:
                 raise piece.damage
             slices = _within(piece.slices, size)
+            if size > FETCH_BYTES and not (compact and _are_alike(slices)):
+                slices = _within(slices, FETCH_BYTES)
             if slices:
                 complete = not piece.rest and sum(part.rows.count for part in slices) == piece.count
                 if complete and not rest:
@@ -216,6 +218,12 @@ def _within(slices: list[Slice], size: int) -> list[Slice]:
             kept.append(Slice(part.first_sequence, part.published_at, part.rows.slice(0, count)))
         break
     return kept
+
+
+def _are_alike(slices: list[Slice]) -> bool:
+    """Whether rows can travel whole. Others are taken apart one by one, which holds the event loop for longer."""
+    shapes = {part.rows.shape() for part in slices}
+    return len(shapes) == 1 and None not in shapes
 
 
 def _without(wanted: list[Run], given: RunSet) -> list[Run]:
