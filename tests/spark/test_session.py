@@ -773,3 +773,30 @@ def test_the_checkpoint_is_what_the_reference_says(world: World) -> None:
     written = (world.folder / "c" / "offsets" / "0").read_text().splitlines()[-1]
     offset = json.loads(written)
     assert offset == {"q": {source: {"i": offset["q"][source]["i"], "s": 3}}, "v": 1}
+
+
+@pytest.mark.parametrize(
+    ("manager", "replaces"),
+    [("FileContextBasedCheckpointFileManager", True), ("FileSystemBasedCheckpointFileManager", False)],
+)
+def test_checkpoint_files_on_a_local_disk_are_as_the_latency_page_says(
+    world: World, tmp_path: Path, manager: str, replaces: bool
+) -> None:
+    """The page advises the second for queries without state only; Spark replaces files of state, and no others."""
+    jvm: Any = world.spark._jvm
+    session: Any = world.spark
+    hadoop = session._jsparkSession.sessionState().newHadoopConf()
+    path = jvm.org.apache.hadoop.fs.Path
+    managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    files = getattr(managers, manager)(path(tmp_path.as_uri()), hadoop)
+
+    def write(text: str, *, replace: bool) -> None:
+        stream = files.createAtomic(path((tmp_path / "7").as_uri()), replace)
+        stream.write(text.encode())
+        stream.close()
+
+    write("first", replace=False)
+    with pytest.raises(Exception, match="AlreadyExists"):
+        write("second", replace=False)
+    write("third", replace=True)
+    assert (tmp_path / "7").read_text() == ("third" if replaces else "first")

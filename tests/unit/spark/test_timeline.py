@@ -606,6 +606,31 @@ def test_tasks_are_balanced_by_bytes(broker: BrokerProcess, queue: str, publish:
     assert len(few.live.partitions(start, few.latest(start))) == 2
 
 
+def test_all_queues_are_asked_for_their_tasks_before_an_answer_is_waited_for(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [queue, f"{queue}.b", f"{queue}.c"]
+    for name in names[1:]:
+        mq.create_queue(name, retention="log")
+    for name in names:
+        publish(name, 0, 3)
+    query = Query(broker, queues=",".join(names))
+    start = query.live.initialOffset()
+    end = query.latest(start)
+    query.live.partitions(start, end)
+    seen: list[str] = []
+    for word in ("ask", "answer"):
+        real = getattr(BrokerClient, word)
+
+        def told(*arguments: Any, word: str = word, real: Any = real, **more: Any) -> Any:
+            seen.append(word)
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(BrokerClient, word, told)
+    assert len(query.live.partitions(start, end)) == 3
+    assert seen == ["ask"] * 3 + ["answer"] * 3
+
+
 def test_nothing_to_read_is_no_task(broker: BrokerProcess, queue: str) -> None:
     query = Query(broker, queue=queue)
     start = query.live.initialOffset()
