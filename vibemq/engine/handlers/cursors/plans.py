@@ -75,7 +75,7 @@ def settled_count(state: EngineState, plan: Plan) -> Plan:
     """The plan with the number of batches without rows that have followed it. Another source of the query may know it
     better: when it has entered a batch since the last of these was told of, that is this one."""
     entered = state.transactions.get(batches_of(plan.query)) if plan.query and plan.empty else None
-    if entered is None or entered.entered_at < plan.empty_at:
+    if entered is None or entered.entered_at <= plan.empty_at:
         return plan
     return plan._replace(empty=max(0, entered.entered - plan.batch))
 
