@@ -177,3 +177,27 @@ def test_an_old_checkpoint_that_is_put_back_does_not_repeat_the_batches_of_the_n
     world.publish(source, 14)
     finished(run())
     assert sorted(world.numbers(target)) == list(range(15))
+
+
+def test_writes_of_a_batch_that_were_changed_between_its_runs_are_refused(world: World) -> None:
+    """Nothing but their order tells writes to one queue apart, and what they have."""
+    source, target = world.queue(*range(5)), world.queue()
+
+    def run(*selections: str, dies: bool = False) -> Any:
+        def write(frame: Any, batch_id: int) -> None:
+            for selection in selections:
+                world.write(frame.where(selection), queue=target, exactlyOnce="true")
+            assert not dies, "before the batch is done"
+
+        frame = world.stream(queue=source).select("body")
+        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(world.folder / "c"))
+        return writer.trigger(availableNow=True).start()
+
+    good, bad = "body < '3'", "body >= '3'"
+    assert "before the batch is done" in failure_of(run(good, bad, dies=True))
+    said = failure_of(run(bad, good))
+    assert "write 1 of batch 0 to queue" in said
+    assert "that one had 3 rows, this one has 2" in said
+    assert sorted(world.numbers(target)) == list(range(5))
+    finished(run(good, bad))
+    assert sorted(world.numbers(target)) == list(range(5))
