@@ -35,6 +35,7 @@ class ErrorCode(StrEnum):
     OFFSET_GONE = "OFFSET_GONE"
     GROUP_HAS_PROGRESS = "GROUP_HAS_PROGRESS"
     PLAN_UNKNOWN = "PLAN_UNKNOWN"
+    BATCH_CHANGED = "BATCH_CHANGED"
     STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -189,6 +190,12 @@ class PlanUnknown(EngineError):
     """Where the batch that begins here ended is not known any more."""
 
     code = ErrorCode.PLAN_UNKNOWN
+
+
+class BatchChanged(EngineError):
+    """Under the number of this batch, or as another batch, other rows were read before."""
+
+    code = ErrorCode.BATCH_CHANGED
 
 
 class StageNotFound(EngineError):

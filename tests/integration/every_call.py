@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.integration.cursor_peer import FRAME_MAX, rows_of
 from tests.integration.cursor_peer import Peer as CursorPeer
+from vibemq.model.records import tag_of
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import encode_frame
@@ -107,6 +108,12 @@ class World:
     def epoch(self, group: str) -> int:
         return int(self.peer.ask("group.join", LOG, group=group)["epoch"])
 
+    def planned(self, number: int) -> tuple[int, dict[str, Any]]:
+        """The epoch of a reader, and what it calls the batch that it has planned."""
+        epoch, group = self.epoch(f"enter-{number}"), f"enter-{number}"
+        self.peer.ask("group.plan", LOG, group=group, epoch=epoch, tag="t", end="e")
+        return epoch, {"group": group, "tag": "t", "end": tag_of("e"), "query": group, "batch": number}
+
 
 Row = Callable[[World, int], object]
 Prepared = tuple[Callable[[World, int], Any], Callable[[World, Any], object]]
@@ -160,6 +167,10 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "group.plan": (
         lambda w, n: (w.epoch("plan"), n),
         lambda w, of: w.peer.ask("group.plan", LOG, group="plan", epoch=of[0], tag=f"t{of[1]}", end="e" * 1_000),
+    ),
+    "group.enter": (
+        lambda w, n: w.planned(n),
+        lambda w, of: w.peer.ask("group.enter", LOG, epoch=of[0], **of[1]),
     ),
     "group.reject": (
         lambda w, n: (f"reject-{n}", w.epoch(f"reject-{n}"))[0],

@@ -200,6 +200,10 @@ def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.Captu
     assert vibemq("admin", "group", "seek", queue, "nobody", "latest", "--yes")[0] == 3
     code, [moved], _ = vibemq("admin", "group", "seek", queue, "etl", "latest", "--yes")
     assert (code, moved["committed"], moved["epoch"]) == (0, 11, made["epoch"] + 1)
+    assert vibemq("admin", "group", "seek", queue, "etl", "sequence:11", "--yes")[0] == 0
+    vibemq("admin", "queue", "purge", queue, "--yes")
+    code, [moved], _ = vibemq("admin", "group", "seek", queue, "etl", "sequence:4", "--yes")
+    assert (code, moved["committed"]) == (6, 11)
     assert run_app(admin_main.app, "vibemq-admin", ["group", "ls", queue]) == 0
     assert run_app(admin_main.app, "vibemq-admin", ["group", "show", queue, "etl"]) == 0
     text = capfdbinary.readouterr().out.decode()

@@ -21,7 +21,7 @@ from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
-from vibemq.model.records import MessageExtra
+from vibemq.model.records import MessageExtra, tag_of
 
 SUBSCRIBER, OPERATOR = 902, 9
 N = 32
@@ -409,6 +409,10 @@ ASKED: dict[type, list[Any]] = {
     ask.JoinCursor: [ask.JoinCursor(OPERATOR, "t", "q", "c"), ask.JoinCursor(OPERATOR, "t", "q", "new")],
     ask.CommitCursor: [ask.CommitCursor(OPERATOR, "t", "q", "c", 1, 5)],
     ask.PlanBatch: [ask.PlanBatch(OPERATOR, "t", "q", "c", 1, "tag", "end")],
+    ask.EnterBatch: [
+        ask.PlanBatch(OPERATOR, "t", "q", "c", 1, "tag", "end"),
+        ask.EnterBatch(OPERATOR, "t", "q", "c", 1, "tag", tag_of("end"), "query", 0),
+    ],
     ask.RejectAt: [ask.RejectAt(OPERATOR, "t", "q", "c", [(15, "bad")])],
     ask.Quarantine: [ask.Quarantine(OPERATOR, "t", "q", "c", [(15, 16)])],
     ask.Stage: [ask.Stage(OPERATOR, "t", "q", "app", 1, "s", 1, rows_of(1))],
