@@ -4,6 +4,7 @@ Hypothesis draws the same examples every time, so that a change is judged by its
 HYPOTHESIS_PROFILE=random and looks for new ones.
 """
 
+import gc
 import os
 import signal
 
@@ -18,6 +19,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # stop a program with Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests are there to stay. No collection of garbage during a test looks through a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

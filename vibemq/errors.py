@@ -35,6 +35,7 @@ class ErrorCode(StrEnum):
     OFFSET_GONE = "OFFSET_GONE"
     GROUP_HAS_PROGRESS = "GROUP_HAS_PROGRESS"
     PLAN_UNKNOWN = "PLAN_UNKNOWN"
+    BATCH_CHANGED = "BATCH_CHANGED"
     STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -195,6 +196,12 @@ class PlanUnknown(EngineError):
     code = ErrorCode.PLAN_UNKNOWN
 
 
+class BatchChanged(EngineError):
+    """Under the number of this batch, or as another batch, other rows were read before."""
+
+    code = ErrorCode.BATCH_CHANGED
+
+
 class StageNotFound(EngineError):
     """A stage was never written, was dropped or has expired; nothing was committed."""
 
@@ -218,6 +225,11 @@ class StorageFull(StorageError):
     """Nothing of the batch was written; the store works on."""
 
     code = ErrorCode.STORAGE_FULL
+
+    def __init__(self, message: str, *, limit: str = "") -> None:
+        """`limit`: what was met when it was not the disk's size, a limit of the process or a quota, and its repair."""
+        super().__init__(message)
+        self.limit = limit
 
 
 class StorageFailed(StorageError):

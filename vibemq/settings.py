@@ -116,7 +116,7 @@ def _check_plugin(
     try:
         model = plugins.find(group, name).settings
     except LookupError as error:
-        raise ConfigInvalid(f"{_place((*place, kind), origins)} is not valid: {error}") from error
+        raise ConfigInvalid(f"{place_of((*place, kind), origins)} is not valid: {error}") from error
     try:
         model(**options)
     except ValidationError as error:
@@ -260,7 +260,7 @@ def _sentence(
     """The first problem, as a person wants to hear it; never the refused value, which may be a secret."""
     first = error.errors(include_url=False, include_input=False)[0]
     within: tuple[str | int, ...] = tuple(first["loc"])
-    place = _place((*above, *within), origins)
+    place = place_of((*above, *within), origins)
     if first["type"] == "extra_forbidden":
         return f"{place} is unknown{_choice(str(within[-1]), _keys_of(model, within[:-1]))}"
     if first["type"] == "missing":
@@ -268,7 +268,8 @@ def _sentence(
     return f"{place} is not valid: {_rule(first['type'], first.get('ctx') or {}, first['msg'])}"
 
 
-def _place(parts: Sequence[str | int], origins: Mapping[str, str]) -> str:
+def place_of(parts: Sequence[str | int], origins: Mapping[str, str]) -> str:
+    """A setting and its source, as every error about a setting begins."""
     shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
     return f"setting {shown or 'settings'} (from {_origin_of('.'.join(map(str, parts)), origins)})"
 

@@ -30,13 +30,16 @@ def calls(work: Callable[[], object]) -> int:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """What others have left behind may run code of its own when it is collected."""
-    gc.collect()
+    """What others have left behind may run code of its own when it is collected. It is left behind until the end:
+    collecting it first would look through all that the process holds, which in a run of all tests is a million objects.
+    """
+    before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if before:
+            gc.enable()
 
 
 def instructions(work: Callable[[], object]) -> Counter[str]:
@@ -50,18 +53,34 @@ def instructions(work: Callable[[], object]) -> Counter[str]:
     return named
 
 
-def _traced(work: Callable[[], object]) -> "Counter[CodeType]":
-    executed: Counter[CodeType] = Counter()
+class _Steps:
+    """Counts the instructions of one function. A closure's own variable, since the hash of a code object is that of all
+    its constants, which would be most of what is done for an instruction."""
 
-    def step(frame: FrameType, event: str, _argument: Any) -> Any:
-        if event == "opcode":
-            executed[frame.f_code] += 1
-        return step
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        number = 0
+
+        def step(_frame: FrameType, event: str, _argument: Any) -> None:
+            nonlocal number
+            if event == "opcode":
+                number += 1
+
+        self.step = step
+        self.number = lambda: number
+
+
+def _traced(work: Callable[[], object]) -> "Counter[CodeType]":
+    entered: dict[int, _Steps] = {}
 
     def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        return step
+        code = frame.f_code
+        steps = entered.get(id(code))
+        if steps is None:
+            steps = entered[id(code)] = _Steps(code)
+        return steps.step
 
     before = sys.gettrace()
     sys.settrace(enter)
@@ -69,6 +88,9 @@ def _traced(work: Callable[[], object]) -> "Counter[CodeType]":
         work()
     finally:
         sys.settrace(before)
+    executed: Counter[CodeType] = Counter()
+    for steps in entered.values():
+        executed[steps.code] += steps.number()
     return executed
 
 

@@ -71,7 +71,7 @@ def step(journal: Journal, history: History, rng: random.Random) -> None:
         journal.release(history.applied)
     else:
         try:
-            journal.prepare_spare()
+            journal.pool.prepare_spare()
         except StorageFull:
             pass
 

@@ -13,7 +13,7 @@ from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
-FRAME_MAX = 1_048_576 + 65_536
+FRAME_MAX = 2_097_152 + 65_536
 TIMEOUT_S = 60
 
 

@@ -8,24 +8,33 @@ import socket
 import struct
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.integration.cursor_peer import FRAME_MAX, rows_of
 from tests.integration.cursor_peer import Peer as CursorPeer
-from tests.integration.cursor_peer import rows_of
+from vibemq.model.records import tag_of
+from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
-from vibemq.protocols.native.codec.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
+from vibemq.protocols.omq.frames import Frame as OmqFrame
+from vibemq.protocols.omq.frames import MessageFrame, OmqFrameReader, Ping, SubscribedFrame, UnsubscribedFrame
 
 DEAD, LOG, JOBS, HOLES = "dead", "log", "jobs", "holes"
 """Queues: of the dead letters; read by very many groups; for messages; one message of two is gone."""
 MANY_ROWS = 2_000
-EXTENSIONS = {"supported-extensions": "batch/1,cursor/1,admin/1,settle/1"}
+BODY = b'"twenty bytes of it"'
+EXTENSIONS = "batch/1,cursor/1,admin/1,settle/1"
+PLAIN_EXTENSIONS = "settle/1"
+"""Of a peer that is handed each message in a frame of its own, and names it by its id."""
 
 
 class Peer(CursorPeer):
-    def __init__(self, port: int) -> None:
-        super().__init__(port, headers=EXTENSIONS)
+    def __init__(self, port: int, extensions: str = EXTENSIONS) -> None:
+        super().__init__(port, headers={"supported-extensions": extensions})
 
     def frame(self, kind: CommandType, queue: str = "", payload: bytes = b"", **headers: str) -> None:
         self.send(encode_body(kind, "f", queue, payload, {name.replace("_", "-"): v for name, v in headers.items()}))
@@ -40,13 +49,20 @@ class Peer(CursorPeer):
         self.frame(CommandType.QUEUE_INFO, "q1")
         self.until(CommandType.QUEUE_INFO)
 
-    def take(self, queue: str, count: int) -> list[bytes]:
-        """Subscribe, and receive so many: their ids."""
+    def take(self, queue: str, count: int) -> None:
+        """Subscribe, and receive so many."""
         self.send(encode_body(CommandType.SUBSCRIBE, "s", queue, b"", {"prefetch": str(count)}))
-        found: list[bytes] = []
-        while len(found) < count:
-            found += [b"x"] * extensions.parse_deliver_many(self.until(CommandType.DELIVER_MANY)).rows.count
-        return found
+        while count > 0:
+            count -= extensions.parse_deliver_many(self.until(CommandType.DELIVER_MANY)).rows.count
+
+    def take_plain(self, queue: str, count: int) -> list[str]:
+        """The same of a peer without batches."""
+        self.frame(CommandType.SUBSCRIBE, queue)
+        return [decode_body(self.until(CommandType.DELIVER)).id for _ in range(count)]
+
+    def send_all(self, bodies: list[bytes]) -> None:
+        """In one piece: the broker reads as many of them together as it ever does."""
+        self._socket.sendall(b"".join(encode_frame(body, body_bytes_max=FRAME_MAX) for body in bodies))
 
 
 class World:
@@ -61,8 +77,8 @@ class World:
         """Peers of the last attempt."""
         self._drafts = 0
 
-    def connect(self) -> Peer:
-        peer = Peer(self.native)
+    def connect(self, extensions: str = EXTENSIONS) -> Peer:
+        peer = Peer(self.native, extensions)
         self._others.append(peer)
         return peer
 
@@ -85,11 +101,18 @@ class World:
         name = f"draft-{self._drafts}"
         self.peer.admin("queue.create", queue=name, options=options)
         for first in range(0, messages, 1_000):
-            self.peer.publish(name, rows_of(min(1_000, messages - first)))
+            numbers = range(first, min(first + 1_000, messages))
+            self.peer.publish(name, Rows.of([pack_row(f"m{number:05}", BODY) for number in numbers]))
         return name
 
     def epoch(self, group: str) -> int:
         return int(self.peer.ask("group.join", LOG, group=group)["epoch"])
+
+    def planned(self, number: int) -> tuple[int, dict[str, Any]]:
+        """The epoch of a reader, and what it calls the batch that it has planned."""
+        epoch, group = self.epoch(f"enter-{number}"), f"enter-{number}"
+        self.peer.ask("group.plan", LOG, group=group, epoch=epoch, tag="t", end="e")
+        return epoch, {"group": group, "tag": "t", "end": tag_of("e"), "query": group, "batch": number}
 
 
 Row = Callable[[World, int], object]
@@ -144,6 +167,10 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "group.plan": (
         lambda w, n: (w.epoch("plan"), n),
         lambda w, of: w.peer.ask("group.plan", LOG, group="plan", epoch=of[0], tag=f"t{of[1]}", end="e" * 1_000),
+    ),
+    "group.enter": (
+        lambda w, n: w.planned(n),
+        lambda w, of: w.peer.ask("group.enter", LOG, epoch=of[0], **of[1]),
     ),
     "group.reject": (
         lambda w, n: (f"reject-{n}", w.epoch(f"reject-{n}"))[0],
@@ -217,7 +244,7 @@ def subscribed(world: World, peer: Peer) -> None:
 
 
 def unsubscribed(world: World, peer: Peer) -> None:
-    peer.send(encode_body(CommandType.UNSUBSCRIBE, "s", JOBS, b"", {}))
+    peer.frame(CommandType.UNSUBSCRIBE, JOBS, subscription_id="s")
     peer.until(CommandType.UNSUBSCRIBE_ACK)
 
 
@@ -228,10 +255,27 @@ def left(world: World, peer: Peer) -> None:
     world.peer.settled()
 
 
-def acked(world: World, peer: Peer) -> None:
-    for number in range(500):
-        peer.send(encode_body(CommandType.ACK, f"{number}"))
-    peer.settled()
+Holding = tuple[Peer, list[str]]
+"""And the ids of the messages that it holds, of which no two are neighbours in the queue."""
+
+
+def holding(count: int) -> Callable[[World, int], Holding]:
+    def prepare(world: World, attempt: int) -> Holding:
+        peer = world.connect(PLAIN_EXTENSIONS)
+        return peer, peer.take_plain(world.new_queue(2 * count), 2 * count)[::2]
+
+    return prepare
+
+
+def spoken(kind: CommandType, **headers: str) -> Callable[[World, Holding], object]:
+    """A frame for each message, all of them in one piece."""
+
+    def call(world: World, holding: Holding) -> None:
+        peer, ids = holding
+        peer.send_all([encode_body(kind, message_id, headers=headers) for message_id in ids])
+        peer.settled()
+
+    return call
 
 
 SCATTERED = [(sequence, sequence) for sequence in range(1, 10_000, 2)]
@@ -262,9 +306,9 @@ FRAME_ROWS: dict[CommandType, Row | Prepared] = {
     CommandType.PUBLISH: asked(CommandType.PUBLISH, CommandType.PUBLISH_ACK, JOBS, b'"x"'),
     CommandType.SUBSCRIBE: (connected, subscribed),
     CommandType.UNSUBSCRIBE: (consuming(10_000), unsubscribed),
-    CommandType.ACK: (consuming(500), acked),
-    CommandType.NACK: (consuming(10), sent(encode_body(CommandType.NACK, "n", "", b"", {"messageId": "m1"}))),
-    CommandType.EXTEND: (consuming(10), sent(encode_body(CommandType.EXTEND, "n", "", b"", {"messageId": "m1"}))),
+    CommandType.ACK: (holding(5_000), spoken(CommandType.ACK)),
+    CommandType.NACK: (holding(2_000), spoken(CommandType.NACK)),
+    CommandType.EXTEND: (holding(2_000), spoken(CommandType.EXTEND)),
     CommandType.CREATE_QUEUE: lambda w, n: asked(CommandType.CREATE_QUEUE, CommandType.CREATE_QUEUE, f"made-{n}")(w, n),
     CommandType.DELETE_QUEUE: (
         lambda w, n: w.new_queue(1_000),
@@ -295,6 +339,8 @@ FRAME_ROWS: dict[CommandType, Row | Prepared] = {
 class OmqPeer:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._reader = OmqFrameReader()
+        self._inbox: deque[OmqFrame] = deque()
         self.say(struct.pack("!q", 1) + b"(Connect 1 peer)\n")
         assert self.socket.recv(8, socket.MSG_WAITALL) == struct.pack("!q", 1)
 
@@ -304,33 +350,71 @@ class OmqPeer:
     def close(self) -> None:
         self.socket.close()
 
-    def heard(self) -> "OmqPeer":
-        """Whatever comes next."""
-        assert self.socket.recv(1 << 20)
-        return self
+    def until(self, kind: type[OmqFrame], count: int = 1) -> OmqFrame:
+        """The last of so many frames of the kind; the others are passed over."""
+        while count:
+            while not self._inbox:
+                self._reader.receive_data(self.socket.recv(1 << 20))
+                self._inbox += self._reader.frames()
+            frame = self._inbox.popleft()
+            count -= isinstance(frame, kind)
+        return frame
+
+    def settled(self) -> None:
+        """Everything that was said before has been decided."""
+        self.say(b"(Subscribe q2 From_current)\n")
+        self.until(SubscribedFrame)
 
 
-def omq_subscribed(world: World, attempt: int) -> OmqPeer:
-    peer = world.connect_omq()
-    peer.say(b"(Subscribe q2 From_current)\n")
-    return peer.heard()
+OMQ_MESSAGES = 10_000
+"""As many as a subscription may have before an Ack settles them."""
+Told = tuple[OmqPeer, str]
+"""And a queue that is full of messages."""
 
 
-def omq(command: bytes) -> Callable[[World, OmqPeer], object]:
-    """Answered, or behind it a command that is not understood."""
+def omq_told(world: World, attempt: int) -> Told:
+    return world.connect_omq(), world.new_queue(OMQ_MESSAGES)
 
-    def call(world: World, peer: OmqPeer) -> None:
-        peer.say(command + b"(Nonsense)\n")
-        peer.heard()
 
-    return call
+def omq_holding(world: World, attempt: int) -> Told:
+    """Subscribed, and every message is there."""
+    peer, queue = omq_told(world, attempt)
+    omq_subscribed(world, (peer, queue))
+    return peer, queue
+
+
+def omq_subscribed(world: World, told: Told) -> None:
+    peer, queue = told
+    peer.say(b"(Subscribe %b From_current)\n" % queue.encode())
+    peer.until(MessageFrame, OMQ_MESSAGES)
+
+
+def omq_unsubscribed(world: World, told: Told) -> None:
+    peer, queue = told
+    peer.say(b"(Unsubscribe %b)\n" % queue.encode())
+    peer.until(UnsubscribedFrame)
+
+
+def omq_pinged(world: World, attempt: int) -> tuple[OmqPeer, int]:
+    """Holding all of a queue, and a ping behind the messages whose Ack settles them."""
+    peer, _ = omq_holding(world, attempt)
+    ping = peer.until(Ping)
+    assert isinstance(ping, Ping)
+    return peer, ping.second
+
+
+def omq_acked(world: World, pinged: tuple[OmqPeer, int]) -> None:
+    """And as many more commands as are read together, which settle nothing."""
+    peer, second = pinged
+    peer.say(b"(Ack %d)\n" % second + b"(Ack 1)\n" * 20_000)
+    peer.settled()
 
 
 OMQ_ROWS: dict[str, Row | Prepared] = {
     "Connect": lambda w, n: w.connect_omq(),
-    "OmqSubscribe": omq_subscribed,
-    "OmqUnsubscribe": (omq_subscribed, omq(b"(Unsubscribe q2)\n")),
-    "Ack": (omq_subscribed, omq(b"(Ack 1)\n")),
+    "OmqSubscribe": (omq_told, omq_subscribed),
+    "OmqUnsubscribe": (omq_holding, omq_unsubscribed),
+    "Ack": (omq_pinged, omq_acked),
 }
 
 

@@ -5,6 +5,7 @@ test_bad_store.py   damaged journals and values
 test_bad_peers.py   peers that send garbage, read nothing or come by the hundred
 """
 
+import json
 import resource
 import socket
 from pathlib import Path
@@ -13,6 +14,7 @@ import anyio
 import pytest
 
 import vibemq
+from tests.integration.certificates import Authority
 from tests.integration.conditions import (
     Book,
     Said,
@@ -118,6 +120,33 @@ def test_a_configuration_that_no_part_understands_is_one_sentence(tmp_path: Path
     config = tmp_path / "vibemq.toml"
     config.write_text(toml)
     expect_config_invalid(serve(tmp_path / "data", "--config", config), words)
+
+
+@pytest.mark.parametrize("missing", ["certificate", "key", "client_ca"])
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_file_of_tls_that_cannot_be_used_is_named_with_its_setting_and_source(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+    from_file: bool,
+) -> None:
+    authority = Authority.made_in(tmp_path)
+    server = authority.sign("server")
+    files = {"certificate": str(server.certificate), "key": str(server.key), "client_ca": str(authority.ca)}
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("no certificate\n")
+    config = tmp_path / "vibemq.toml"
+    for path, words in ((tmp_path / "gone.pem", "cannot be read (No such file"), (nonsense, "PEM file")):
+        files[missing] = str(path)
+        pairs = ", ".join(f'{name} = "{file}"' for name, file in files.items())
+        config.write_text(f"listeners = [{{ tls = {{ {pairs} }} }}]" if from_file else "")
+        if not from_file:
+            monkeypatch.setenv("VIBEMQ_LISTENERS", json.dumps([{"tls": files}]))
+        code = run_app(app, "vibemq", ["serve", "--data-dir", str(tmp_path / "data"), "--config", str(config)])
+        source = str(config) if from_file else "environment variable VIBEMQ_LISTENERS"
+        place = f"setting listeners[0].tls.{missing} (from {source}) is not valid: the file {path}"
+        expect_config_invalid(Said(code, *capsys.readouterr()), [place, words])
 
 
 def expect_config_invalid(said: Said, words: list[str]) -> None:

@@ -1,6 +1,8 @@
 """The offline verbs on real stores of both durable providers."""
 
+import fcntl
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -148,6 +150,29 @@ def test_a_backup_can_be_restored(admin: Run, data_dir: Path, tmp_path: Path, pr
     assert stored_count(place, provider) == MESSAGES
 
 
+def test_a_backup_is_restored_where_nothing_is_yet(admin: Run, data_dir: Path, tmp_path: Path, provider: str) -> None:
+    target, place = tmp_path / "backup", tmp_path / "new" / "disk" / "data"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    assert admin("restore", target, "--data-dir", place, "--dry-run")[0] == 0
+    assert not (tmp_path / "new").exists()
+    assert admin("restore", target, "--data-dir", place)[0] == 0
+    assert stored_count(place, provider) == MESSAGES
+
+
+@pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+def test_a_restore_that_cannot_begin_names_a_folder_that_people_know(
+    admin: Run, data_dir: Path, tmp_path: Path
+) -> None:
+    target, file = tmp_path / "backup", tmp_path / "file"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    file.touch()
+    for place in (file / "data", Path("/proc/data")):
+        code, refused, _ = admin("restore", target, "--data-dir", place)
+        assert code != 0
+        assert str(place.parent) in refused["error"]["message"]
+        assert "restoring" not in refused["error"]["message"]
+
+
 def test_a_damaged_backup_is_not_restored(admin: Run, data_dir: Path, tmp_path: Path) -> None:
     target, place = tmp_path / "backup", tmp_path / "restored"
     admin("backup", target, "--data-dir", data_dir)
@@ -224,6 +249,28 @@ def test_a_restore_into_an_empty_directory_does_not_replace_what_a_broker_has_ma
     assert stored_count(place, provider) == 0, "the backup is not there"
 
 
+def test_a_broker_that_starts_while_its_directory_is_replaced_owns_the_new_one(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "backup"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    locked = fcntl.flock
+
+    def restored_first(file: int, operation: int) -> None:
+        """The moment between the opening of the lock's file and the lock."""
+        monkeypatch.setattr(fcntl, "flock", locked)
+        assert admin("restore", target, "--data-dir", data_dir, "--yes")[0] == 0
+        locked(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", restored_first)
+    store = opened(data_dir, provider)
+    code, refused, _ = admin("restore", target, "--data-dir", data_dir, "--yes")
+    owner = json.loads((data_dir / "owner.json").read_text())
+    store.close()
+    assert (code, refused["error"]["code"], owner["pid"]) == (1, "STORAGE_LOCKED", os.getpid())
+    assert stored_count(data_dir, provider) == MESSAGES
+
+
 def disk_bytes(folder: Path) -> int:
     return sum(512 * path.stat().st_blocks for path in folder.rglob("*") if path.is_file())
 
@@ -233,13 +280,6 @@ def test_compact(admin: Run, data_dir: Path, provider: str) -> None:
     assert (code, would["dry_run"]) == (0, True)
     assert admin("compact", "--data-dir", data_dir)[0] == 0
     assert stored_count(data_dir, provider) == MESSAGES
-
-
-def test_the_help_of_compact_says_what_a_dry_run_writes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(main.app, "vibemq-admin", ["compact", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "change nothing" not in shown
-    assert "what a killed broker left in the journal is written to the store" in shown
 
 
 @pytest.mark.parametrize("kept", [0, 1_000])
@@ -252,7 +292,6 @@ def test_compact_frees_what_its_dry_run_says(admin: Run, data_dir: Path, provide
     store.sync()
     store.close()
 
-    assert admin("compact", "--data-dir", data_dir, "--dry-run")[0] == 0
     _, would, _ = admin("compact", "--data-dir", data_dir, "--dry-run")
     before = disk_bytes(data_dir)
     _, done, _ = admin("compact", "--data-dir", data_dir)
@@ -347,6 +386,15 @@ def test_a_dotnet_file_is_imported(admin: Run, dotnet_file: Path, tmp_path: Path
     assert (code, refused["error"]["code"]) == (1, "QUEUE_EXISTS")
     code, again, _ = admin(*words, "--resume")
     assert (again["messages"], again["skipped"]) == (0, 2)
+
+
+def test_a_dry_run_of_an_import_into_a_store_changes_nothing(admin: Run, dotnet_file: Path, tmp_path: Path) -> None:
+    place = tmp_path / "imported"
+    assert admin("import", dotnet_file, "--data-dir", place)[0] == 6
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    code, would, _ = admin("import", dotnet_file, "--data-dir", place, "--dry-run", "--resume")
+    assert (code, would["skipped"], would["dry_run"]) == (6, 2, True)
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
 
 
 def test_what_is_no_dotnet_file_is_refused(admin: Run, data_dir: Path, tmp_path: Path) -> None:

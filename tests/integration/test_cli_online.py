@@ -200,6 +200,10 @@ def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.Captu
     assert vibemq("admin", "group", "seek", queue, "nobody", "latest", "--yes")[0] == 3
     code, [moved], _ = vibemq("admin", "group", "seek", queue, "etl", "latest", "--yes")
     assert (code, moved["committed"], moved["epoch"]) == (0, 11, made["epoch"] + 1)
+    assert vibemq("admin", "group", "seek", queue, "etl", "sequence:11", "--yes")[0] == 0
+    vibemq("admin", "queue", "purge", queue, "--yes")
+    code, [moved], _ = vibemq("admin", "group", "seek", queue, "etl", "sequence:4", "--yes")
+    assert (code, moved["committed"]) == (6, 11)
     assert run_app(admin_main.app, "vibemq-admin", ["group", "ls", queue]) == 0
     assert run_app(admin_main.app, "vibemq-admin", ["group", "show", queue, "etl"]) == 0
     text = capfdbinary.readouterr().out.decode()
@@ -365,7 +369,7 @@ def test_options_have_the_same_form_in_every_answer(vibemq: Run, queue: str) -> 
     for options in (info(vibemq, queue)["options"], listed["options"], seen["options"]):
         assert {name: options[name] for name in wanted} == wanted
     changed = vibemq("admin", "queue", "change", queue, "--overflow", "redirect_to_dlq", "--ttl", "0")[1][0]
-    assert changed["changes"] == {"overflow": "redirect-to-dlq", "message_ttl_ms": 0}
+    assert changed["changes"] == {"overflow": "redirect-to-dlq", "message_ttl_ms": None}
 
 
 def test_ctrl_c_is_the_normal_end_of_top() -> None:
@@ -617,7 +621,39 @@ def test_the_timeout_comes_from_the_environment_too(vibemq: Run, monkeypatch: py
     monkeypatch.setenv("VIBEMQ_TIMEOUT", "soon")
     code, _, err = vibemq("ping", "--count", 1)
     assert code == 2
-    assert "soon" in err
+    where = "option --timeout (from environment variable VIBEMQ_TIMEOUT) is not valid"
+    assert f"{where}: 'soon' is not a duration; write 250ms" in err
+    code, _, err = vibemq("ping", "--timeout", "later")
+    assert code == 2
+    assert "option --timeout is not valid: 'later' is not a duration" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ttl", "0"), "option --ttl is not valid: '0' is too short; give more than 0"),
+        (("--priority", "99"), "priority"),
+        (("--delay", "5"), "option --delay is not valid: '5' is not a duration"),
+        (("--tls-ca", "none.pem"), "option --tls-ca is not valid: the file none.pem cannot be read"),
+    ],
+)
+def test_a_message_that_cannot_be_published_is_a_mistake_in_usage(
+    vibemq: Run, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = vibemq("pub", "q", "text", *words)
+    assert code == 2
+    assert said in err
+
+
+@pytest.mark.parametrize("variable", ["VIBEMQ_TLS_CA", "VIBEMQ_TLS_CERT", "VIBEMQ_TLS_KEY"])
+def test_a_missing_file_of_tls_is_named_with_its_variable(
+    vibemq: Run, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "none.pem")
+    code, _, err = vibemq("ping", "--count", 1)
+    assert code == 2
+    option = variable.removeprefix("VIBEMQ_").lower().replace("_", "-")
+    assert f"option --{option} (from environment variable {variable}) is not valid: the file none.pem cannot be" in err
 
 
 def test_without_a_terminal_only_flags_that_exist_are_named(vibemq: Run, tmp_path: Path) -> None:

@@ -77,6 +77,36 @@ def test_large_ranges_come_in_pieces_of_a_frame(peer: Peer, queue: str) -> None:
     assert bodies == [b"b%d".replace(b"%d", str(n).encode()).ljust(2000, b".") for n in range(3000)]
 
 
+def test_a_reader_may_ask_for_more_than_a_frame_of_its_own_holds(peer: Peer, queue: str) -> None:
+    for first in (*range(1000, 3400, 600), *range(9700, 12_100, 600)):
+        peer.publish(queue, rows_of(600, size=1000, first=first))
+    alike, uneven = {"from_": 1, "to": 2401}, {"from_": 2401, "to": 4801}
+
+    def count(**arguments: object) -> int:
+        return len(peer.ask("group.fetch", queue, columns=["sequence"], **arguments).sequences)
+
+    assert 900 < count(compact=True, **alike) < 1100
+    for asked in (2 << 20, 1 << 30):
+        assert 1900 < count(compact=True, max_bytes=asked, **alike) < 2200
+        assert 900 < count(max_bytes=asked, **alike) < 1100, "rows are taken apart"
+        assert 900 < count(compact=True, max_bytes=asked, **uneven) < 1100
+
+
+def test_small_rows_that_are_taken_apart_come_a_thousand_at_a_time(peer: Peer, queue: str) -> None:
+    """Each of them costs the event loop something of its own."""
+    for first in (1_000, 2_500, 9_500, 11_000):
+        peer.publish(queue, rows_of(1_500, size=8, first=first))
+
+    def count(start: int, end: int, *, compact: bool) -> int:
+        part = peer.ask("group.fetch", queue, columns=["sequence"], from_=start, to=end, compact=compact)
+        return len(part.sequences)
+
+    alike = (1, 3001)
+    assert count(*alike, compact=True) == 3_000
+    assert count(*alike, compact=False) == 1_000
+    assert count(3001, 6001, compact=True) == 1_000
+
+
 def test_the_largest_message_that_can_be_published_can_be_read(peer: Peer, queue: str) -> None:
     largest = 1_048_576 - 2 - 6 - 100
     row = pack_row("m", b"x" * (largest - 64), ())

@@ -100,7 +100,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     storage.close()
     settings = Settings(
         data_dir=folder / "data",
-        listeners=(Listener(port=0), Listener(port=0, protocol="omq")),
+        listeners=(Listener(port=0, settings={"prefetch": MESSAGES}), Listener(port=0, protocol="omq")),
         http=Http(port=0),
         limits=Limits(connections_per_ip_per_minute=0),
     )

@@ -40,6 +40,8 @@ BROKERS = (
     "vibemq.protocols.native.replies",
     "vibemq.protocols.omq",
     "starlette",
+    "uvicorn",
+    "h11",
     "json",
 )
 """Modules that no client in this process uses."""
@@ -188,6 +190,19 @@ async def test_pages_of_the_http_server(broker: Broker) -> None:
         for _ in range(TIMES):
             for path in paths:
                 await to_thread.run_sync(ask, path)
+
+
+@pytest.mark.parametrize("data", [b"no request\r\n\r\n", b"GET / HTTP/1.1\r\nHost\r\n\r\n", b"GET / HTTP/9\r\n\r\n"])
+async def test_bytes_that_are_no_http_request(broker: Broker, data: bytes) -> None:
+    assert broker.http_address is not None
+    _, port = broker.http_address
+    with no_cycles():
+        for _ in range(TIMES):
+            await raw(port, data, answer=True)
+        assert broker._web is not None
+        pool = broker._web.pool
+        await until(lambda: not len(pool))
+        await all_gone(broker)
 
 
 def leave_a_cycle() -> None:

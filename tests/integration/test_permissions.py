@@ -100,6 +100,7 @@ EXPECTED: dict[str, Operation] = {
     "group.join": cursor("subscribe", group="USER"),
     "group.commit": cursor("subscribe", group="USER", epoch=1, sequence=1),
     "group.plan": cursor("subscribe", group="USER", epoch=1, tag="t", end="e"),
+    "group.enter": cursor("subscribe", group="USER", epoch=1, tag="t", end="e", query="q", batch=0),
     "group.reject": cursor("subscribe", group="USER", rejects=[]),
     "group.quarantine": cursor("subscribe", group="USER", runs=[]),
     "group.set": cursor("subscribe", group="USER"),
@@ -220,6 +221,7 @@ COMMANDS: dict[type, tuple[str, Callable[[Peer, str], Any] | None]] = {
     c.JoinCursor: ("subscribe", named("group.join")),
     c.CommitCursor: ("subscribe", named("group.commit")),
     c.PlanBatch: ("subscribe", named("group.plan")),
+    c.EnterBatch: ("subscribe", named("group.enter")),
     c.RejectAt: ("subscribe", named("group.reject")),
     c.Quarantine: ("subscribe", named("group.quarantine")),
     c.Stage: (

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 import vibemq
+from tests.waiting import until
 from vibemq import plugins
 from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid
@@ -145,3 +146,14 @@ async def test_a_plugin_that_needs_http_says_so(tmp_path: Path, echo: Echo) -> N
     with pytest.raises(ConfigInvalid, match="echo needs the HTTP port"):
         async with Broker(settings=settings(tmp_path, http=False)):
             pass
+
+
+async def test_what_a_peer_has_said_before_its_end_counts_however_much_it_is(tmp_path: Path, echo: Echo) -> None:
+    names = [f"q{number}" for number in range(1_000)]
+    async with Broker(settings=settings(tmp_path)) as broker:
+        async with asyncio.timeout(CEILING_S):
+            await echo.began.wait()
+        assert echo.peer is not None
+        echo.peer.receive(b"".join(frame(CommandType.CREATE_QUEUE, "c", name) for name in names))
+        echo.peer.close()
+        await until(lambda: all(broker.queue_info(name) is not None for name in names))

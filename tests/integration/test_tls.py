@@ -125,14 +125,24 @@ async def test_files_that_cannot_be_used(tmp_path: Path, authority: Authority, s
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("no certificate\n")
     for options, words in (
-        ({"tls_ca": str(tmp_path / "none.pem")}, "none.pem cannot be used: No such file"),
+        (
+            {"tls_ca": str(tmp_path / "none.pem")},
+            "tlsCa: the file {}/none.pem cannot be read (No such file",
+        ),
         ({"tls_ca": str(nonsense)}, "nonsense.pem cannot be used: it is not a PEM file"),
         ({"tls_certificate": str(mine.certificate), "tls_key": str(server.key)}, "its key does not belong to it"),
-        ({"tls_certificate": str(mine.certificate), "tls_key": str(tmp_path / "none.key")}, "No such file"),
+        (
+            {"tls_certificate": str(mine.certificate), "tls_key": str(tmp_path / "none.key")},
+            "tlsKey: the file {}/none.key cannot be read (No such file or directory); correct the path",
+        ),
+        (
+            {"tls_certificate": str(tmp_path / "none.pem")},
+            "tlsCertificate: the file {}/none.pem cannot be read (No such file or directory); correct the path",
+        ),
     ):
         said = await refusal("vibemqs://127.0.0.1:1", **options)
         assert said.startswith("ConfigInvalid: "), said
-        assert words in said
+        assert words.format(tmp_path) in said
     with pytest.raises(ConfigInvalid, match="give both"):
         vibemq.connect(tls_key=str(mine.key))
 

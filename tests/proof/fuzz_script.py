@@ -37,7 +37,7 @@ class SessionScript:
 
     def take(self) -> None:
         try:
-            while requests := self.session.commands():
+            while (requests := self.session.commands()) or self.session.unread:
                 for request in requests:
                     self.ask(request)
         except RemoteProtocolError:

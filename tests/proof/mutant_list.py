@@ -52,6 +52,7 @@ LOST_OR_BROKEN = LOST + r"|^StorageDamaged: journal record \d+ is (broken althou
 STORE_GONE = r"^StorageDamaged: (no valid LMDB header|the file is missing or empty) in /data/store/data\.mdb"
 
 JOURNAL = "storage/lmdb/journal/journal.py"
+SEGMENT_POOL = "storage/lmdb/journal/segment_pool.py"
 RECOVERY = "storage/lmdb/journal/recovery.py"
 SEGMENT = "storage/lmdb/journal/segment.py"
 COMMITTER = "server/commit/committer.py"
@@ -81,14 +82,14 @@ FLUSHES = (
     ),
     Mutant(
         "new segment without a flush of the folder",
-        JOURNAL,
+        SEGMENT_POOL,
         "            self._disk.rename(path + NEW_SUFFIX, path)\n            self._disk.fsync_dir(self._folder)\n",
         "            self._disk.rename(path + NEW_SUFFIX, path)\n",
         sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "recycled segment without a flush of the folder",
-        JOURNAL,
+        SEGMENT_POOL,
         "                self._rename(segment)\n                self._disk.fsync_dir(self._folder)\n",
         "                self._rename(segment)\n",
         sign=LOST_OR_BROKEN,
@@ -355,7 +356,7 @@ OTHERS = (
     Mutant(
         "a full disk takes messages",
         "storage/local/ballast.py",
-        "        if self.missing and any(type(record) is MessagesAdded for record in records):\n",
+        "        if why and any(type(record) is MessagesAdded for record in records):\n",
         "        if self._wanted < 0:\n",
         sign="it takes messages without a ballast",
         by=(NO_BALLAST,),
@@ -363,7 +364,7 @@ OTHERS = (
     ),
     Mutant(
         "the journal leaves no room for a checkpoint",
-        JOURNAL,
+        SEGMENT_POOL,
         "        if free < size + kept:\n",
         "        if free < 0:\n",
         sign="messages alone have cost the ballast",

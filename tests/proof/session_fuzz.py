@@ -47,6 +47,8 @@ MARK = b"witness-only"
 PASSWORD = "secret"
 TOKEN = "token"
 CLEAN_EVERY = 20
+IDLE_TURNS = 20_000
+"""Of the loop, in which a request of the witness is answered if it ever is."""
 
 
 def _hash(password: str) -> str:
@@ -207,8 +209,11 @@ class Witness:
 
     async def _next(self) -> bytes:
         deadline = time.monotonic() + 60
+        idle = 0
         while not self._wire.bodies:
-            if self._wire.closed or time.monotonic() > deadline:
+            # Everything happens in this loop, but for the check of a password.
+            idle = 0 if self._wire.connection.pending else idle + 1
+            if self._wire.closed or idle > IDLE_TURNS or time.monotonic() > deadline:
                 raise Broken("the witness was not answered" + (", and was hung up on" if self._wire.closed else ""))
             await asyncio.sleep(0 if self._arena.engine.queue_info("w") else 0.001)
         return self._wire.bodies.pop(0)

@@ -167,7 +167,7 @@ class World:
     def _watch_the_journal(self) -> None:
         journal = self.provider._journal
         journal._sync_lock = CrewLock(self.crew)  # type: ignore[assignment]
-        journal._create_lock = CrewLock(self.crew)  # type: ignore[assignment]
+        journal.pool._change_lock = CrewLock(self.crew)  # type: ignore[assignment]
         append, write = self.provider.append, journal.append
 
         def watched_write(parts: Sequence[bytes], **how: Any) -> Any:

@@ -34,6 +34,7 @@ from vibemq.spark.errors import DataLoss, Refused, SourceError
 from vibemq.spark.options import STREAM, parse
 from vibemq.spark.read import plans, stream
 from vibemq.spark.read.cursors import QueryCursors
+from vibemq.spark.read.numbering import enter_batch
 from vibemq.spark.read.offsets import Positions
 from vibemq.spark.read.plans import QueryPlans
 from vibemq.spark.schema import read_schema
@@ -66,6 +67,7 @@ class Broker:
         return
 
     def verb(self, name: str, queue: str, arguments: dict[str, Any]) -> Result:
+        self.driver.advance(1)
         engine, disk = self.driver.engine, cast(Any, Disk(self.driver))
         groups = Groups(engine, disk, cast(Any, self._local), cast(Any, self._polls))
         operation = _VERBS[name]
@@ -122,8 +124,13 @@ class UnexpectedRefusal(AssertionError):
 class Sink:
     """Takes a batch once by its number, as files, transactions and tables of finished batches do."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_lazy: bool = False) -> None:
         self.batches: dict[int, list[Row]] = {}
+        self.is_lazy = is_lazy
+
+    def leaves_out(self, number: int) -> bool:
+        """Whether it does not even read the batch, as Spark's own sink of files does with a number that it has."""
+        return self.is_lazy and number in self.batches
 
     def write(self, number: int, rows: list[Row]) -> None:
         self.batches.setdefault(number, rows)
@@ -135,13 +142,24 @@ class Sink:
 class World:
     """One query over two queues, its checkpoint, and every output that it ever had."""
 
-    def __init__(self, ack_on: str, hold_ms: int) -> None:
+    def __init__(self, ack_on: str, hold_ms: int, *, is_lazy: bool = False) -> None:
         self.broker = Broker()
         self._options = {"endpoint": "x:1", "queues": "a,b", "group": "etl", "pollTimeout": "0", "ackOn": ack_on}
         self._options["hold"] = f"{hold_ms}ms"
+        self.query = 0
+        """The id in the checkpoint."""
+        self.queries = 1
+        self.without_rows: set[tuple[int, int]] = set()
+        """(query, batch): Spark makes these also when the source has nothing, as it does when another source has rows
+        or a watermark has moved; again when they are repeated."""
+        self.set_aside: list[Any] = []
+        """Checkpoints in whose place another one was begun."""
+        self.is_handled = False
+        """Whether things were done after which the newest checkpoint, too, may be refused."""
         self.offsets: dict[int, str] = {}
         self.commits: set[int] = set()
-        self.sink = Sink()
+        self._is_lazy = is_lazy
+        self.sink = Sink(is_lazy=is_lazy)
         self.outputs = [self.sink]
         self.published: list[Row] = []
         self.reader: Any = None
@@ -179,7 +197,7 @@ class World:
             number, start = last + 1, self.begin(last + 1)
             end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
             self.rerun = False
-            if json.dumps(end) == json.dumps(start):
+            if json.dumps(end) == json.dumps(start) and (self.query, number) not in self.without_rows:
                 return False
             _die(dies, "planned")
             self.offsets[number] = json.dumps(end)
@@ -187,16 +205,26 @@ class World:
             if number:
                 self.reader.commit(start)
         self.rerun = False
-        rows = [
-            row
-            for task in self.reader.partitions(start, end)
-            for row in self.broker.rows(task.value["queue"], "etl", task.value["first"], task.value["end"])
-        ]
+        rows = []
+        if not self.sink.leaves_out(number) and (not number or end != start):
+            rows = self.read(number, self.reader.partitions(start, end))
         _die(dies, "read")
         self.sink.write(number, rows)
         _die(dies, "written")
         self.commits.add(number)
         return True
+
+    def read(self, number: int, tasks: list[Any]) -> list[Row]:
+        found = []
+        for task in tasks:
+            client = cast(Any, Client(self.broker))
+            if "batch" in task.value:
+                enter_batch(client, "etl", task.value["batch"], self.entered_as(), number)
+            found += self.broker.rows(task.value["queue"], "etl", task.value["first"], task.value["end"])
+        return found
+
+    def entered_as(self) -> str:
+        return f"query-{self.query}"
 
     def run(self, limit: int, dies: str) -> None:
         """Micro-batches until there is nothing, or until the driver dies in one."""
@@ -221,21 +249,45 @@ class World:
 
     def lose_checkpoint(self, how: str, dies: str) -> None:
         """Deleted; what was decided for an earlier loss is still set. Then by the book: with an output that is new."""
-        self.offsets, self.commits = {}, set()
+        self.forget_checkpoint()
         try:
             self.run(100, "")
             return  # The groups were not moved: nothing was ever acknowledged.
         except Refused as error:
             self.decision = _printed(error, how)
-        self.sink = Sink()
-        self.outputs.append(self.sink)
+        self.new_output()
         self.run(100, dies)
+
+    def forget_checkpoint(self) -> None:
+        self.set_aside.append(self.checkpoint())
+        self.offsets, self.commits = {}, set()
+        self.query, self.queries = self.queries, self.queries + 1
+
+    def checkpoint(self) -> Any:
+        return dict(self.offsets), set(self.commits), self.query, self.sink
+
+    def put_back(self, checkpoint: Any) -> None:
+        offsets, commits, self.query, self.sink = checkpoint
+        self.offsets, self.commits = dict(offsets), set(commits)
+
+    def batch_without_rows(self) -> None:
+        """Spark makes one if the source has nothing."""
+        self.without_rows.add((self.query, max(self.offsets, default=-1) + 1))
+
+    def stand(self) -> None:
+        """Somebody seeks the groups to exactly where the checkpoint is."""
+        positions = json.loads(self.offsets[max(self.offsets)])["q"] if self.offsets else {}
+        for queue, position in positions.items():
+            self.broker.verb("group.seek", queue, {"group": "etl", "start": f"sequence:{position['s']}"})
+
+    def new_output(self) -> None:
+        self.sink = Sink(is_lazy=self._is_lazy)
+        self.outputs.append(self.sink)
 
     def seek(self, start: str) -> None:
         """In the place of a decision, when the checkpoint is lost: in all queues, with an output that is new."""
-        self.offsets, self.commits = {}, set()
-        self.sink = Sink()
-        self.outputs.append(self.sink)
+        self.forget_checkpoint()
+        self.new_output()
         for queue in QUEUES:
             self.broker.verb("group.seek", queue, {"group": "etl", "start": start})
 
@@ -294,6 +346,11 @@ step = st.one_of(
     st.tuples(st.just("restart broker"), st.just(0), st.just(0)),
     st.tuples(st.just("older driver"), st.just(0), st.just(0)),
     st.tuples(st.just("delete group"), st.sampled_from(QUEUES), st.just(0)),
+    st.tuples(st.just("without rows"), st.integers(1, 12), deaths),
+    st.tuples(st.just("without rows"), st.integers(1, 12), deaths),
+    st.tuples(st.just("count from 0"), st.sampled_from(["", "continue", "replay"]), st.just(0)),
+    st.tuples(st.just("roll back and seek"), number, st.just(0)),
+    st.tuples(st.just("put back"), st.just(0), st.just(0)),
 )
 programs = st.lists(step, min_size=3, max_size=25)
 
@@ -301,6 +358,7 @@ programs = st.lists(step, min_size=3, max_size=25)
 def carry_out(world: World, program: list[tuple[str, Any, Any]]) -> None:
     for verb, what, more in program:
         saved = dict(world.offsets), set(world.commits)
+        before = world.checkpoint()
         match verb:
             case "publish":
                 first = world.broker.driver.engine.readers.queue(what).tail
@@ -319,6 +377,20 @@ def carry_out(world: World, program: list[tuple[str, Any, Any]]) -> None:
             case "seek":
                 world.seek(what)
                 _run(world, 100, "")
+            case "without rows":
+                world.batch_without_rows()
+                _run(world, what, more)
+            case "count from 0":
+                world.offsets, world.commits = {}, set()
+                _try_by_hand(world, before, what)
+            case "roll back and seek":
+                world.roll_back(what)
+                world.stand()
+                _try_by_hand(world, before, "")
+            case "put back":
+                if world.set_aside:
+                    world.put_back(world.set_aside[-1])
+                    _try_by_hand(world, before, "")
             case "wait":
                 world.broker.driver.advance(what)
             case "restart broker":
@@ -342,12 +414,34 @@ def _run(world: World, limit: int, dies: str, saved: Any = None) -> None:
     """A refused query gets its newest checkpoint back, as its error says."""
     try:
         world.run(limit, dies)
-    except (Refused, DataLoss) as error:
+    except SourceError as error:
+        world.check()
+        if world.is_handled or world.without_rows:
+            _anew(world)
+            return
         if saved is None:
             raise UnexpectedRefusal("refused with the newest checkpoint") from error
-        world.check()
         world.offsets, world.commits = saved
         world.run(100, "")
+
+
+def _try_by_hand(world: World, before: Any, how: str) -> None:
+    """What the documentation warns of; then the newest checkpoint is put back."""
+    world.is_handled = True
+    try:
+        try:
+            world.run(100, "")
+        except Refused as error:
+            if not how or "newCheckpoint=" not in str(error) or "no checkpoint" not in str(error):
+                raise
+            world.decision = _printed(error, how)
+            world.offsets, world.commits = {}, set()
+            world.run(100, "")
+    except SourceError:
+        pass
+    world.check()
+    world.put_back(before)
+    _run(world, 100, "")
 
 
 def _wake(world: World) -> None:
@@ -374,23 +468,27 @@ def _anew(world: World) -> None:
     """As the error says: a new checkpoint and a new output, the groups from the beginning."""
     for queue in QUEUES:
         world.broker.driver.ask(DeleteGroup(1, None, queue, "etl"))
-    world.offsets, world.commits = {}, set()
-    world.sink = Sink()
-    world.outputs.append(world.sink)
+    world.forget_checkpoint()
+    world.new_output()
+    world.is_handled, world.without_rows = False, set()
     _run(world, 100, "")
 
 
-@given(programs, st.sampled_from(["auto", "auto", "commit", "never"]), st.sampled_from([0, HOLD_MS]))
+@given(programs, st.sampled_from(["auto", "auto", "commit", "never"]), st.sampled_from([0, HOLD_MS]), st.booleans())
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_no_acknowledged_row_is_missing_and_none_is_twice(program: list[Any], ack_on: str, hold_ms: int) -> None:
-    carry_out(World(ack_on, hold_ms), program)
+def test_no_acknowledged_row_is_missing_and_none_is_twice(
+    program: list[Any], ack_on: str, hold_ms: int, is_lazy: bool
+) -> None:
+    carry_out(World(ack_on, hold_ms, is_lazy=is_lazy), program)
 
 
 # -- negative controls ----------------------------------------------------------------------------------------------
 
 
 def forget_the_plan(patch: pytest.MonkeyPatch) -> None:
+    """Nor can a batch be entered that nobody has planned."""
     patch.setattr(QueryPlans, "settle", lambda self, start, end: end)
+    patch.setattr(QueryPlans, "planned", lambda self, start, end: None)
 
 
 def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
@@ -445,18 +543,40 @@ def heed_the_option_again(patch: pytest.MonkeyPatch) -> None:
 
 PHASES = (Phase.generate,)
 FINDINGS = "acknowledged and not written|twice in one output|older driver got a batch|not everything arrived"
+
+
+def compare_no_numbers(patch: pytest.MonkeyPatch) -> None:
+    """Tasks only say that they read."""
+    patch.setattr(World, "entered_as", lambda self: "")
+
+
+def acknowledge_what_nobody_has_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueryPlans, "check_read", lambda self, start: None)
+
+
+def forget_batches_without_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueryPlans, "note_empty", lambda self, start, mark, patient: None)
+
+
 several, limit = st.integers(4, 9), st.integers(1, 3)
 published = st.tuples(st.just("publish"), st.just("a"), several)
 ran = st.tuples(st.just("run"), limit, st.just(""))
 died = st.tuples(st.just("run"), limit, st.sampled_from(["planned", "noted", "read"]))
 lost = st.tuples(st.just("lose"), st.sampled_from(["continue", "replay"]), st.just(""))
+back = st.sampled_from([("count from 0", "continue", 0), ("roll back and seek", 1, 0)])
+without_rows = st.just(("without rows", 1, ""))
+one_back = st.just(("roll back", 1, 0))
 AIMED = {
     forget_the_plan: [published, ran, published, st.tuples(st.just("roll back"), st.integers(1, 2), st.just(0))],
     acknowledge_early: [published, died],
     ignore_the_epoch: [published, ran, ran, published, st.just(("older driver", 0, 0))],
     go_on_without_a_checkpoint: [published, ran, published, st.just(("lose", "continue", ""))],
     heed_the_option_again: [published, ran, published, lost, published, lost],
+    compare_no_numbers: [published, ran, published, back],
+    acknowledge_what_nobody_has_read: [published, ran, published, back],
+    forget_batches_without_rows: [published, ran, without_rows, published, one_back],
 }
+LAZY = {acknowledge_what_nobody_has_read}
 """Programs that come to where the defect shows: chance alone rarely does."""
 
 
@@ -475,7 +595,7 @@ def test_a_broken_connector_is_noticed(mutant: Callable[[pytest.MonkeyPatch], No
     )
     def same(before: list[Any], aimed: tuple[Any, ...]) -> None:
         with suppress(SourceError, UnexpectedRefusal):
-            carry_out(World("auto", HOLD_MS), [*before, *aimed])
+            carry_out(World("auto", HOLD_MS, is_lazy=mutant in LAZY), [*before, *aimed])
 
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
@@ -490,6 +610,6 @@ def test_the_sound_connector_passes_where_a_broken_one_is_noticed(
     @given(st.lists(step, max_size=2), st.tuples(*AIMED[mutant]))
     @settings(max_examples=30, deadline=None, database=None)
     def same(before: list[Any], aimed: tuple[Any, ...]) -> None:
-        carry_out(World("auto", HOLD_MS), [*before, *aimed])
+        carry_out(World("auto", HOLD_MS, is_lazy=mutant in LAZY), [*before, *aimed])
 
     same()

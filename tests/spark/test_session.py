@@ -8,8 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,18 @@ pytest.importorskip("pyspark", reason="needs pyspark and pyarrow: pip install 'v
 pytest.importorskip("pyarrow", reason="needs pyspark and pyarrow: pip install 'vibemq[spark]'")
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.spark import mutants
+from tests.spark.queries import CEILING_S, World, failure_of, until
 from tests.spark.torture.hands import Hands, checkpoint_of
 from tests.unit.spark.hand import new_checkpoint, restored
 from tests.waiting import wait_until
-from vibemq.demos.spark import tidy
 from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, failed_batch, lag, register
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import Refused
 from vibemq.spark.options import parse
 
 pytestmark = [
@@ -45,111 +42,6 @@ pytestmark = [
     # Spark's own: of pandas' version, and of sockets to its JVM.
     pytest.mark.filterwarnings("default"),
 ]
-CEILING_S = 60.0
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with running(BrokerProcess(tmp_path_factory.mktemp("broker") / "data")) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with tidy.folder() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = tidy.session("vibemq-tests", "local[2]", folder, spark__log__level="OFF")
-        yield session
-        tidy.end(session)
-
-
-@pytest.fixture
-def mq(broker: BrokerProcess) -> Iterator[Any]:
-    with vibemq.sync.connect(broker.url) as client:
-        yield client
-
-
-class World:
-    """Words for the tests: queues with numbers in their bodies, and Spark's readers and writers of them."""
-
-    def __init__(self, broker: BrokerProcess, spark: SparkSession, mq: Any, folder: Path) -> None:
-        self.broker = broker
-        self.spark = spark
-        self.mq = mq
-        self.folder = folder
-
-    def queue(self, *numbers: int, **options: Any) -> str:
-        name = f"spark-{next(_numbers)}"
-        self.mq.create_queue(name, **{"retention": "log", **options})
-        self.publish(name, *numbers)
-        return name
-
-    def publish(self, queue: str, *numbers: int) -> None:
-        if numbers:
-            self.mq.publish_many(queue, [f"{number}".encode() for number in numbers])
-
-    def options(self, **more: object) -> dict[str, str]:
-        base = {"endpoint": f"127.0.0.1:{self.broker.port}"}
-        return base | {key: str(value) for key, value in more.items()}
-
-    def read(self, **more: object) -> Any:
-        return self.spark.read.format("vibemq").options(**self.options(**more)).load()
-
-    def stream(self, **more: object) -> Any:
-        return self.spark.readStream.format("vibemq").options(**self.options(**{"group": "etl", **more})).load()
-
-    def write(self, frame: Any, **more: object) -> None:
-        frame.write.format("vibemq").options(**self.options(**more)).mode("append").save()
-
-    def into(self, frame: Any, queue: str, checkpoint: str, **more: object) -> Any:
-        """A stream into another queue, not yet started."""
-        target = self.options(queue=queue, checkpointLocation=self.folder / checkpoint, **more)
-        return frame.writeStream.format("vibemq").options(**target)
-
-    def drain(self, frame: Any, queue: str, checkpoint: str, **more: object) -> list[int]:
-        """Run with AvailableNow; the rows of each batch."""
-        query = self.into(frame, queue, checkpoint, **more).trigger(availableNow=True).start()
-        assert query.awaitTermination(CEILING_S)
-        return [report.numInputRows for report in query.recentProgress if report.numInputRows]
-
-    def numbers(self, queue: str, **more: object) -> list[int]:
-        return [int(row.body) for row in self.read(queue=queue, columns="body", **more).collect()]
-
-    def committed(self, queue: str, group: str = "etl") -> int:
-        """The cursor of the group; 0 while there is none."""
-        try:
-            return int(BrokerClient(parse(self.options())).call("group.offsets", queue, {"group": group})["committed"])
-        except Refused:
-            return 0
-
-    def forget_batch(self, checkpoint: str, number: int, log: str = "commits") -> None:
-        """As if the driver had died between the sink's commit and its own note of it (with a cursor that stays)."""
-        folder = self.folder / checkpoint / log
-        for file in (folder / f"{number}", folder / f".{number}.crc"):
-            file.unlink()
-
-
-@pytest.fixture
-def world(broker: BrokerProcess, spark: SparkSession, mq: Any, tmp_path: Path) -> World:
-    register(spark)
-    return World(broker, spark, mq, tmp_path)
-
-
-def until(holds: Callable[[], bool], query: Any) -> None:
-    deadline = time.monotonic() + CEILING_S
-    while not holds():
-        failed = query.exception()
-        assert failed is None, str(failed)
-        assert time.monotonic() < deadline, (query.status, query.lastProgress)
-        time.sleep(0.05)
-
-
-def failure_of(query: Any) -> str:
-    with pytest.raises(PySparkException) as caught:
-        query.awaitTermination(CEILING_S)
-    return str(caught.value)
 
 
 # -- batch ----------------------------------------------------------------------------------------------------------
@@ -773,3 +665,30 @@ def test_the_checkpoint_is_what_the_reference_says(world: World) -> None:
     written = (world.folder / "c" / "offsets" / "0").read_text().splitlines()[-1]
     offset = json.loads(written)
     assert offset == {"q": {source: {"i": offset["q"][source]["i"], "s": 3}}, "v": 1}
+
+
+@pytest.mark.parametrize(
+    ("manager", "replaces"),
+    [("FileContextBasedCheckpointFileManager", True), ("FileSystemBasedCheckpointFileManager", False)],
+)
+def test_checkpoint_files_on_a_local_disk_are_as_the_latency_page_says(
+    world: World, tmp_path: Path, manager: str, replaces: bool
+) -> None:
+    """The page advises the second for queries without state only; Spark replaces files of state, and no others."""
+    jvm: Any = world.spark._jvm
+    session: Any = world.spark
+    hadoop = session._jsparkSession.sessionState().newHadoopConf()
+    path = jvm.org.apache.hadoop.fs.Path
+    managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    files = getattr(managers, manager)(path(tmp_path.as_uri()), hadoop)
+
+    def write(text: str, *, replace: bool) -> None:
+        stream = files.createAtomic(path((tmp_path / "7").as_uri()), replace)
+        stream.write(text.encode())
+        stream.close()
+
+    write("first", replace=False)
+    with pytest.raises(Exception, match="AlreadyExists"):
+        write("second", replace=False)
+    write("third", replace=True)
+    assert (tmp_path / "7").read_text() == ("third" if replaces else "first")

@@ -6,7 +6,7 @@ import re
 from enum import IntEnum
 from typing import TextIO
 
-from vibemq.errors import ErrorCode, VibeMQError
+from vibemq.errors import ErrorCode, LocalProtocolError, VibeMQError
 
 
 class ExitCode(IntEnum):
@@ -86,7 +86,9 @@ def exit_code_of(error: BaseException) -> ExitCode:
     if isinstance(error, CommandFailed):
         return error.exit_code
     if isinstance(error, VibeMQError):
-        return _BY_CODE.get(error.code, ExitCode.FAILED)
+        # What the client refuses before it sends anything came from the command line.
+        fallback = ExitCode.USAGE if isinstance(error, LocalProtocolError) else ExitCode.FAILED
+        return _BY_CODE.get(error.code, fallback)
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     if isinstance(error, FileNotFoundError):

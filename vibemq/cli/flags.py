@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vibemq.cli.values import duration_ms, seconds, size_bytes, with_keys
+from vibemq.errors import ConfigInvalid
 
 DEFAULT_URL = "vibemq://localhost:2925"
 DEFAULT_TIMEOUT = 10.0
@@ -22,11 +23,53 @@ Url = Annotated[
 ]
 
 
+def unread(text: Any) -> Any:
+    """A parser that leaves the reading to `read_by`: a parser is not told which option it reads."""
+    return text
+
+
+def read_by(read: Callable[[str], Any]) -> Callable[..., Any]:
+    """A callback that reads an option's text. What it refuses is told with the option, and the variable it is from."""
+
+    def callback(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+        try:
+            if isinstance(value, list | tuple):
+                return [read(part) for part in value]
+            return read(value) if isinstance(value, str) else value
+        except ConfigInvalid as error:
+            raise ConfigInvalid(f"{_place(context, parameter)} is not valid: {error}") from error
+
+    return callback
+
+
+def _place(context: typer.Context, parameter: typer.CallbackParam) -> str:
+    """As `vibemq.settings.place_of` names a setting."""
+    source = context.get_parameter_source(parameter.name or "")
+    variable = parameter.envvar if source is not None and source.name == "ENVIRONMENT" else None
+    return f"option {parameter.opts[0]}{f' (from environment variable {variable})' if variable else ''}"
+
+
+def _readable_file(path: str) -> str:
+    try:
+        Path(path).open("rb").close()
+    except OSError as error:
+        raise ConfigInvalid(
+            f"the file {path} cannot be read ({error.strerror}); correct the path, or the file's owner or mode"
+        ) from error
+    return path
+
+
 def timeout_option(default: str, *, variable: str | None = None) -> Any:
     """`--timeout DURATION`, whose value arrives in seconds; `default` is the parameter's, with its unit."""
     help_text = "How long to wait for an answer (10s, 500ms)."
     return typer.Option(
-        "--timeout", parser=seconds, metavar="DURATION", help=help_text, show_default=default, envvar=variable
+        "--timeout",
+        parser=unread,
+        callback=read_by(seconds),
+        metavar="DURATION",
+        help=help_text,
+        show_default=default,
+        envvar=variable,
     )
 
 
@@ -44,18 +87,25 @@ Storage = Annotated[
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
 
-def duration_option(name: str, text: str, *, default: str = "") -> object:
+def duration_option(name: str, text: str, *, default: str = "", read: Callable[[str], int] = duration_ms) -> object:
     """A `--name DURATION` option whose value arrives in milliseconds; `default` is the parameter's, with its unit."""
-    return typer.Option(name, parser=duration_ms, metavar="DURATION", help=text, show_default=default or False)
+    callback = read_by(read)
+    return typer.Option(
+        name, parser=unread, callback=callback, metavar="DURATION", help=text, show_default=default or False
+    )
 
 
 def size_option(name: str, text: str, *, default: str = "") -> object:
     """A `--name SIZE` option whose value arrives in bytes; `default` as in `duration_option`."""
-    return typer.Option(name, parser=size_bytes, metavar="SIZE", help=text, show_default=default or False)
+    callback = read_by(size_bytes)
+    return typer.Option(
+        name, parser=unread, callback=callback, metavar="SIZE", help=text, show_default=default or False
+    )
 
 
 def _tls_option(name: str, metavar: str, variable: str, text: str) -> Any:
-    option = typer.Option(name, metavar=metavar, envvar=variable, help=text, rich_help_panel="TLS")
+    callback = read_by(_readable_file) if metavar == "FILE" else None
+    option = typer.Option(name, metavar=metavar, envvar=variable, help=text, rich_help_panel="TLS", callback=callback)
     return Annotated[str | None, option]
 
 

@@ -17,7 +17,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, 
 from vibemq.cli.online import call
 from vibemq.cli.output import Output
 from vibemq.cli.progress import Tracker, tracked
-from vibemq.cli.values import key_values
+from vibemq.cli.values import above_zero_ms, key_values
 from vibemq.client import Client, Confirm
 from vibemq.client.payload import CONTENT_TYPE, is_json
 from vibemq.errors import PublishRefused
@@ -65,7 +65,9 @@ def pub(
         str | None, typer.Option("--priority", "-p", help="low, normal, high, critical or a number up to 31.")
     ] = None,
     delay: Annotated[int | None, duration_option("--delay", "It is delivered after this time; 0 = at once.")] = None,
-    ttl: Annotated[int | None, duration_option("--ttl", "It expires after this time, which is more than 0.")] = None,
+    ttl: Annotated[
+        int | None, duration_option("--ttl", "It expires after this time, which is more than 0.", read=above_zero_ms)
+    ] = None,
     dedup_id: Annotated[
         str | None, typer.Option("--dedup-id", help="A second message with this id within the window is not stored.")
     ] = None,

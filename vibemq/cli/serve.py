@@ -57,7 +57,9 @@ def serve(
     check_plugins(loaded)
     settings = with_listener(loaded.settings, host, port)
     from vibemq.server import app
+    from vibemq.server.net.tls import check_tls_files
 
+    check_tls_files(loaded)
     raise typer.Exit(app.serve(settings) or 0)
 
 

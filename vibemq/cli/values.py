@@ -27,6 +27,14 @@ def duration_ms(text: str | int) -> int:
     return value
 
 
+def above_zero_ms(text: str | int) -> int:
+    """A duration that is more than 0."""
+    value = duration_ms(text)
+    if not value:
+        raise ConfigInvalid(f"{text!r} is too short; give more than 0, or leave it out for no limit")
+    return value
+
+
 def seconds(text: str | float) -> float:
     """A duration as seconds, above 0."""
     value = duration_ms(text) / 1000 if isinstance(text, str) else float(text)

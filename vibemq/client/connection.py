@@ -4,6 +4,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 from anyio.abc import ByteStream
@@ -153,6 +154,7 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext:
     Raises:
         ConfigInvalid: a file cannot be used.
     """
+    _need_readable(settings)
     file = settings.tls_ca
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca or None)
@@ -166,6 +168,23 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _need_readable(settings: ClientSettings) -> None:
+    """The operating system does not say which file it means."""
+    for key, file in (
+        ("tlsCa", settings.tls_ca),
+        ("tlsCertificate", settings.tls_certificate),
+        ("tlsKey", settings.tls_key),
+    ):
+        try:
+            if file:
+                Path(file).open("rb").close()
+        except OSError as error:
+            raise ConfigInvalid(
+                f"{key}: the file {file} cannot be read ({error.strerror}); correct the path, or the file's owner or "
+                "mode"
+            ) from error
 
 
 def _no_password() -> str:

@@ -11,13 +11,12 @@ BACKOFF = -1
 
 
 def limit_ms(timeout: float, name: str) -> int:
-    """A timeout for the wire, where 0 is no limit: one that is above 0 stays above it.
+    """A timeout for the wire, where 0 is no limit.
 
     Raises:
         LocalProtocolError: it is negative, infinite or no number.
     """
-    value = milliseconds(timeout, name, zero="no limit")
-    return max(1, value) if timeout > 0 else 0
+    return milliseconds(timeout, name, zero="no limit")
 
 
 def delay_ms(delay: float | None, name: str) -> int:

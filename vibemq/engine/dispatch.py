@@ -5,6 +5,7 @@ from bisect import bisect_left
 from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
@@ -18,7 +19,8 @@ _KNOWN_PER_UNIT = 4
 """Messages with a history that are handed out for the cost of one run."""
 
 _PROBE = 16
-"""Messages looked at together when a consumer's bytes are limited."""
+"""Messages looked at together first when a consumer's bytes are limited; then twice as many each time, so that no more
+are put back than were taken."""
 
 Given = dict[Consumer, list[Run]]
 
@@ -104,18 +106,27 @@ def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     ready = consumer.group.ready
     room = consumer.capacity_bytes - consumer.unacked.size
     taken: list[Run] = []
+    probe = _PROBE
     while count and room > 0 and ready.count:
-        for first, last in ready.pop(min(count, _PROBE)):
-            stop = first
-            while stop <= last and room > 0:
-                room -= queue.sizes.between(stop, stop)
-                stop += 1
-            if stop > first:
-                taken.append((first, stop - 1))
-                count -= stop - first
-            if stop <= last:
-                ready.add(stop, last)
+        for first, last in ready.pop(min(count, probe)):
+            stop = last_begun(queue.sizes, first, last, room) if room > 0 else first - 1
+            if stop >= first:
+                taken.append((first, stop))
+                count -= stop - first + 1
+                room -= queue.sizes.between(first, stop)
+            if stop < last:
+                ready.add(stop + 1, last)
+        probe *= 2
     return taken
+
+
+def last_begun(sizes: Sizes, first: int, last: int, room: int) -> int:
+    """The last of these messages that may be taken when each may be taken that begins within the room."""
+    if sizes.between(first, last) < room:
+        return last
+    if sizes.between(first, first) >= room:
+        return first
+    return min(last, sizes.reach(first, last, room - 1) + 1)
 
 
 def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Given) -> int:

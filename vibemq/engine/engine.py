@@ -29,7 +29,7 @@ from vibemq.engine.handlers import (
     transactions,
 )
 from vibemq.engine.handlers.append import show
-from vibemq.engine.handlers.cursors import plans
+from vibemq.engine.handlers.cursors import batches, plans
 from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
@@ -443,6 +443,7 @@ _HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.JoinCursor: cursor_requests.join,
     ask.CommitCursor: cursor_requests.commit,
     ask.PlanBatch: plans.plan,
+    ask.EnterBatch: batches.enter,
     ask.RejectAt: cursor_requests.reject,
     ask.Quarantine: cursor_requests.quarantine,
     ask.Stage: transactions.stage,

@@ -93,6 +93,11 @@ class Readers:
             raise unknown_plan(queue, found)
         return known
 
+    def is_unread(self, name: str, group: str, tag: str, incarnation: str | None) -> bool:
+        """Whether a batch ends there that nobody has begun to read."""
+        _, _, cursor = lookup.find_cursor(self._state, name, group, incarnation)
+        return cursor.plans.is_unread(tag)
+
     def cuts(
         self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
     ) -> list[int]:

@@ -37,7 +37,21 @@ def group_head(group: Group, next_sequence: int) -> int:
 
 
 def furthest_behind(queue: Queue) -> Group | None:
-    return max(queue.groups.values(), key=lambda group: group.waiting, default=None)
+    behind = None
+    for group in queue.groups.values():
+        behind = _further(behind, group)
+    return behind
+
+
+def _further(behind: Group | None, group: Group) -> Group:
+    """Which of them has more waiting; of equals the first."""
+    return group if behind is None or group.waiting > behind.waiting else behind
+
+
+def _oldest_at(queue: Queue, behind: Group | None) -> int:
+    """When the oldest message that the group has not done with was published; 0 when there is none."""
+    oldest = group_oldest(behind) if behind is not None else END
+    return queue.sizes.published_at(oldest) if oldest < END else 0
 
 
 def counters_of(queue: Queue) -> dict[str, int]:
@@ -69,9 +83,7 @@ def _told(queue: Queue, groups: GroupCounters) -> dict[str, int]:
 
 
 def extent_of(queue: Queue) -> Extent:
-    behind = furthest_behind(queue)
-    oldest = group_oldest(behind) if behind is not None else END
-    return Extent(_first_sequence(queue), queue.sizes.published_at(oldest) if oldest < END else 0)
+    return Extent(_first_sequence(queue), _oldest_at(queue, furthest_behind(queue)))
 
 
 def queue_info(queue: Queue) -> QueueInfo:
@@ -101,8 +113,7 @@ def describe(queue: Queue, groups_max: int = END) -> Generator[None, None, Queue
         size = max(size, queue.group_size(group))
         if group.unsettled:
             first = min(first, group_head(group, queue.next_sequence))
-        if behind is None or group.waiting > behind.waiting:
-            behind = group
+        behind = _further(behind, group)
         counters.add(group.counters)
         if number <= groups_max:
             shown.append(group_info(group, queue.next_sequence))
@@ -110,7 +121,6 @@ def describe(queue: Queue, groups_max: int = END) -> Generator[None, None, Queue
             yield
     if queue.log:
         first = queue.log.first
-    oldest = group_oldest(behind) if behind is not None else END
     return QueueInfo(
         name=queue.name,
         queue_id=queue.queue_id,
@@ -125,7 +135,7 @@ def describe(queue: Queue, groups_max: int = END) -> Generator[None, None, Queue
         size=size,
         first_sequence=first if first < END else queue.next_sequence,
         next_sequence=queue.next_sequence,
-        oldest_at=queue.sizes.published_at(oldest) if oldest < END else 0,
+        oldest_at=_oldest_at(queue, behind),
         groups=shown,
         counters=_told(queue, counters),
     )

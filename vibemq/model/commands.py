@@ -302,6 +302,29 @@ class PlanBatch:
     end: str
     anew: bool = False
     """Forget earlier plans if none of them leads here."""
+    empty_mark: str | None = None
+    """A batch that began there had no rows: the reader's own name of it, so that it counts once."""
+    incarnation: str | None = None
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`."""
+
+
+@dataclass(slots=True)
+class EnterBatch:
+    """A planned batch is about to be read, as a batch of a query with a number. Reply: `Plan`, durable."""
+
+    session: int
+    token: Any
+    queue: str
+    group: str
+    epoch: int
+    tag: str
+    """As in `PlanBatch`."""
+    end_tag: str
+    query: str
+    """"" = not known: then it is noted only that somebody reads the batch."""
+    batch: int
     incarnation: str | None = None
     user: str = ""
     manage: bool = True
@@ -503,6 +526,7 @@ Command = (
     | JoinCursor
     | CommitCursor
     | PlanBatch
+    | EnterBatch
     | RejectAt
     | Quarantine
     | Stage

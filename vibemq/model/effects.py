@@ -160,6 +160,8 @@ class Fetched:
     """Of dead letters, one for each row; the first is the letter's id."""
     compact: bool = False
     """The reader takes columns that have no buffers of their own."""
+    max_bytes: int = 0
+    """Rows that the reader has asked for: it takes an answer of so much, whatever the limit of other frames is."""
 
     @property
     def count(self) -> int:

@@ -98,6 +98,9 @@ class QueueOptions:
                 raise InvalidOptions(f"queue option {name} is {value}; it must be 0 or more")
             if isinstance(value, int) and value > NUMBER_MAX:
                 raise InvalidOptions(f"queue option {name} is {value}; it must be {NUMBER_MAX} or less")
+        if self.message_ttl_ms == 0:
+            # Two words for no limit would be two different queues to whoever compares.
+            object.__setattr__(self, "message_ttl_ms", None)
         if self.max_attempts < 1:
             object.__setattr__(self, "max_attempts", 1)
         if self.overflow is Overflow.REDIRECT_TO_DLQ and not self.dead_letter:

@@ -102,7 +102,25 @@ class Plan(NamedTuple):
     tag: str
     """Of the position where it begins; see `tag_of`."""
     end: str
-    """The position where it ends, as the reader writes it; "" = what followed was lost by a repair."""
+    """The position where it ends, as the reader writes it; "" = what followed was lost by a repair. Where it begins:
+    the batch has no rows, and another plan may begin there."""
+    made_at: int = 0
+    query: str = ""
+    """The query that has begun to read the batch, if it is known."""
+    batch: int = 0
+    """Its number in that query."""
+    begun_at: int = 0
+    """When somebody has begun to read the batch; 0 = nobody has."""
+    empty: int = 0
+    """How many batches without rows followed it, as far as the reader was told."""
+    empty_mark: str = ""
+    """The reader's own name of the last of them."""
+    empty_at: int = 0
+    """When it was told of."""
+
+    @property
+    def has_rows(self) -> bool:
+        return tag_of(self.end) != self.tag
 
 
 def tag_of(position: str) -> str:

@@ -273,6 +273,19 @@ class RunSet(Stretches):
         for first, last in runs:
             self.add(first, last)
 
+    def copy(self) -> "RunSet":
+        """Another one with the same runs; very many cost little."""
+        made = RunSet()
+        made.replace(self)
+        made._firsts, made._lasts = self._firsts[:], self._lasts[:]
+        made._parts = None if self._parts is None else [part.copy() for part in self._parts]
+        return made
+
+    def replace(self, other: "RunSet") -> None:
+        """Hold what the other one holds, which is not used any more."""
+        self._firsts, self._lasts = other._firsts, other._lasts
+        self._parts, self.count = other._parts, other.count
+
     def remove(self, first: int, last: int) -> int:
         """Remove every sequence of the run that is there; return how many were."""
         if self._parts is not None:

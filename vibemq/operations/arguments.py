@@ -61,12 +61,16 @@ Rejects = Annotated[
 ]
 Numbers = Annotated[list[Whole], Field(max_length=LIST_MAX)]
 Texts = Annotated[list[str], Field(max_length=LIST_MAX)]
-Limit = Annotated[Whole | None, Field(description=f"Most items of the answer; more than {LIMIT_MAX} count as that.")]
+Limit = Annotated[
+    Annotated[int, Field(ge=1, le=INSTANT_MAX)] | None,
+    Field(description=f"Most items of the answer, 1 or more; more than {LIMIT_MAX} count as that."),
+]
+"""Of every operation that answers with a list."""
 
 
 def page_size(limit: int | None, default: int, most: int = LIMIT_MAX) -> int:
     """How many items a page may have."""
-    return max(1, min(default if limit is None else limit, most))
+    return min(default if limit is None else limit, most)
 
 
 def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:

@@ -12,6 +12,7 @@ from vibemq.model.commands import (
     Begin,
     CommitCursor,
     DeleteGroup,
+    EnterBatch,
     JoinCursor,
     PlanBatch,
     Quarantine,
@@ -104,6 +105,21 @@ class PlanArguments(OfGroup):
         description="The position where it ends, unless it was planned before."
     )
     anew: bool = Field(False, description="Forget earlier plans if none of them leads to this position.")
+    empty: Text | None = Field(
+        None,
+        description="The batch had no rows, and ends where it begins: the reader's own name of it, so that it counts "
+        "once.",
+    )
+
+
+class EnterArguments(OfGroup):
+    epoch: Whole = Field(description="The epoch that group.join answered.")
+    tag: Text = Field(description="Tag of the position where the batch begins.")
+    end: Text = Field(description="Tag of the position where it ends.")
+    query: Annotated[str, Field(max_length=200)] = Field(
+        description="The query whose batch it is; empty: not known, somebody reads it."
+    )
+    batch: Whole = Field(0, description="Its number in the query.")
 
 
 class RejectArguments(OfGroup):
@@ -123,6 +139,10 @@ class GroupListArguments(OfQueue):
 class OffsetsArguments(OfReader):
     at_ms: Whole | None = Field(
         None, description="Answer also `sequence_at`, the first sequence published then or later."
+    )
+    plan: Text | None = Field(
+        None,
+        description="Tag of a position; answer `unread`, whether a batch ends there that nobody has begun to read.",
     )
 
 
@@ -229,11 +249,31 @@ class Groups:
                     wanted.tag,
                     wanted.end,
                     wanted.anew,
+                    wanted.empty,
                     wanted.incarnation,
                 )
             )
         )
-        return {"end": made.end}
+        return {"end": made.end, "empty": made.empty, "unread": not made.begun_at}
+
+    async def enter(self, caller: Caller, wanted: EnterArguments) -> dict[str, Any]:
+        await self._local.ask(
+            lambda session, token: caller.owned(
+                EnterBatch(
+                    session,
+                    token,
+                    wanted.queue,
+                    wanted.group,
+                    wanted.epoch,
+                    wanted.tag,
+                    wanted.end,
+                    wanted.query,
+                    wanted.batch,
+                    wanted.incarnation,
+                )
+            )
+        )
+        return {}
 
     async def reject(self, caller: Caller, wanted: RejectArguments) -> dict[str, Any]:
         done = await self._local.ask(
@@ -306,6 +346,8 @@ class Groups:
         }
         if wanted.group is not None:
             answer |= cursor_json(self._readers.cursor(wanted.queue, wanted.group, wanted.incarnation))
+        if wanted.group is not None and wanted.plan is not None:
+            answer["unread"] = self._readers.is_unread(wanted.queue, wanted.group, wanted.plan, wanted.incarnation)
         if wanted.at_ms is not None:
             answer["sequence_at"] = await self._sequence_at(wanted.queue, wanted.at_ms)
         return answer
@@ -390,6 +432,13 @@ OPERATIONS: list[Operation[Any]] = [
         "group.commit", "Acknowledge everything below a sequence.", CursorCommitArguments, Groups, task=Groups.commit
     ),
     Operation("group.plan", "Where a batch ends, the same whenever asked.", PlanArguments, Groups, task=Groups.plan),
+    Operation(
+        "group.enter",
+        "Say which batch of which query a planned batch is, before it is read.",
+        EnterArguments,
+        Groups,
+        task=Groups.enter,
+    ),
     Operation("group.reject", "Dead-letter messages, once each.", RejectArguments, Groups, task=Groups.reject),
     Operation(
         "group.quarantine",

@@ -4,7 +4,7 @@ The server drives it like this, once per socket read, never once per message:
 
     session.receive_data(chunk)                # kept, not looked at
     session.tick(now)
-    requests = session.commands()              # engine commands, and the requests below
+    requests = session.commands()              # engine commands, and the requests below; `unread`: more next turn
     … the engine decides, storage keeps …
     session.apply(effects)                     # replies, in order
     session.deliver(deliver, slices)           # rows that the server read for a Deliver effect
@@ -108,13 +108,19 @@ class Session(Protocol):
         """
 
     def commands(self) -> Sequence[Request]:
-        """Everything that is complete by now, in order. Ping answers and refusals go straight to `data_to_send`.
+        """What is complete by now, in order, up to the work of about a millisecond. Ping answers and refusals go
+        straight to `data_to_send`.
 
         After an `Authenticate` nothing more is returned until it has been answered.
 
         Raises:
             RemoteProtocolError: the stream cannot be read on; the server writes what is left and hangs up.
         """
+
+    @property
+    def unread(self) -> bool:
+        """The last `commands` has stopped before the end of what has come. The server calls it again in another turn of
+        the loop, and reads nothing from the peer until then."""
 
     def authenticated(self, token: Any, principal: Principal) -> None: ...
 

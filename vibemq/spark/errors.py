@@ -131,8 +131,7 @@ def _advice(error: Refused, queue: str, group: str) -> str:
                 " the checkpoint is older than the cursor by more than the group's hold."
                 " Use the newest checkpoint, or begin with a new one, and with the newCheckpoint=replay:… or"
                 " =continue:… that the query then prints"
-                " (read first what your sink then does: docs/howto/spark/run.md#without-a-checkpoint);"
-                " failOnDataLoss=false goes on behind what is gone."
+                " (read first what your sink then does: docs/howto/spark/run.md#without-a-checkpoint)."
                 if group
                 else f"queue {queue!r} no longer keeps the beginning of the range. {GO_ON}"
             )
@@ -146,8 +145,16 @@ def _advice(error: Refused, queue: str, group: str) -> str:
                 f"the checkpoint was rolled back further than group {group!r} remembers, or it is a copy, or another"
                 " query's: the batch that follows could have other rows than the sink has under its number. Use the"
                 " newest checkpoint, and a longer hold next time. Or begin with a new checkpoint, and with the"
-                " newCheckpoint=replay:… or =continue:… that the query then prints; failOnDataLoss=false goes on from"
-                " here"
+                " newCheckpoint=replay:… or =continue:… that the query then prints"
+            )
+        case "BATCH_CHANGED":
+            return (
+                "the checkpoint was rolled back or put back by hand to where the same batches cannot be cut again, or"
+                " its batches are counted from 0 again under the old id of the query, or it is not the one that has"
+                " read these messages. A sink that knows a batch by its number would leave rows out, or have them"
+                " twice. Nothing was read. Use the newest checkpoint of the query. Or delete the whole folder, with its"
+                " file metadata, take an output that is new, and the newCheckpoint=replay:… or =continue:… that the"
+                " query then prints (docs/howto/spark/run.md#a-batch-that-changed)"
             )
         case "GROUP_NOT_FOUND":
             return (

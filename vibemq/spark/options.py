@@ -97,7 +97,7 @@ class SourceOptions:
     target_partition_bytes: int = _option("targetPartitionBytes", READS, size_bytes, 16 << 20)
     min_partitions: int = _option("minPartitions", READS, whole(1, 100_000), 1)
     max_partitions: int = _option("maxPartitions", READS, whole(1, 100_000), 64)
-    fetch_bytes: int = _option("fetchBytes", READS, size_bytes, 1 << 20)
+    fetch_bytes: int = _option("fetchBytes", READS, size_bytes, 2 << 20)
 
     max_messages_per_trigger: int = _option("maxMessagesPerTrigger", (STREAM,), whole(0), 100_000)
     max_bytes_per_trigger: int = _option("maxBytesPerTrigger", (STREAM,), size_bytes, 256 << 20)

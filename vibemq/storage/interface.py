@@ -6,6 +6,7 @@ storage/<provider>/    PLUGIN = StoragePlugin(...)
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,10 +48,9 @@ class StorageStats:
     disk_total_bytes: int
     torn_tail_bytes: int = 0
     """Cut off at the last start."""
-    full: bool = False
-    """The disk was found full; new messages are refused, so that what room is left serves the drain."""
-    full_reason: str = ""
-    """What keeps the store from growing when it is not the disk's size: a limit of the process, say."""
+    full: str = ""
+    """Why new messages are refused, so that what room is left serves the drain: a full disk, or a limit of the process,
+    and how to repair it. Empty while they are not."""
     unapplied_bytes: int = 0
     """Of the journal, what no checkpoint has moved into the store yet."""
     checkpoint_interval_s: float = 0.0
@@ -99,6 +99,17 @@ def _without_password(url: str) -> str:
     authority, slash, path = rest.partition("/")
     people, at, host = authority.rpartition("@")
     return f"{scheme}://{people.partition(':')[0]}{at}{host}{slash}{path}".partition("?")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInspection:
+    """A store as it lies there, looked at without a broker. No file of it is changed, whatever opening would change."""
+
+    state: StoredState
+    """With what a killed broker left in the journal."""
+    stats: StorageStats
+    check: Callable[[], list[Problem]]
+    """Everything that is stored, as `IStorageProvider.check`."""
 
 
 class IStorageProvider(Protocol):
@@ -201,10 +212,19 @@ class StoragePlugin:
     """False: the store is a service's, and needs no data directory."""
     salvage: Callable[[StoreLocation, Any], list[Problem]] | None = None
     """Offline: save what is valid, return what could not be saved."""
+    look: Callable[[StoreLocation, Any], AbstractContextManager[StoreInspection]] | None = None
+    """Offline: keep brokers out, and look at the store without changing it; for `check` and for dry runs.
+    Raises what `open` raises. None: the provider keeps nothing to look at, or cannot look without changing it."""
 
     def create(self, data_dir: Path, settings: Any) -> IStorageProvider:
         """A provider of the store in a folder."""
         return self.connect(StoreLocation(data_dir), settings)
+
+    @property
+    def inspect(self) -> Callable[[Path, Any], AbstractContextManager[StoreInspection]] | None:
+        """`look` at the store in a folder; None when the provider cannot."""
+        look = self.look
+        return None if look is None else lambda data_dir, settings: look(StoreLocation(data_dir), settings)
 
     @property
     def repair(self) -> Callable[[Path, Any], list[Problem]] | None:

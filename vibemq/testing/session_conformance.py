@@ -93,7 +93,7 @@ class Talk:
         self.session.receive_data(data)
         self.session.tick(self.now)
         heard: list[Request] = []
-        while requests := self.session.commands():
+        while (requests := self.session.commands()) or self.session.unread:
             for request in requests:
                 if isinstance(request, Authenticate):
                     self.session.authenticated(request.token, SOMEBODY)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX = 128
@@ -54,6 +55,17 @@ class HttpPool:
         victim.drop()
 
 
+class HttpParser(h11.Connection):
+    """Lets go of the frames of an error: one of h11's own refers to the error, and would keep both for ever."""
+
+    def next_event(self) -> Any:
+        try:
+            return super().next_event()
+        except h11.RemoteProtocolError as error:
+            error.__traceback__ = None
+            raise
+
+
 class HttpConnection(H11Protocol):
     """uvicorn's own, with deadlines and a place in the pool."""
 
@@ -63,6 +75,12 @@ class HttpConnection(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
     _answering: Any = None
     """The request that the deadline is for; None: for a header."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        head_bytes_max = self.config.h11_max_incomplete_event_size
+        assert head_bytes_max is not None, "the server always names it"
+        self.conn = HttpParser(h11.SERVER, head_bytes_max)
 
     @property
     def busy(self) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KINDS = ("roll back", "older copy", "continue", "replay")
-REFUSALS = ("OFFSET_GONE", "PLAN_UNKNOWN", "GROUP_HAS_PROGRESS", "does not know it")
+REFUSALS = ("OFFSET_GONE", "PLAN_UNKNOWN", "GROUP_HAS_PROGRESS", "BATCH_CHANGED", "does not know it")
 BATCHES_MOST = 4
 
 

@@ -9,6 +9,7 @@ from vibemq.client.failures import error_of
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing, extra_of
 from vibemq.client.queues import differences, option_values, queue_info
+from vibemq.client.settlements import delay_ms, limit_ms
 from vibemq.client.subscription import SubscribeOptions
 from vibemq.errors import (
     AuthFailed,
@@ -21,6 +22,7 @@ from vibemq.errors import (
     VibeMQError,
 )
 from vibemq.model.options import DeliveryMode, LostConnection, Overflow, QueueOptions, Retention
+from vibemq.model.quantities import duration_ms
 from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 
@@ -157,6 +159,18 @@ def test_a_message_has_no_ttl_of_0() -> None:
         extra_of(Outgoing("x", ttl=0))
     assert extra_of(Outgoing("x", ttl=0.0001)) == {"ttl_ms": 1}
     assert extra_of(Outgoing("x", delay=0)) == {"delay_ms": 0}
+
+
+@pytest.mark.parametrize(("ms", "whole"), [(0, 0), (0.4, 1), (0.6, 1), (1.4, 1), (2.6, 3), (1_000.4, 1_000)])
+def test_durations_are_rounded_by_one_rule_whoever_reads_them(ms: float, whole: int) -> None:
+    seconds = ms / 1000
+    assert duration_ms(f"{ms}ms") == whole
+    assert extra_of(Outgoing("x", delay=seconds)) == {"delay_ms": whole}
+    assert extra_of(Outgoing("x", delay=timedelta(seconds=seconds))) == {"delay_ms": whole}
+    assert limit_ms(seconds, "ack_timeout") == delay_ms(seconds, "delay") == whole
+    assert option_values({"ack_timeout": seconds}) == {"ack_timeout_ms": whole}
+    if ms:
+        assert extra_of(Outgoing("x", ttl=seconds)) == {"ttl_ms": whole}
 
 
 @pytest.mark.parametrize("wrong", [{"prefetch": 0}, {"ack_timeout": -1.0}, {"start": "end"}])

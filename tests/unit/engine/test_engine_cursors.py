@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers.cursors import ranges
 from vibemq.engine.stage_names import stage_name
@@ -605,3 +606,25 @@ def test_a_deleted_group_ends_and_the_queue_waits_again(driver: Driver) -> None:
         cursor(driver)
     driver.publish(1)
     driver.check()
+
+
+SCATTERED = 5_000
+"""Messages, of each of which the neighbours are gone."""
+INSTRUCTIONS_PER_RUN = 100
+"""Of a group that is put before them: the gaps are listed, to be settled. Nothing else is done run by run."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        JoinCursor(1, None, "q", "new", start=StartAt.BEGINNING),
+        SeekGroup(1, None, "q", "etl", StartAt.BEGINNING, 0),
+        SeekGroup(1, None, "q", "etl", StartAt.SEQUENCE, 9),
+    ],
+)
+def test_a_group_is_put_before_scattered_messages_as_a_whole(driver: Driver, command: JoinCursor | SeekGroup) -> None:
+    join(driver, start=StartAt.BEGINNING)
+    driver.publish(2 * SCATTERED)
+    driver.ask(RemoveMessages(1, None, "q", [(s, s) for s in range(2, 2 * SCATTERED + 1, 2)]))
+    cost = instructions(lambda: driver.engine.handle([command], driver.now)).total()
+    assert cost < INSTRUCTIONS_PER_RUN * SCATTERED

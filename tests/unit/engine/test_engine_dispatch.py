@@ -1,6 +1,12 @@
 """Who gets what, and when."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of, sequences
+from vibemq.engine.dispatch import last_begun
+from vibemq.engine.queue.sizes import Sizes
 from vibemq.model.commands import (
     CloseSession,
     Publish,
@@ -248,3 +254,31 @@ def test_the_answer_that_ends_deliveries_says_so() -> None:
     driver.handle(Unsubscribe(2, "end", 1), Unsubscribe(2, "again", 1))
     marks = [(e.token, e.order, e.ends_deliveries) for e in driver.effects if isinstance(e, Reply) and e.session == 2]
     assert marks[-2:] == [("end", 0, True), ("again", 1, True)]
+
+
+def hand_out_cost(count: int) -> int:
+    driver = Driver()
+    driver.publish(count)
+    return sum(instructions(lambda: driver.subscribe(1, capacity_messages=count, capacity_bytes=1 << 40)).values())
+
+
+def test_a_limit_of_bytes_is_not_looked_up_message_by_message() -> None:
+    assert hand_out_cost(20_000) < 3 * hand_out_cost(20)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 500)), min_size=1, max_size=20), st.data())
+def test_messages_are_taken_as_long_as_they_begin_within_the_bytes(
+    chunks: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    sizes, end = Sizes(), 1
+    for count, size in chunks:
+        sizes.add(end, end + count - 1, size, 10_000 * end, 1)
+        end += count
+    first = data.draw(st.integers(1, end - 1))
+    last = data.draw(st.integers(first, end - 1))
+    room = data.draw(st.integers(1, 3_000))
+    expected, left = first, room - sizes.between(first, first)
+    while left > 0 and expected < last:
+        expected += 1
+        left -= sizes.between(expected, expected)
+    assert last_begun(sizes, first, last, room) == expected

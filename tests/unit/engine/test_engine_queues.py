@@ -27,7 +27,7 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.effects import Counted, Published, Replayed, Subscribed
-from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention
+from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention, options_from_dict
 from vibemq.model.records import DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
 
 STRONG = QueueOptions()
@@ -42,6 +42,15 @@ def test_creating_is_strong_and_gated() -> None:
     (outcome,) = driver.waiting
     assert outcome.durability is Durability.STRONG
     assert [reply.token for reply in outcome.gated] == ["t"]
+
+
+def test_no_limit_of_age_matches_however_it_is_written() -> None:
+    driver = Driver()
+    assert driver.ask(CreateQueue(1, None, "q", options_from_dict({"message_ttl_ms": 0}))) is None
+    for no_limit in ({}, {"message_ttl_ms": None}, {"message_ttl_ms": 0}):
+        assert driver.ask(CreateQueue(1, None, "q", options_from_dict(no_limit), must_match=True)) is None
+    error = driver.ask(CreateQueue(1, None, "q", QueueOptions(message_ttl_ms=1), must_match=True))
+    assert isinstance(error, QueueExists)
 
 
 def test_creating_an_existing_queue_succeeds_unless_it_must_match() -> None:

@@ -5,7 +5,6 @@ A command that is not in `ASKED` fails the test, so a new handler cannot escape.
 `LINEAR` says why it may grow with n; it must never grow faster.
 """
 
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,7 +21,7 @@ from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
-from vibemq.model.records import MessageExtra, UserRemoved
+from vibemq.model.records import MessageExtra, UserRemoved, tag_of
 
 SUBSCRIBER, OPERATOR = 902, 9
 N = 32
@@ -69,15 +68,6 @@ class World:
         delivers, self.delivers = self.delivers, []
         for deliver in delivers:
             self.do(ask.Settle(deliver.session, "t", deliver.consumer, verb, deliver.runs))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_to_collect() -> Iterator[None]:
-    """Counting collects garbage first: what the other tests have left need not be looked through each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def cost(work: Callable[[], object]) -> int:
@@ -419,6 +409,10 @@ ASKED: dict[type, list[Any]] = {
     ask.JoinCursor: [ask.JoinCursor(OPERATOR, "t", "q", "c"), ask.JoinCursor(OPERATOR, "t", "q", "new")],
     ask.CommitCursor: [ask.CommitCursor(OPERATOR, "t", "q", "c", 1, 5)],
     ask.PlanBatch: [ask.PlanBatch(OPERATOR, "t", "q", "c", 1, "tag", "end")],
+    ask.EnterBatch: [
+        ask.PlanBatch(OPERATOR, "t", "q", "c", 1, "tag", "end"),
+        ask.EnterBatch(OPERATOR, "t", "q", "c", 1, "tag", tag_of("end"), "query", 0),
+    ],
     ask.RejectAt: [ask.RejectAt(OPERATOR, "t", "q", "c", [(15, "bad")])],
     ask.Quarantine: [ask.Quarantine(OPERATOR, "t", "q", "c", [(15, 16)])],
     ask.Stage: [ask.Stage(OPERATOR, "t", "q", "app", 1, "s", 1, rows_of(1))],

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model import runs as module
-from vibemq.model.runs import RunSet, run_count, runs_of
+from vibemq.model.runs import RUNS_TOGETHER_MAX, RunSet, run_count, runs_of
 
 small = st.integers(0, 60)
 run = st.tuples(small, st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -122,3 +122,16 @@ def test_many_runs_at_once_are_the_same_as_one_by_one(before: set[int], later: s
         runs.remove(sequence, sequence)
     runs.add_all(runs_of(later))
     assert (runs.runs(), runs.count) == (runs_of(before | later), len(before | later))
+
+
+@pytest.mark.parametrize("number", [0, 10, 3 * RUNS_TOGETHER_MAX])
+def test_a_copy_is_a_set_of_its_own(number: int) -> None:
+    runs = [(2 * n, 2 * n) for n in range(1, number + 1)]
+    original = RunSet(runs)
+    copied = original.copy()
+    assert (copied, copied.count, copied.runs()) == (original, number, runs)
+    original.remove(1, 10)
+    original.add(1, 1)
+    assert copied.runs() == runs
+    copied.remove(3, 1 << 40)
+    assert original.runs() == [(1, 1), *runs[5:]]

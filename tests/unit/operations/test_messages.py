@@ -94,6 +94,6 @@ def test_a_peeked_message_shows_the_priority_of_its_header(text: str, priority: 
     assert message_json(row, sequence=1, published_at=2)["priority"] == priority
 
 
-@pytest.mark.parametrize(("asked", "limit"), [(None, 100), (0, 1), (5, 5), (10**9, 1000)])
+@pytest.mark.parametrize(("asked", "limit"), [(None, 100), (1, 1), (5, 5), (10**9, 1000)])
 def test_limits_are_bounded(asked: int | None, limit: int) -> None:
     assert page_size(asked, 100) == limit

@@ -136,6 +136,16 @@ def test_bad_arguments_are_refused_by_name_and_rule(name: str, arguments: dict[s
     assert len(str(refused.value)) < 600
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [operation for operation in OPERATIONS if "limit" in operation.arguments.model_fields],
+    ids=lambda operation: operation.name,
+)
+def test_a_list_of_no_items_is_refused_alike_everywhere(operation: Operation[Any]) -> None:
+    with pytest.raises(InvalidPayload, match=r"argument limit of .* must be a whole number, 1 or more, not 0"):
+        read(operation.arguments, operation.name, {"queue": "q", "group": "g", "limit": 0})
+
+
 def test_null_counts_as_not_given() -> None:
     operation = {operation.name: operation for operation in OPERATIONS}["group.fetch"]
     wanted = read(operation.arguments, "group.fetch", {"queue": "q", "group": None, "from": 1, "to": 2})

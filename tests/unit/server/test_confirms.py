@@ -18,7 +18,7 @@ from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Settlement, StartAt
 from vibemq.model.effects import CursorInfo, Effect, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions
-from vibemq.model.records import MessageExtra, Record, UserRemoved
+from vibemq.model.records import MessageExtra, Record, UserRemoved, tag_of
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
@@ -142,6 +142,7 @@ async def furnish(world: World) -> int:
     await world.done(ask.CreateQueue(SESSION, None, "q", kept))
     await world.done(ask.CreateQueue(SESSION, None, "log", kept.with_changes(mode=DeliveryMode.FAN_OUT_WITH_ACK)))
     joined: CursorInfo = await world.done(ask.JoinCursor(SESSION, None, "log", "reader"))
+    await world.done(ask.PlanBatch(SESSION, None, "log", "reader", joined.epoch, "planned", "end"))
     await world.done(ask.SeekGroup(SESSION, None, "log", "other", StartAt.BEGINNING))
     await world.done(ask.Subscribe(SESSION, None, 1, "q", capacity_messages=5))
     await world.done(ask.Publish(SESSION, None, "q", rows_of(10)))
@@ -180,7 +181,8 @@ COMMANDS: dict[str, Make] = {
     "seek": lambda _: ask.SeekGroup(SESSION, None, "log", "other", StartAt.NOW),
     "join": lambda _: ask.JoinCursor(SESSION, None, "log", "reader"),
     "commit": lambda epoch: ask.CommitCursor(SESSION, None, "log", "reader", epoch, 5),
-    "plan": lambda epoch: ask.PlanBatch(SESSION, None, "log", "reader", epoch, "tag", "end"),
+    "plan": lambda epoch: ask.PlanBatch(SESSION, None, "log", "reader", epoch, tag_of("end"), "later"),
+    "enter": lambda epoch: ask.EnterBatch(SESSION, None, "log", "reader", epoch, "planned", tag_of("end"), "query", 0),
     "reject at": lambda _: ask.RejectAt(SESSION, None, "log", "reader", [(2, "bad")]),
     "quarantine": lambda _: ask.Quarantine(SESSION, None, "log", "reader", [(2, 3)]),
     "stage": lambda _: ask.Stage(SESSION, None, "q", "app", 1, "s", 1, rows_of(1)),

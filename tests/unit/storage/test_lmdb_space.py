@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -194,6 +195,29 @@ def test_the_journal_has_a_bound(folder: Path, disk: Disk) -> None:
     provider.close()
 
 
+def test_a_limit_that_the_checkpointer_meets_is_the_reason(folder: Path, disk: Disk) -> None:
+    """The journal has met none, and the disk has room: whoever looks is told of the limit, and of nothing else."""
+    provider = opened(folder, SETTINGS.model_copy(update={"ballast_bytes": 1 << 20}), disk)
+    provider.append(a_queue())
+    provider.checkpoint()
+    pid = provider.stats().details["checkpointer_pid"]
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    for first in range(1, 2_001, 100):
+        provider.append([messages(first, 100, size=2000)])
+    provider.sync()
+    housekeep_until(provider, lambda: bool(provider.stats().full))
+    full = provider.stats().full
+    assert "a file may have 1048576 bytes in this process (`ulimit -f`" in full
+    assert "disk" not in full
+    with pytest.raises(StorageFull, match=r"a file may have 1048576 bytes in this process .*raise that limit"):
+        provider.append([messages(2_001, 1)])
+    # The next checkpointer has no limit.
+    housekeep_until(provider, lambda: not provider.stats().full)
+    provider.append([messages(2_001, 1)])
+    assert sequences(provider, 1_990) == list(range(1_990, 2_002))
+    provider.close()
+
+
 def test_what_is_not_flushed_and_the_map_are_told(provider: LmdbProvider) -> None:
     provider.append(a_queue())
     provider.sync()
@@ -213,12 +237,12 @@ def test_only_where_room_is_missing_a_spare_segment_asks_for_a_checkpoint(
         provider.append(a_queue())
         provider.sync()
         provider._spare_segments.stop()
-        provider._journal.trim()
+        provider._journal.pool.trim()
 
         def refuse(size: int) -> None:
             raise OSError(missing, os.strerror(missing))
 
-        provider._journal._create = refuse  # type: ignore[method-assign,assignment]
+        provider._journal.pool._create = refuse  # type: ignore[method-assign,assignment]
         provider._prepare_spare()
         assert provider._driver.room_wanted is checkpoints
         provider.append([messages(1, 1)])

@@ -25,6 +25,7 @@ from vibemq.model.records import (
 )
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.blocks import block_infos
+from vibemq.storage.local.file_limit import limit_sentence
 from vibemq.storage.sqlite import PLUGIN
 from vibemq.storage.sqlite.check import repair
 from vibemq.storage.sqlite.connection import DATABASE, SqliteKV
@@ -145,7 +146,8 @@ storage.close()
 def test_a_limit_of_file_size_is_a_full_disk_and_no_broken_one(data_dir: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, str(data_dir)], capture_output=True, text=True, check=True)
     sentence, count = done.stdout.splitlines()
-    assert "a file may have 1048576 bytes in this process; nothing was written" in sentence
+    assert f"{limit_sentence(1 << 20)}; nothing was written" in sentence
+    assert "1048576 bytes in this process (`ulimit -f`" in sentence
     store = SqliteStorage(data_dir, SqliteSettings())
     assert store.open().queues[1].next_sequence == int(count) + 1
     assert list(store.check()) == []
@@ -258,6 +260,22 @@ def test_not_a_database_is_damage(data_dir: Path, storage: SqliteStorage) -> Non
     (data_dir / "vibemq.sqlite").write_bytes(b"no database at all" * 1000)
     with pytest.raises(StorageDamaged, match=r"vibemq\.sqlite"):
         SqliteStorage(data_dir, SqliteSettings()).open()
+
+
+def test_a_change_that_meets_a_damaged_page_says_that_a_restart_does_not_help(
+    storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.append(queue())
+
+    def damaged(*_: object) -> None:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    monkeypatch.setattr(storage._store, "write", damaged)
+    with pytest.raises(StorageFailed, match="check --repair") as failed:
+        storage.append([added(1, 1)])
+    assert "restart" not in str(failed.value)
 
 
 def test_a_damaged_state_value_refuses_to_open_and_is_repaired(data_dir: Path, storage: SqliteStorage) -> None:

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ye
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
-from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock
+from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock, looking_at
 from vibemq.storage.local.replace import begin_copy, discard_copy, finish_replacing, replace
 from vibemq.storage.timeline import mark_restored
 
@@ -85,24 +85,35 @@ def restore(
     """
     out = Output(json=json)
     name = provider_name(source, storage)
+    aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
+    if dry_run:
+        _check_only(source, data_dir, name)
+        value = {"data_dir": str(data_dir), "moved_aside": None if _is_empty(data_dir) else str(aside), "dry_run": True}
+        out.emit(value, f"{source} is sound, would be restored to {data_dir}")
+        return
     finish_replacing(data_dir)
     occupied = not _is_empty(data_dir)
-    aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
     with _kept_from_brokers(data_dir) as lock:
-        if occupied and not dry_run:
+        if occupied:
             out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
         copy = begin_copy(data_dir, aside)
         try:
             _copy_and_check(source, copy, name, out)
-            if not dry_run:
-                mark_restored(copy)
-                _take(lock, data_dir, occupied=occupied)
-                replace(data_dir, aside)
+            mark_restored(copy)
+            _take(lock, data_dir, occupied=occupied)
+            replace(data_dir, aside)
         finally:
             discard_copy(data_dir)
-    value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": dry_run}
-    moved = f"; the previous content is in {aside}" if occupied and not dry_run else ""
-    out.emit(value, f"{source} is sound, {'would be ' if dry_run else ''}restored to {data_dir}{moved}")
+    value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": False}
+    moved = f"; the previous content is in {aside}" if occupied else ""
+    out.emit(value, f"{source} is sound, restored to {data_dir}{moved}")
+
+
+def _check_only(source: Path, data_dir: Path, storage: str) -> None:
+    """Raise what a restore would: the backup is damaged, or a broker has the directory. Nothing is changed."""
+    guard = looking_at(data_dir) if (data_dir / LOCK_NAME).exists() else nullcontext()
+    with guard:
+        _refuse_damaged(source, source, storage)
 
 
 @contextmanager
@@ -148,7 +159,6 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:
-    """The backup itself stays untouched: opening a store writes to it."""
     total, done = sum(path.stat().st_size for path in source.rglob("*") if path.is_file()), 0
     with tracked("restore", out.notes, silent=out.json) as progress:
         for path in sorted(source.rglob("*")):
@@ -159,7 +169,12 @@ def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None
             shutil.copy2(path, place)
             done += path.stat().st_size
             progress(done, total)
-    problems = find_problems(copy, storage)
+    _refuse_damaged(copy, source, storage)
+
+
+def _refuse_damaged(folder: Path, source: Path, storage: str) -> None:
+    """Check the backup, or the copy of it in `folder`."""
+    problems = find_problems(folder, storage)
     if problems:
         raise CommandFailed(f"the backup {source} is damaged: {sentence(problems[0])}", code="STORAGE_DAMAGED")
 

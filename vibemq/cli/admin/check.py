@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vibemq.cli.admin.offline import as_plain, opened, plugin_of, provider_name
+from vibemq.cli.admin.offline import as_plain, looked_at, plugin_of, provider_name
 from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage, Yes
 from vibemq.cli.output import Output, bytes_text, count_text
@@ -26,7 +26,10 @@ def check(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Check the whole store of a stopped broker and print each problem. Exit code 1 if there is one."""
+    """Check the whole store of a stopped broker and print each problem. Exit code 1 if there is one.
+
+    No file is changed, so a directory that cannot be written can be checked.
+    """
     out = Output(json=json)
     problems = find_problems(data_dir, storage, out)
     if problems and repair_wanted:
@@ -75,11 +78,11 @@ def find_problems(data_dir: Path, storage: str | None, out: Output | None = None
         out: gets a note when the store is short of room.
     """
     try:
-        with opened(data_dir, storage) as provider:
-            note = _note_of_room(provider.stats())
+        with looked_at(data_dir, storage) as store:
+            note = _note_of_room(store.stats)
             if out is not None and note:
                 out.note(note, style="yellow")
-            return list(provider.check())
+            return store.check()
     except StorageDamaged as damage:
         return [Problem(str(damage), damage.path, damage.offset, repairable=_can_repair(data_dir, storage))]
 
@@ -90,10 +93,11 @@ def _note_of_room(stats: StorageStats) -> str:
     wasteful = unused > max(stats.store_bytes // 2, WORTH_BYTES)
     if not stats.full and not (wasteful and free < total // SHORT_PART):
         return ""
-    text = f"! the disk is nearly full: {bytes_text(free)} of {bytes_text(total)} are free"
-    if wasteful:
-        return f"{text}, and {bytes_text(unused)} of the store are unused: run `vibemq-admin compact`"
-    return f"{text}, and the store needs what it has: free space on the disk, or drain queues"
+    text = f"the disk is nearly full: {bytes_text(free)} of {bytes_text(total)} are free"
+    if stats.full:
+        text = f"messages are refused: {stats.full}"
+    hint = f"; {bytes_text(unused)} of the store are unused: run `vibemq-admin compact`" if wasteful else ""
+    return f"! {text}{hint}"
 
 
 def sentence(problem: Problem) -> str:

@@ -1,32 +1,24 @@
 """`vibemq-admin compact`: unused disk space goes back to the system."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from vibemq.cli.admin.backup import folder_bytes
-from vibemq.cli.admin.offline import opened
-from vibemq.cli.flags import DataDir, Json, Storage
+from vibemq.cli.admin.offline import looked_at, opened
+from vibemq.cli.flags import DataDir, DryRun, Json, Storage
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
-
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Print how much would be freed, and free nothing. The store is opened and closed, as by a broker: what a "
-        "killed broker left in the journal is written to the store.",
-    ),
-]
 
 
 def compact(data_dir: DataDir, storage: Storage = None, dry_run: DryRun = False, json: Json = False) -> None:
     """Rewrite the store of a stopped broker to free the space of settled messages."""
     out = Output(json=json)
-    freed = _could_free(data_dir, storage) if dry_run else _free(data_dir, storage, out)
-    verb = "could be freed" if dry_run else "freed"
-    out.emit({"freed_bytes": freed, "dry_run": dry_run}, f"{data_dir}: {bytes_text(freed)} {verb}")
+    if dry_run:
+        freed, unapplied = _could_free(data_dir, storage)
+        value = {"freed_bytes": freed, "dry_run": True, "unapplied_bytes": unapplied}
+        out.emit(value, f"{data_dir}: {bytes_text(freed)} could be freed{_uncertain(unapplied)}")
+        return
+    freed = _free(data_dir, storage, out)
+    out.emit({"freed_bytes": freed, "dry_run": False}, f"{data_dir}: {bytes_text(freed)} freed")
 
 
 def _free(data_dir: Path, storage: str | None, out: Output) -> int:
@@ -37,11 +29,17 @@ def _free(data_dir: Path, storage: str | None, out: Output) -> int:
     return max(0, before - folder_bytes(data_dir))
 
 
-def _could_free(data_dir: Path, storage: str | None) -> int:
-    # Closing writes what is left of the journal to the store. Only then is it known what the store has to keep.
-    with opened(data_dir, storage):
-        pass
-    with opened(data_dir, storage) as provider:
-        stats = provider.stats()
-        kept = folder_bytes(data_dir) - stats.journal_bytes - stats.reclaimable_bytes
-    return max(0, folder_bytes(data_dir) - kept)
+def _could_free(data_dir: Path, storage: str | None) -> tuple[int, int]:
+    """(bytes that can be freed at least, bytes of the journal that are not in the store yet)."""
+    with looked_at(data_dir, storage) as store:
+        stats = store.stats
+    return max(0, stats.reclaimable_bytes + stats.journal_bytes - stats.unapplied_bytes), stats.unapplied_bytes
+
+
+def _uncertain(unapplied: int) -> str:
+    if not unapplied:
+        return ""
+    return (
+        f" at least; a broker that was killed left {bytes_text(unapplied)} in the journal, and how much of that is "
+        "settled is known when it is in the store: `compact` moves it there, and so do a start and a stop of the broker"
+    )

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import ExitCode, Usage
 from vibemq.cli.flags import (
     DEFAULT_TIMEOUT,
     DEFAULT_URL,
@@ -156,6 +156,8 @@ def seek(
 ) -> None:
     """Move a group. A reader of the group is stopped; skipped messages count as read.
 
+    A sequence that the queue does not keep is not reached: the group stands as near as it can (exit code 6).
+
     Example: vibemq-admin group seek orders etl earliest
     """
     out = Output(json=json)
@@ -166,7 +168,12 @@ def seek(
     out.confirm(f"Move group {group} of queue {queue} from {before['committed']} to {start}?", yes=yes)
     found = ask(url, timeout, "group.seek", queue=queue, group=group, start=start)
     to = found.get("committed", found.get("head"))
-    out.emit(found, f"group {group} of queue {queue}: moved from {before['committed']} to {to}")
+    asked = start.removeprefix("sequence:")
+    is_elsewhere = start.startswith("sequence:") and asked != str(to)
+    why = f", not to {asked}: the queue keeps messages from {to} on, or ends there" if is_elsewhere else ""
+    out.emit(found, f"group {group} of queue {queue}: moved from {before['committed']} to {to}{why}")
+    if is_elsewhere:
+        raise typer.Exit(ExitCode.PARTLY)
 
 
 def _named(groups: list[dict[str, Any]], queue: str, group: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """`vibemq-admin import`: the messages of a .NET VibeMQ move in."""
 
+import shutil
+import tempfile
 import time
 import uuid
 from dataclasses import asdict
@@ -8,13 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.admin.offline import made, plugin_of
+from vibemq.cli.admin.offline import looked_at, made, plugin_of
 from vibemq.cli.exits import ExitCode, NotFound
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.model.stored import StoredState
 from vibemq.storage.importers.dotnet import ImportReport, import_dotnet
+from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.local.store_file import read_store_info
 
 BAD_ROWS_SHOWN = 20
@@ -48,7 +51,8 @@ def _import(
     file: Path, data_dir: Path, storage: str | None, progress: Tracker, *, resume: bool, dry_run: bool
 ) -> ImportReport:
     info = read_store_info(data_dir) if data_dir.is_dir() else None
-    provider = made(plugin_of(storage or (info.provider if info is not None else "lmdb")), data_dir)
+    name = storage or (info.provider if info is not None else "lmdb")
+    provider = made(plugin_of(name), data_dir)
     arguments: dict[str, Any] = {
         "incarnation": lambda: uuid.uuid4().hex,
         "now": int(time.time() * 1000),
@@ -56,9 +60,21 @@ def _import(
         "dry_run": dry_run,
         "progress": progress,
     }
-    if dry_run and info is None:
+    if not dry_run:
+        return _import_into(provider, file, arguments)
+    if info is None:
         # Opening would make a store; a dry run against none is one against an empty one.
         return import_dotnet(file, provider, StoredState(), **arguments)
+    with looked_at(data_dir, name) as store:
+        if not resume:
+            return import_dotnet(file, provider, store.state, **arguments)
+        with tempfile.TemporaryDirectory(prefix="vibemq-") as copy:
+            # Which dead letters are there already is told by their messages, and those are read in an open store only.
+            shutil.copytree(data_dir, copy, dirs_exist_ok=True)
+            return _import_into(made(plugin_of(name), Path(copy)), file, arguments)
+
+
+def _import_into(provider: IStorageProvider, file: Path, arguments: dict[str, Any]) -> ImportReport:
     state = provider.open()
     try:
         report = import_dotnet(file, provider, state, **arguments)

@@ -7,7 +7,7 @@ from typing import Any
 
 from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, Usage
 from vibemq.plugins import find
-from vibemq.storage.interface import IStorageProvider, StoragePlugin
+from vibemq.storage.interface import IStorageProvider, StoragePlugin, StoreInspection
 from vibemq.storage.local.store_file import read_store_info
 
 
@@ -55,6 +55,22 @@ def opened(data_dir: Path, storage: str | None) -> Iterator[IStorageProvider]:
         yield provider
     finally:
         provider.close()
+
+
+@contextmanager
+def looked_at(data_dir: Path, storage: str | None) -> Iterator[StoreInspection]:
+    """The store as it lies there; nothing of it is changed, and brokers are kept out while the block runs.
+
+    Raises:
+        StorageLocked: a broker is at work on it.
+        StorageDamaged, StoreVersionError: see the sentence.
+    """
+    name = provider_name(data_dir, storage)
+    plugin = plugin_of(name)
+    if plugin.inspect is None:
+        raise CommandFailed(f"a store of the {name} provider cannot be looked at: it keeps nothing in {data_dir}")
+    with plugin.inspect(data_dir, plugin.settings()) as found:
+        yield found
 
 
 def refuse_unless_empty(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from vibemq.cli.flags import duration_option, size_option
+from vibemq.cli.flags import duration_option, read_by, size_option, unread
 from vibemq.cli.values import duration_ms, key_values, size_bytes
 from vibemq.errors import ConfigInvalid, InvalidOptions
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict, spelled_out
@@ -51,7 +51,8 @@ _RETAIN = Annotated[
     list[Any] | None,
     typer.Option(
         "--retain",
-        parser=retention_limit,
+        parser=unread,
+        callback=read_by(retention_limit),
         metavar="AGE|SIZE",
         help="Log retention: maximum age (7d) or maximum size (1GiB) of messages; may be given twice, for both.",
     ),

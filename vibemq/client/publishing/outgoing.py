@@ -11,6 +11,7 @@ from typing import Any, Final
 from vibemq.client import payload as payloads
 from vibemq.errors import LocalProtocolError, MessageTooLarge
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
+from vibemq.model.quantities import whole_ms
 
 Seconds = float | timedelta
 PriorityLike = int | str | Priority
@@ -108,7 +109,7 @@ def extra_of(message: Outgoing) -> Extra | None:
     if message.ttl is not None:
         if not message.ttl:
             raise LocalProtocolError("ttl is 0 s; it must be more than 0, or left out for no limit")
-        extra["ttl_ms"] = max(1, milliseconds(message.ttl, "ttl"))
+        extra["ttl_ms"] = milliseconds(message.ttl, "ttl")
     if message.delay is not None:
         if message.deliver_at is not None:
             raise LocalProtocolError("a message has either a delay or a deliver_at, not both")
@@ -121,7 +122,8 @@ def extra_of(message: Outgoing) -> Extra | None:
 
 
 def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
-    """
+    """A duration for the wire, see `whole_ms`.
+
     Args:
         zero: what 0 means, for the sentence of an error.
 
@@ -131,13 +133,13 @@ def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not seconds >= 0:
         raise LocalProtocolError(f"{name} is {seconds} s; it must be 0{f' ({zero})' if zero else ''} or more")
-    return _instant(seconds, name)
+    return whole_ms(_bounded(seconds, name) * 1000)
 
 
-def _instant(seconds: float, name: str) -> int:
+def _bounded(seconds: float, name: str) -> float:
     if not abs(seconds) <= SECONDS_MAX:
         raise LocalProtocolError(f"{name} is {seconds} s; it must be at most {SECONDS_MAX:,} s")
-    return round(seconds * 1000)
+    return seconds
 
 
 def priority_number(value: PriorityLike) -> int:
@@ -202,7 +204,7 @@ def _epoch_ms(moment: datetime | float) -> int:
         if moment.tzinfo is None:
             raise LocalProtocolError("deliver_at needs a datetime with a time zone; use datetime.now(UTC) + …")
         return round(moment.timestamp() * 1000)
-    return _instant(moment, "deliver_at")
+    return round(_bounded(moment, "deliver_at") * 1000)
 
 
 _BINARY_HEADERS = header_block({payloads.CONTENT_TYPE: payloads.BINARY})

@@ -15,7 +15,7 @@ from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
 from vibemq.model.options import Durability
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupOwned, GroupRenamed
-from vibemq.model.runs import END, Run, RunSet, gaps, run_count
+from vibemq.model.runs import END, Run, RunSet, gaps
 
 PASSING_PREFIX = "~"
 GROUP_NAME_MAX = 256
@@ -132,7 +132,8 @@ def move_group(
 
 def head_of(queue: Queue, group: Group) -> int:
     """The lowest sequence that the group has not settled, those on their way included."""
-    return _head(queue, group.unsettled_set(), group.start)
+    lowest = min(group.lowest_waiting(), group.lowest_held())
+    return lowest if lowest < END else _head(queue, RunSet(), group.start)
 
 
 def _first_sequence(queue: Queue, start: StartAt, start_sequence: int) -> int:
@@ -155,16 +156,31 @@ def _head(queue: Queue, wanted: RunSet, begin: int) -> int:
 
 def _fill(state: EngineState, step: Step, queue: Queue, group: Group, wanted: RunSet, head: int) -> None:
     """Put the wanted sequences into the group, and settle the others from the head on, which nobody can have."""
-    runs = wanted.runs()
-    absent = RunSet(gaps(runs, head, queue.open_end() - 1))
-    _enter_all(state, step, queue, group, runs)
+    if wanted:
+        group.counters.entered += wanted.count
+        group.ready.fill(wanted)
+        if queue.delayed:
+            for run in wanted.runs():
+                _delay(state, step, queue, group, *run)
+        step.touch(queue, group)
+    # What is on its way is behind everything that is wanted.
+    end = queue.open_end()
+    on_their_way = queue.unseen[0].first if queue.unseen else end
+    absent = gaps(wanted.runs(), head, on_their_way - 1)
+    if queue.unseen and max(head, on_their_way) < end:
+        absent += _absent_on_their_way(queue, max(head, on_their_way), end - 1)
+    if absent:
+        step.note_settled(queue, group, absent)
+
+
+def _absent_on_their_way(queue: Queue, first: int, last: int) -> list[Run]:
+    absent = RunSet([(first, last)])
     for added in queue.unseen:
         absent.remove(added.first, added.last)
         if added.hidden is not None:
-            for run in added.hidden.overlap(head, END):
+            for run in added.hidden.overlap(first, END):
                 absent.add(*run)
-    if absent:
-        step.note_settled(queue, group, absent.runs())
+    return absent.runs()
 
 
 def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
@@ -173,18 +189,6 @@ def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int
     group.ready.add(first, last)
     if queue.delayed:
         _delay(state, step, queue, group, first, last)
-    step.touch(queue, group)
-
-
-def _enter_all(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
-    """As `enter` of each, in one piece."""
-    if not runs:
-        return
-    group.counters.entered += run_count(runs)
-    group.ready.add_all(runs)
-    if queue.delayed:
-        for run in runs:
-            _delay(state, step, queue, group, *run)
     step.touch(queue, group)
 
 
@@ -202,7 +206,7 @@ def _empty(group: Group) -> None:
     group.counters.moved += group.unsettled
     group.take_held(1, END)
     group.in_flight = 0
-    group.take_waiting(1, END)
+    group.drop_waiting()
     group.attempts.clear()
 
 

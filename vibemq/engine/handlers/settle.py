@@ -19,7 +19,8 @@ def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:
     consumer = state.consumer(command.session, command.consumer)
     if _is_long(consumer, command):
         return _settle_in_slices(state, step, command)
-    step.work += len(command.runs) if command.verb is Settlement.ACK else _asked(command.runs)
+    # What comes back or dies has a record of its own for each command; acknowledgements share one.
+    step.work += len(command.runs) if command.verb is Settlement.ACK else 1 + _asked(command.runs)
     _settle_runs(state, step, consumer, command, command.runs)
     _answer_settled(step, consumer, command)
     return None

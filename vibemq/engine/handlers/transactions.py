@@ -120,6 +120,16 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
     return _drop_losers(state, step, command, transaction)
 
 
+def remember(state: EngineState, step: Step, app: str, version: int) -> None:
+    """A version without stages, by the server itself."""
+    done = state.transactions.pop(app, None)
+    transaction = Transaction(version, step.now, [])
+    transaction.committed = with_version(done.committed if done is not None else (), version)
+    state.transactions[app] = transaction
+    step.note_structure(TransactionDecided(app, version, step.now, []))
+    _forget_old(state, step)
+
+
 def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
     """The last decision of the application, None when there is none.
 

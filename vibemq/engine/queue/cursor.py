@@ -15,6 +15,7 @@ from vibemq.model.runs import Run, RunSet
 class Cursor:
     __slots__ = (
         "_releases",
+        "begun",
         "committed",
         "expired",
         "head",
@@ -40,6 +41,8 @@ class Cursor:
         self.plans = Plans()
         self.plans_done = 0
         """Below this number what they cover is acknowledged, as far as it was said since the start."""
+        self.begun = False
+        """Whether the reader joined without a position of its own."""
         self.hold_ms = 0
         self.max_lag_ms = 0
         self.max_lag_bytes = 0
@@ -135,8 +138,7 @@ class Cursor:
 
     def take_held(self, first: int, last: int) -> list[Run]:
         taken = self.held.overlap(first, last)
-        for run in taken:
-            self.held.remove(*run)
+        self.held.remove(first, last)
         return taken
 
     def forget_runs(self) -> None:

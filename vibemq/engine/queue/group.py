@@ -242,13 +242,14 @@ class Group:
 
     def gather(self, union: RunSet) -> None:
         """Add everything unsettled to the union. Cheap when it is there already: many groups have much in common."""
-        runs = self.ready.runs()
         if not union:
-            union.add_all(runs)
-        elif len(runs) != union.run_count or runs != union.runs():
-            for run in runs:
-                if not union.covers(*run):
-                    union.add(*run)
+            union.replace(self.ready.members())
+        else:
+            runs = self.ready.runs()
+            if len(runs) != union.run_count or runs != union.runs():
+                for run in runs:
+                    if not union.covers(*run):
+                        union.add(*run)
         if self.delayed:
             for run in self.delayed.runs():
                 union.add(*run)
@@ -271,6 +272,11 @@ class Group:
         for run in taken:
             merged.add(*run)
         return merged.runs()
+
+    def drop_waiting(self) -> None:
+        """As `take_waiting` of everything, of which nobody wants to know what it was."""
+        self.ready.clear()
+        self.delayed = _NO_DELAYED
 
     def cut_waiting(self, first: int, last: int, most: int, *, by_message: bool = False) -> tuple[int, int]:
         """(stop, cost): how far of [first, last] about `most` runs of what waits reach, or messages, and how many these

@@ -10,6 +10,7 @@ from vibemq.model.records import Plan, tag_of
 
 PLANS_MAX = 100_000
 PLANS_BYTES_MAX = 16 << 20
+LOOK_BACK_MAX = 1_000
 
 
 class Plans:
@@ -33,18 +34,56 @@ class Plans:
         self._bytes += len(plan.end)
         self.next_number = number + 1
 
+    def replace(self, number: int, plan: Plan) -> None:
+        """What becomes known of it later; its tag and its end stay."""
+        self._by_number[number] = plan
+
     def find(self, tag: str) -> Plan | None:
-        number = self._numbers.get(tag)
-        return None if number is None else self._by_number[number]
+        """The plan of the batch with rows that begins there."""
+        known = self.at(self.number_of(tag))
+        return known if known is not None and known.has_rows else None
+
+    def number_of(self, tag: str) -> int:
+        """0: none begins there."""
+        return self._numbers.get(tag, 0)
+
+    def at(self, number: int) -> Plan | None:
+        return self._by_number.get(number)
+
+    def newest(self) -> Plan | None:
+        return self._by_number.get(self.next_number - 1)
+
+    def before_it(self, number: int) -> tuple[Plan | None, int]:
+        """The nearest earlier plan that a query has entered, and how many batches are known to lie between it and this
+        one; without one, those since the beginning, if the reader began with a batch without rows."""
+        between = 0
+        for earlier in range(number - 1, max(number - 1 - LOOK_BACK_MAX, 0), -1):
+            plan = self._by_number.get(earlier)
+            if plan is None:
+                return None, 0
+            between += plan.empty
+            if plan.query:
+                return plan, between
+            between += 1
+            if not plan.has_rows:
+                return None, between
+        return None, 0
 
     def may_begin(self, tag: str) -> bool:
         """Whether a new plan may begin there: where the newest ends, or anywhere when there is none."""
-        newest = self._by_number.get(self.next_number - 1)
+        newest = self.newest()
         return newest is None or bool(newest.end and tag_of(newest.end) == tag)
 
     def before(self, tag: str) -> int:
         """Below which number plans are done when everything up to that position is."""
         return self._numbers.get(tag, self.next_number)
+
+    def is_unread(self, tag: str) -> bool:
+        """Whether nobody has begun to read the batch that ends there. Of a plan without an instant it is not known."""
+        plan = self.at(self.before(tag) - 1)
+        if plan is None or not plan.made_at or plan.begun_at:
+            return False
+        return plan.has_rows and tag_of(plan.end) == tag
 
     def beyond_bounds(self) -> int:
         """Below which number plans have to go."""

@@ -44,16 +44,18 @@ class Ready:
         for run in normal.runs():
             self._plain.add(*run)
 
-    def add_all(self, runs: list[Run]) -> None:
-        """As `add` of each, and faster when nothing is ready and the runs are in order."""
+    def fill(self, members: RunSet) -> None:
+        """As `add` of each run when nothing is ready."""
         if self._queue_levels:
-            for run in runs:
+            for run in members.runs():
                 self.add(*run)
-        elif runs:
-            if self._plain is _NO_RUNS:
-                self._plain = RunSet()
-            self._plain.add_all(runs)
-            self.count += run_count(runs)
+        elif members:
+            self._plain = members.copy()
+            self.count = members.count
+
+    def clear(self) -> None:
+        """Nothing is ready."""
+        self._plain, self._levels, self.count = _NO_RUNS, _NO_LEVELS, 0
 
     def remove(self, first: int, last: int) -> list[Run]:
         """Remove what is ready within [first, last], and return it (level by level)."""
@@ -104,6 +106,10 @@ class Ready:
             for run in members.runs():
                 union.add(*run)
         return union.runs()
+
+    def members(self) -> RunSet:
+        """All of it, as a set of its own."""
+        return RunSet(self.runs()) if self._levels else self._plain.copy()
 
     def next(self, count: int, start: int = 0) -> list[Run]:
         """Up to `count` of those from `start` on, in the order of hand-out; they stay."""

@@ -77,20 +77,22 @@ class AckIntake:
         self._head = b""
         self._layout = struct.Struct("!I")
 
-    def take(self, data: bytes, at: int) -> int:
-        """Take in the plain acks at `at` with ids as long as the last one; return where the first other frame is."""
+    def take(self, data: bytes, at: int, most: int) -> tuple[int, int]:
+        """Take in up to `most` plain acks at `at` with ids as long as the last one; return where the next frame is, and
+        how many they were."""
         if not self._head:
-            return at
+            return at, 0
         unpack, head, size = self._layout.unpack_from, self._head, self._layout.size
-        while True:
+        for number in range(most):
             try:
                 its_head, message_id, rest = unpack(data, at)
             except struct.error:
-                return at
+                return at, number
             if its_head != head or rest != _EMPTY_REST:
-                return at
+                return at, number
             self.add(message_id)
             at += size
+        return at, most
 
     def add(self, message_id: bytes) -> None:
         entry = self._delivery_index.take(message_id)

@@ -22,6 +22,13 @@ _TYPE_AT = 6
 """Offset of the type byte in an uncompressed frame."""
 _PUBLISH, _ACK = int(CommandType.PUBLISH), int(CommandType.ACK)
 
+READ_UNITS = 150
+"""What is read at once, in frames that are read one by one: about a millisecond of it."""
+_BYTES_PER_UNIT = 8_192
+"""Of a frame's body, compressed or not."""
+_PUBLISHES_PER_UNIT, _ACKS_PER_UNIT = 4, 8
+"""Frames that look alike."""
+
 
 class FrameParser:
     """Reads frames of one connection in order; what they ask for gathers in `state.requests`."""
@@ -33,30 +40,37 @@ class FrameParser:
         self._body_bytes_max = limits.body_bytes_max
         self._handshake_bytes_max = min(limits.handshake_bytes_max, limits.body_bytes_max)
         self._inflater = Inflater(body_bytes_max=limits.body_bytes_max)
+        self.unread = False
+        """`read` has stopped before the end of what has come, so that others have their turn."""
 
     def append(self, data: bytes) -> None:
         self._buffer.append(data)
 
     def read(self) -> None:
-        """Work through all complete frames; stops early at a Connect, whose answer decides about the rest.
+        """Work through complete frames, as many as are the work of one turn; stops early at a Connect, whose answer
+        decides about the rest.
 
         Raises:
             RemoteProtocolError: the stream cannot be read on; everything before stands in `state.requests`.
         """
         state = self._state
+        self.unread = False
         if state.authenticating:
             self._check_patience()
         if state.authenticating or state.left:
             return
         data = self._buffer.take(self._limit())
-        at = 0
+        at, units = 0, READ_UNITS
         try:
             while not (state.authenticating or state.left):
-                at = self._expected(data, at)
+                at, units = self._expected(data, at, units)
+                if units <= 0:
+                    self.unread = at < len(data)
+                    break
                 frame = find_frame(data, at, self._limit())
                 if frame is None:
                     break
-                self._frame(data, frame)
+                units -= 1 + self._frame(data, frame) // _BYTES_PER_UNIT
                 at = frame.end
         finally:
             if at < len(data):
@@ -74,25 +88,30 @@ class FrameParser:
     def _limit(self) -> int:
         return self._body_bytes_max if self._state.principal is not None else self._handshake_bytes_max
 
-    def _expected(self, data: bytes, at: int) -> int:
-        """Take in runs of Publish and Ack frames, as long as they look like earlier ones."""
+    def _expected(self, data: bytes, at: int, units: int) -> tuple[int, int]:
+        """Take in runs of Publish and Ack frames, as long as they look like earlier ones: where they end, and how much
+        of the units is left."""
         state, size = self._state, len(data)
         if state.principal is None:
-            return at
-        while at + _TYPE_AT < size:
+            return at, units
+        while units > 0 and at + _TYPE_AT < size:
             kind = data[at + _TYPE_AT]
             if kind == _PUBLISH:
-                after = state.publishes.take(data, at)
+                after, number = state.publishes.take(data, at, units * _PUBLISHES_PER_UNIT)
+                cost = number // _PUBLISHES_PER_UNIT
             elif kind == _ACK:
-                after = state.acks.take(data, at)
+                after, number = state.acks.take(data, at, units * _ACKS_PER_UNIT)
+                cost = number // _ACKS_PER_UNIT
             else:
-                return at
+                return at, units
             if after == at:
-                return at
+                return at, units
             at = after
-        return at
+            units -= 1 + cost
+        return at, units
 
-    def _frame(self, data: bytes, frame: Frame) -> None:
+    def _frame(self, data: bytes, frame: Frame) -> int:
+        """Returns the bytes of its body."""
         start, end = frame.start, frame.end
         if frame.flag:
             if self._state.principal is None:
@@ -103,18 +122,18 @@ class FrameParser:
         if self._state.principal is not None:
             if kind == _PUBLISH:
                 self._publish(data, start, end)
-                return
+                return end - start
             if kind == _ACK:
                 self._ack(data, start, end)
-                return
+                return end - start
             if self._state.bulk and kind in bulk.HANDLERS:
                 self.flush()
                 bulk.HANDLERS[kind](self._state, data[start:end])
-                return
+                return end - start
             if kind == CommandType.STAGE and CURSOR_EXTENSION in self._state.extensions:
                 self.flush()
                 bulk.stage(self._state, data[start:end])
-                return
+                return end - start
         message = decode_body(data[start:end])
         self.flush()
         try:
@@ -123,6 +142,7 @@ class FrameParser:
             if isinstance(error, RemoteProtocolError):
                 raise
             self._state.error(message.id, error)
+        return end - start
 
     def _publish(self, data: bytes, start: int, end: int) -> None:
         try:

@@ -83,11 +83,12 @@ class PublishIntake:
         self._head = b""
         self._layout = struct.Struct("!I")
 
-    def take(self, data: bytes, at: int) -> int:
-        """Take in the frames at `at` that look as expected; return where the first other one begins."""
+    def take(self, data: bytes, at: int, most: int) -> tuple[int, int]:
+        """Take in up to `most` frames at `at` that look as expected; return where the next one begins, and how many
+        they were."""
         batch = self._expected
         if batch is None:
-            return at
+            return at, 0
         unpack, head, queue_block = self._layout.unpack_from, self._head, batch.queue_block
         known = self._headers.known
         payload_offset = self._layout.size
@@ -96,14 +97,14 @@ class PublishIntake:
         stop, body_bytes_max = len(data), self._body_bytes_max
         ids, rests, lengths, payloads = batch.ids, batch.rests, batch.lengths, batch.payloads
         check_payloads = not self.any_payload
-        while True:
+        for number in range(most):
             try:
                 size, its_head, its_queue, payload_size = unpack(data, at)
             except struct.error:
-                return at
+                return at, number
             end = at + 5 + size
             if its_head != head or its_queue != queue_block or end > stop or size > body_bytes_max:
-                return at
+                return at, number
             payload_at = at + payload_offset
             payload_end = payload_at + payload_size
             block = data[payload_end:end]
@@ -112,7 +113,7 @@ class PublishIntake:
                 meaning = known[block] if block in known else self._learn(block)
                 if meaning is not None:
                     if meaning is _THE_LONG_WAY:
-                        return at
+                        return at, number
                     batch.meanings[len(ids)] = meaning
             ids.append(data[at + 7 : at + row_offset])
             rests.append(data[payload_at - 4 : end])
@@ -120,6 +121,7 @@ class PublishIntake:
             if check_payloads:
                 payloads.append(data[payload_at:payload_end])
             at = end
+        return at, most
 
     def _learn(self, block: bytes) -> Meaning | None:
         """The meaning of a header block that fills the rest of its frame."""

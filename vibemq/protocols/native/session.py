@@ -61,9 +61,13 @@ class NativeSession:
         if self._fatal is not None and not requests:
             self._hang_up(self._fatal)
             raise self._fatal
-        if self._ended and not state.authenticating:
+        if self._ended and not (state.authenticating or self._frame_parser.unread):
             state.closing = True
         return requests
+
+    @property
+    def unread(self) -> bool:
+        return self._frame_parser.unread
 
     def fail(self, error: VibeMQError) -> None:
         self._hang_up(error)

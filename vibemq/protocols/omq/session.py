@@ -27,6 +27,8 @@ PIPELINED_BYTES_MAX = 262_144
 """What a peer may send ahead while its credentials are checked."""
 UNANSWERED_MAX = 65_536
 """Commands that may wait for their answers."""
+TOKENS_AT_ONCE = 300
+"""Commands of the usual form, or parts of others, that are read in about a millisecond."""
 _SECOND_MS = 1_000
 
 
@@ -79,15 +81,19 @@ class OmqSession:
         self._unread = False
         if self._shaken:
             self._read()
-        if state.ended and not (state.failed or self._authenticating or state.requests):
+        if state.ended and not (state.failed or self._authenticating or state.requests or self.unread):
             self._end()
         requests, state.requests = state.requests, []
         if self._broken is not None and state.closing and not requests:
             raise self._broken
         return requests
 
+    @property
+    def unread(self) -> bool:
+        return self._reader.unread and not (self._authenticating or self._state.failed)
+
     def _read(self) -> None:
-        values = self._reader.values()
+        values = self._reader.values(TOKENS_AT_ONCE)
         try:
             while not (self._authenticating or self._state.failed):
                 value = next(values, None)

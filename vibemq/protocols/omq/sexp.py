@@ -12,6 +12,7 @@ Source: docs/spec/omq.md, "S-expressions".
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import TypeAlias, Union
 
@@ -71,7 +72,13 @@ class SexpReader:
         """Of the unfinished atom."""
         self._comments = 0
         """Block comments that are open."""
+        self._enough = False
         self._in = _BETWEEN
+
+    @property
+    def unread(self) -> bool:
+        """Whether `values` stopped because it had done enough."""
+        return self._enough and self._at < self._stop
 
     @property
     def unfinished(self) -> bool:
@@ -80,23 +87,29 @@ class SexpReader:
         return inside or self._at < len(self._data)
 
     def receive_data(self, data: bytes) -> None:
-        """Call it after `values` has stopped: then at most four bytes are left over from before."""
+        """Call it after `values` has stopped: usually at most four bytes are left over from before."""
         if self._begun is not None:
             self._begun -= self._at
         self._data = self._data[self._at :] + data
         self._at = 0
         self._limit()
 
-    def values(self) -> Iterator[Sexp]:
-        """Yield each finished value; stop when more bytes are needed.
+    def values(self, tokens_max: int = sys.maxsize) -> Iterator[Sexp]:
+        """Yield each finished value; stop when more bytes are needed, or after so many tokens: a value of the usual
+        kind is one, of others every part.
 
         Raises:
             SexpTooLarge, SexpError: after the values before it were yielded.
         """
         finished = self._lists[0]
+        self._enough = False
         while self._at < self._stop and self._step():
+            tokens_max -= 1
+            self._enough = tokens_max <= 0
             if finished:
                 yield finished.pop()
+            if self._enough:
+                return
         if self._stop < len(self._data):
             raise SexpTooLarge(f"longer than {self._bytes_max:,} bytes")
 

@@ -218,7 +218,7 @@ class Committer:
             self._metrics.appends += 1
         if self._disk_full and any(step.size for step in steps[:written]):
             self._disk_full = False
-            log.warning("the disk has room for messages again")
+            log.warning("the store has room for messages again")
         if full is not None:
             self._refuse(steps[written:], full)
         for step in steps:
@@ -251,7 +251,7 @@ class Committer:
         if not self._disk_full:
             # Once, not for every publish: the log may well be on the same disk.
             self._disk_full = True
-            log.warning("the disk is full, messages are refused until it has room: %s", error)
+            log.warning("the store is full, messages are refused until it has room: %s", error)
         answers: list[Outcome] = []
         for step in steps:
             self.backlog_bytes -= step.size

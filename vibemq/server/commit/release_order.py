@@ -47,7 +47,7 @@ class ReleaseQueue:
 
     def close(self) -> None:
         """The session is gone: what still opens here is told to nobody, and the session is not referred to."""
-        self._take = _nobody
+        self._take = told_to_nobody
 
     def take_back(self) -> list[Deliver]:
         """The deliveries that still wait here; they are not told any more."""
@@ -165,8 +165,8 @@ class EffectRouter:
         ]
 
 
-def _nobody(effects: Sequence[Effect]) -> None:
-    pass
+def told_to_nobody(*ignored: object) -> None:
+    """The callback of what is over: it lets go of what it would refer to."""
 
 
 def _session_of(effect: Effect) -> int:

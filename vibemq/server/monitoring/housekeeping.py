@@ -104,8 +104,8 @@ class Housekeeping:
         self._fatal = fatal
         self._monotonic = monotonic
         self._checkpoint_age = CheckpointAge()
-        self._reason = ""
-        """Why the store cannot grow, as told last, when it is not the disk's size."""
+        self._full = ""
+        """Why the store cannot grow, as told last."""
         self._told: set[str] = set()
         """Troubles that are in the log and not over."""
         self._scope = anyio.CancelScope()
@@ -175,11 +175,11 @@ class Housekeeping:
             used["journal"] = journal_fraction(status.storage)
         what = max(used, key=lambda name: used[name])
         level = pressure_at(used[what], status.pressure)
-        reason = status.storage.full_reason if what == "disk" and status.storage is not None else ""
-        if level is status.pressure and reason == self._reason:
+        full = status.storage.full if what == "disk" and status.storage is not None else ""
+        if level is status.pressure and full == self._full:
             return
-        self._reason = reason
-        why = reason or f"{what} is {used[what]:.0%} full" if level is not Pressure.NONE else ""
+        self._full = full
+        why = full or f"{what} is {used[what]:.0%} full" if level is not Pressure.NONE else ""
         log.log(logging.WARNING if level else logging.INFO, "pressure %s: %s", level.name.lower(), why or "all is well")
         status.pressure, status.pressure_why = level, why
         self._decide([SetPressure(level, why)])

@@ -12,6 +12,7 @@ from dataclasses import replace
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Session
+from vibemq.server.commit.release_order import told_to_nobody
 from vibemq.server.commit.storage_threads import Store
 from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.reading import Piece, read_piece
@@ -82,7 +83,7 @@ class DeliveryQueue:
     def close(self) -> None:
         """Nothing is delivered any more: a read under way comes too late, and who was to hear of it is let go."""
         self._era += 1
-        self._delivered = self._damaged = self._wake = self._failed = _nobody
+        self._delivered = self._damaged = self._wake = self._failed = told_to_nobody
 
     def pump(self, room: int) -> None:
         """Encode deliveries until about `room` bytes are used up, the work of one turn of the loop is done, none waits,
@@ -133,10 +134,6 @@ class DeliveryQueue:
         if piece.slices:
             self._session.deliver(item, piece.slices)
         self._delivered(item, piece, _before(runs, piece.rest))
-
-
-def _nobody(*ignored: object) -> None:
-    pass
 
 
 def _read(provider: IStorageProvider, queue_id: int, runs: list[Run], rows: int, size: int) -> Piece:

@@ -24,7 +24,7 @@ from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Pr
 from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.clock import Clock
-from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue
+from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue, told_to_nobody
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.decider import Decider
@@ -168,6 +168,12 @@ class PeerDriver:
             while not (self._works or self.leaving) and (requests := self.session.commands()):
                 self._asked.extend(requests)
                 self._handle_asked()
+                if self.session.unread:
+                    break
+            if self.session.unread and not (self._works or self.leaving):
+                # Others have their turn; then `_go_on` finds nothing to do here and reads on.
+                self._works.append(iter(()))
+                self._decider.go_on_later(self._go_on())
         except RemoteProtocolError as error:
             self._metrics.errors += 1
             log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
@@ -398,6 +404,9 @@ class PeerDriver:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
         meanwhile goes back, too."""
         yield from self._decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
+        while self._read_on():
+            yield
+            yield from self._decider.steps(Batch(self._asked_last()))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
@@ -405,10 +414,22 @@ class PeerDriver:
         self._effect_router.disconnect(self.number)
         self._let_go()
 
+    def _read_on(self) -> bool:
+        """Take requests that came before the end and that nobody has looked at; whether there were any."""
+        if self.leaving or not self.session.unread:
+            return False
+        try:
+            self._asked.extend(self.session.commands())
+        except RemoteProtocolError:
+            self.leaving = True
+        except Exception:
+            self.give_up("a request could not be handled")
+        return True
+
     def _let_go(self) -> None:
         """Refer to nobody who refers to this: the memory is free at once, without a search for cycles."""
         self.delivery_queue.close()
-        self.wake = _nothing
+        self.wake = told_to_nobody
 
     def _asked_last(self) -> list[Command]:
         """Of the requests behind a long batch, those that need no answer to have their effect."""
@@ -470,7 +491,3 @@ class PeerDriver:
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
         self.leaving = self.broken = True
         self.wake()
-
-
-def _nothing() -> None:
-    pass

@@ -2,9 +2,11 @@
 
 import logging
 import ssl
+from pathlib import Path
 
 from vibemq.config import Tls
 from vibemq.errors import ConfigInvalid
+from vibemq.settings import Loaded, place_of
 
 log = logging.getLogger("vibemq.listener")
 
@@ -62,19 +64,73 @@ def _why(reason: str) -> str:
     return reason.lower().replace("_", " ") or "the client gave up"
 
 
+def unusable_file(files: Tls) -> tuple[str, str] | None:
+    """The first setting whose file cannot be used, and why not; None when all can be."""
+    for key in ("certificate", "key", "client_ca"):
+        path: Path | None = getattr(files, key)
+        try:
+            if path is not None:
+                path.open("rb").close()
+        except OSError as error:
+            why = f"the file {path} cannot be read ({error.strerror}); correct the path, or the file's owner or mode"
+            return key, why
+    try:
+        _context(files)
+    except (OSError, ValueError) as error:
+        key = _wrong_content(files)
+        foreign = ", or its key does not belong to the certificate" if key == "key" else ""
+        path = getattr(files, key) or files.certificate
+        return key, f"the file {path} is not a PEM file of this kind{foreign} ({error}); give another one"
+    return None
+
+
+def check_tls_files(loaded: Loaded) -> None:
+    """Raise ConfigInvalid for a file that cannot be used; names the setting and where it comes from."""
+    for number, listener in enumerate(loaded.settings.listeners):
+        wrong = None if listener.tls is None else unusable_file(listener.tls)
+        if wrong is not None:
+            key, why = wrong
+            raise ConfigInvalid(f"{place_of(('listeners', number, 'tls', key), loaded.origins)} is not valid: {why}")
+
+
+def _wrong_content(files: Tls) -> str:
+    """OpenSSL does not say which of the files it means."""
+    if not _holds_certificates(files.certificate):
+        return "certificate"
+    return "client_ca" if files.client_ca is not None and not _holds_certificates(files.client_ca) else "key"
+
+
+def _holds_certificates(path: Path) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
+    except ssl.SSLError:
+        return False
+    return True
+
+
 def _load(files: Tls) -> ssl.SSLContext:
+    wrong = unusable_file(files)
+    if wrong is not None:
+        key, why = wrong
+        raise ConfigInvalid(f"setting tls.{key} of a listener is not valid: {why}")
+    return _context(files)
+
+
+def _context(files: Tls) -> ssl.SSLContext:
     """TLS 1.2 or newer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = _Handshaking
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(files.certificate, files.key)
-        if files.client_ca is not None:
-            context.load_verify_locations(files.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-            # A resumed session shows no certificate: a CA that was taken away would go on being trusted.
-            context.options |= ssl.OP_NO_TICKET
-            context.num_tickets = 0
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigInvalid(f"the TLS files of a listener ({files.certificate}) cannot be used: {error}") from error
+    # Without a password to give, OpenSSL would ask for one at the terminal.
+    context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    if files.client_ca is not None:
+        context.load_verify_locations(files.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A resumed session shows no certificate: a CA that was taken away would go on being trusted.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; give one without a password")

@@ -164,7 +164,22 @@ def _speaks_tls(endpoint: Endpoint, timeout_s: float) -> bool:
     return True
 
 
+def _need_readable(settings: SourceOptions) -> None:
+    """The operating system does not say which file it means."""
+    files = (("ca", settings.tls_ca), ("certificate", settings.tls_certificate), ("key", settings.tls_key))
+    for key, file in files:
+        try:
+            if file:
+                open(file, "rb").close()
+        except OSError as error:
+            raise SourceError(
+                f"option tls.{key}: the file {file} cannot be read on {socket.gethostname()} ({error.strerror}); "
+                "correct the path, or the file's owner or mode"
+            ) from None
+
+
 def _tls_context(settings: SourceOptions) -> ssl.SSLContext:
+    _need_readable(settings)
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca or None)
         if settings.tls_certificate:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from pyspark.sql.types import StructType
 
@@ -17,6 +17,17 @@ LOSSES = ("WRONG_INCARNATION", "OFFSET_GONE", "QUEUE_NOT_FOUND")
 RUNS_SHOWN = 5
 
 
+class PlannedBatch(TypedDict):
+    """The plan of the batch that the task belongs to, and the queue that keeps it."""
+
+    keeper: str
+    incarnation: str
+    epoch: int
+    tag: str
+    end: str
+    """Tag of the position where it ends."""
+
+
 class Task(TypedDict):
     """What an `InputPartition` carries. Plain, because it is pickled in one process and read in another."""
 
@@ -28,6 +39,8 @@ class Task(TypedDict):
     """Empty: no group's view."""
     dead: bool
     """Ids of dead letters instead of sequences."""
+    batch: NotRequired[PlannedBatch]
+    """Of a stream."""
 
 
 def read_task(task: Task | None, settings: SourceOptions, schema: StructType) -> Iterator[Any]:

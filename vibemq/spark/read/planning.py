@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused, explained
 from vibemq.spark.options import SourceOptions
-from vibemq.spark.read.fetching import Task
+from vibemq.spark.read.fetching import PlannedBatch, Task
 from vibemq.spark.read.offsets import OffsetRange
 
 LETTERS_PER_TASK = 20_000
@@ -26,8 +26,13 @@ def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in client.list_queues() if fnmatch.fnmatchcase(name, pattern))
 
 
-def partitions(client: BrokerClient, settings: SourceOptions, spans: Sequence[OffsetRange]) -> list[InputPartition]:
-    """Tasks balanced by bytes: one big message does not make a straggler."""
+def partitions(
+    client: BrokerClient,
+    settings: SourceOptions,
+    spans: Sequence[OffsetRange],
+    batch: PlannedBatch | None = None,
+) -> list[InputPartition]:
+    """Tasks balanced by bytes: one big message does not make a straggler. All queues are asked at once."""
     found: list[InputPartition] = []
     share = max(1, len(spans))
     arguments = {
@@ -35,10 +40,13 @@ def partitions(client: BrokerClient, settings: SourceOptions, spans: Sequence[Of
         "min": max(1, settings.min_partitions // share),
         "max": max(1, settings.max_partitions // share),
     }
+    asked = []
     for span in spans:
-        asked = {**arguments, "from": span.first, "to": span.end, "incarnation": span.incarnation}
+        about = {**arguments, "from": span.first, "to": span.end, "incarnation": span.incarnation}
+        asked.append((span, client.ask_verb("group.split", span.queue, about)))
+    for span, ticket in asked:
         try:
-            cuts = client.call("group.split", span.queue, asked)["cuts"]
+            cuts = client.json(ticket)["cuts"]
         except Refused as error:
             if settings.fail_on_data_loss or error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
                 raise explained(error, span.queue, span.group) from None
@@ -46,6 +54,9 @@ def partitions(client: BrokerClient, settings: SourceOptions, spans: Sequence[Of
             cuts = [span.first, span.end]
         for first, end in pairwise(cuts):
             found.append(_partition(span.queue, span.incarnation, first, end, group=span.group))
+    if batch is not None:
+        for partition in found:
+            partition.value["batch"] = batch
     return found
 
 

@@ -10,10 +10,10 @@ import hashlib
 import json
 
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import DataLoss, Refused, explained, seek_command
+from vibemq.spark.errors import DataLoss, Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.cursors import QueryCursors
-from vibemq.spark.read.fetching import notice
+from vibemq.spark.read.fetching import PlannedBatch, notice
 from vibemq.spark.read.offsets import Positions, QueuePosition, dump, load
 
 
@@ -37,6 +37,101 @@ class QueryPlans:
         self._client = client
         self._cursors = cursors
         self._settings = settings
+        self._settled: tuple[Positions, Positions] | None = None
+        self._is_new = False
+        """Whether nobody had begun to read the batch that was settled last."""
+        self._is_sure = False
+        """Whether such a batch has been read then: from there on no number was used before."""
+        self.empty_behind = 0
+        """How many batches without rows follow the last plan that was settled."""
+
+    def epoch(self, start: Positions) -> int:
+        """Of the group that keeps the plan of the batch that begins there."""
+        cursor = self._cursors.get(self.keeper(start))
+        return 0 if cursor is None else cursor.epoch
+
+    def check_read(self, start: Positions) -> None:
+        """Before the batch is acknowledged that ends there: somebody must have begun to read it.
+
+        A file sink, and a program that keeps a table of its batches, leave out a batch whose number they know, and run
+        no task. When the batch is not the one that they have, nobody has its rows.
+
+        Raises:
+            Refused: nobody has.
+        """
+        keeper = self.keeper(start)
+        cursor = self._cursors.get(keeper)
+        if self._is_sure or cursor is None or cursor.incarnation != start[keeper].incarnation:
+            return
+        if self._ends_unread(keeper, start):
+            raise explained(
+                Refused(
+                    "BATCH_CHANGED",
+                    f"the batch that ends at {start[keeper].sequence} of queue {keeper!r} is done, and no task has read"
+                    " it: the sink has left it out, as it does with a number that it knows",
+                ),
+                keeper,
+                self._settings.group,
+            )
+        self._is_sure = self._is_new and self._settled is not None and self._settled[1] == start
+
+    def _ends_unread(self, keeper: str, start: Positions) -> bool:
+        arguments = {"group": self._settings.group, "plan": tag_of(start)}
+        try:
+            return bool(self._client.call("group.offsets", keeper, arguments)["unread"])
+        except Refused as error:
+            if error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+                raise explained(error, keeper, self._settings.group) from None
+            return False  # Whoever reads on finds the same, and decides what it means.
+
+    def planned(self, start: Positions, end: Positions) -> PlannedBatch | None:
+        """What the tasks of a batch say of it. Made now if it is in the checkpoint alone; None without a queue.
+
+        Raises:
+            Refused: it was planned to end elsewhere.
+        """
+        keeper = self.keeper(start)
+        cursor = self._cursors.get(keeper)
+        if cursor is None or end == start:
+            return None
+        if self._settled != (start, end) and self.settle(start, end) != end:
+            raise explained(
+                Refused(
+                    "BATCH_CHANGED",
+                    f"group {self._settings.group!r} of queue {keeper!r} has planned another end of the batch that the"
+                    " checkpoint repeats",
+                ),
+                keeper,
+                self._settings.group,
+            )
+        return {
+            "keeper": keeper,
+            "incarnation": cursor.incarnation,
+            "epoch": cursor.epoch,
+            "tag": tag_of(start),
+            "end": tag_of(end),
+        }
+
+    def note_empty(self, start: Positions, mark: str, *, patient: bool) -> None:
+        """A batch that began there had no rows."""
+        keeper = self.keeper(start)
+        cursor = self._cursors.get(keeper)
+        if cursor is None or cursor.incarnation != start[keeper].incarnation:
+            return
+        arguments = {
+            "group": self._settings.group,
+            "epoch": cursor.epoch,
+            "incarnation": cursor.incarnation,
+            "tag": tag_of(start),
+            "end": text_of(start),
+            "empty": mark,
+        }
+        try:
+            self._client.call("group.plan", keeper, arguments, patient=patient)
+        except Refused as error:
+            if error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+                raise explained(error, keeper, self._settings.group) from None
+            # Whoever reads on finds the same, and decides what it means.
 
     def keeper(self, start: Positions) -> str:
         """The queue that keeps the plan of the batch that begins there; "" when there is no queue yet."""
@@ -63,8 +158,8 @@ class QueryPlans:
             return
         what = (
             f"group {self._settings.group!r} of queue {cursor.queue!r} stands at {cursor.committed}, the checkpoint at"
-            f" {at}: an operator has moved the group or made it anew. Take a new checkpoint to read from there, or put"
-            f" the group where the checkpoint is: {seek_command(cursor.queue, self._settings.group, f'sequence:{at}')}"
+            f" {at}: an operator has moved the group or made it anew. Use the newest checkpoint if it stands there, or"
+            " begin with a new one and an output that is new"
         )
         self._lost(what)
 
@@ -85,8 +180,7 @@ class QueryPlans:
             f"the checkpoint has planned its first batch, and group {self._settings.group!r} of queue"
             f" {self.keeper(start)!r} does not know it: the group was deleted or moved since, or the broker's data were"
             " restored from a backup. The batch could have other rows than the sink has under its number. Begin with"
-            " a new checkpoint and an output that is new, or set failOnDataLoss=false to go on from where the group"
-            " is"
+            " a new checkpoint and an output that is new"
         )
 
     def _leads_to(self, start: Positions, end: Positions) -> bool:
@@ -131,7 +225,9 @@ class QueryPlans:
         for queue in start:
             if queue != keeper and end.get(queue) != start[queue]:
                 self._mark(queue, start, end)
-        return self._plan(keeper, start, end, anew=not self._settings.fail_on_data_loss)
+        known = self._plan(keeper, start, end, anew=not self._settings.fail_on_data_loss)
+        self._settled = start, known
+        return known
 
     def _mark(self, queue: str, start: Positions, end: Positions) -> None:
         """A group that keeps no plans is told of one, once: so it can be seen later whether it was sought."""
@@ -152,7 +248,9 @@ class QueryPlans:
             "anew": anew,
         }
         try:
-            return positions_of(self._client.call("group.plan", queue, arguments)["end"])
+            answer = self._client.call("group.plan", queue, arguments)
+            self.empty_behind, self._is_new = int(answer["empty"]), bool(answer["unread"])
+            return positions_of(answer["end"])
         except Refused as error:
             raise explained(error, queue, self._settings.group) from None
 

@@ -22,7 +22,9 @@ from vibemq.spark.errors import DataLoss, Refused, SourceError, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.admission import Admission, AdmissionLimits
 from vibemq.spark.read.cursors import QueryCursor, QueryCursors
+from vibemq.spark.read.empty import EmptyBatches
 from vibemq.spark.read.fetching import notice, read_task
+from vibemq.spark.read.numbering import enter_batch, enter_batch_of
 from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, check_queues, dump, load, spans
 from vibemq.spark.read.planning import partitions, queues_of
 from vibemq.spark.read.plans import QueryPlans, tag_of
@@ -76,6 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._query.partitions(load(start), load(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        enter_batch_of(partition.value, self._settings)
         return read_task(partition.value, self._settings, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -101,6 +104,7 @@ class _Live:
         self._client = BrokerClient(settings)
         self._cursors = QueryCursors(self._client, settings)
         self._plans = QueryPlans(self._client, self._cursors, settings)
+        self._empty = EmptyBatches(self._plans, settings.group)
         self._admission = Admission(self._client, self._plans, settings)
         self._checked = False
         """Whether the checkpoint's position is one that the group knows."""
@@ -176,12 +180,15 @@ class _Live:
             # Before anything is acknowledged: a copy of the checkpoint may have run ahead.
             self._plans.check(start)
             self._checked = True
+        self._plans.check_read(start)
         if self._settings.ack_on == "auto":
             self._cursors.acknowledge(start, tag_of(start))
             self._acknowledged = start
         else:
             self._cursors.check_owned()
-        return self._plans.settle(start, self._end(start, limits))
+        end = start if self._empty.arrive(start) else self._plans.settle(start, self._end(start, limits))
+        self._empty.answer(end)
+        return end
 
     def _end(self, start: Positions, limits: AdmissionLimits) -> Positions:
         if self._waits_to_enter(start):
@@ -192,6 +199,7 @@ class _Live:
         return self._admission.next(start, limits, self._targets)
 
     def commit(self, end: Positions) -> None:
+        self._empty.committed(end)
         if self._settings.ack_on != "never" and self._checked and end != self._acknowledged:
             for queue, position in end.items():
                 self._cursors.of(queue, position)
@@ -215,10 +223,16 @@ class _Live:
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         """Also joins, so that whoever had the group before is fenced before this query's tasks begin."""
         self.queues(end)
+        begins = start
         if start == self._first:
-            # The checkpoint has the end of batch 0 alone; its start must be what it was.
+            # The checkpoint has the end of batch 0 alone; its start must be what it was. Queues that are not in the end
+            # have entered the pattern later.
             self._plans.check_first(start, end)
+            begins = {queue: start[queue] for queue in end if queue in start}
         self.repeats_nothing()
+        for queue in sorted(begins):
+            # One of them keeps the plan, and it need not be one that has rows.
+            self._joined(queue, begins)
         wanted: list[OffsetRange] = spans(start, end, self._settings.group)
         for span in wanted:
             try:
@@ -226,7 +240,14 @@ class _Live:
             except Refused as error:
                 self._missing(span.queue, start, error)
         self._cursors.warn_of_standstill(wanted)
-        return partitions(self._client, self._settings, wanted)
+        if begins == end:
+            # Spark asks for the tasks of a batch without rows in batch 0 only.
+            self._empty.first(begins)
+        planned = self._plans.planned(begins, end)
+        if planned is not None and not wanted:
+            # Queues have entered: nobody reads anything.
+            enter_batch(self._client, self._settings.group, planned, "", 0)
+        return partitions(self._client, self._settings, wanted, planned)
 
     def report(self) -> dict[str, Any] | None:
         try:

@@ -9,6 +9,7 @@ tasks only, so it travels in the messages: a replayed batch is recognised whatev
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -26,7 +27,17 @@ from vibemq.spark.read.fetching import notice
 from vibemq.spark.support import DataSourceStreamArrowWriter
 from vibemq.spark.write.actions import Actions, Redriving, Rejecting
 from vibemq.spark.write.bulk import pieces
-from vibemq.spark.write.identity import NO_IDENTITY, BatchWrite, Place, application, application_of, begin, claim, end
+from vibemq.spark.write.identity import (
+    NAME_THEM,
+    NO_IDENTITY,
+    BatchWrite,
+    Place,
+    application,
+    application_of,
+    begin,
+    claim,
+    end,
+)
 from vibemq.spark.write.publishing import RowPublisher, Staging, Window, row_bytes_max
 from vibemq.spark.write.rows import RowMaker
 
@@ -133,27 +144,55 @@ class _Sink:
         if first is None or not (staged or first.place):
             return
         with leased(self._settings) as client:
-            self._decide(client, first, staged)
+            rows = sum(message.rows for message in written)
+            self._decide(client, first, staged, f"{rows}-{columns_of(self._schema)}")
             if first.place is not None:
                 end(client, first.place)
 
-    def _decide(self, client: BrokerClient, name: SinkTransaction, stages: list[str]) -> None:
-        tag = f"{name.run}/{min(stages, default='')}"
+    def _decide(self, client: BrokerClient, name: SinkTransaction, stages: list[str], shape: str) -> None:
+        """`shape`: what can be told of the rows without comparing them."""
+        tag = f"{name.run}/{min(stages, default='')}/{shape}"
         arguments = {"app": name.app, "version": name.version, "stages": stages, "tag": tag}
         try:
             if name.former:
                 self._check_former(client, name)
             answer = client.call("transaction.commit", "", arguments)
         except Refused as error:
+            if error.code == "INVALID_OPTIONS" and not name.given:
+                raise SourceError(self._never_committed(name, error)) from None
             raise explained(error, self._settings.queue) from None
         if not answer["duplicate"] or answer["tag"] == tag:
             return
+        if name.place is not None and answer["version"] == name.version:
+            self._check_same(name, name.place, str(answer["tag"]), shape)
         if name.given and name.run:
             by, _, _ = str(answer["tag"]).partition("/")
             register = application(f"{name.former}.replays", self._settings.queue)
             if by == name.run or not claim(client, register, name.version, name.run, min(stages)):
                 raise SourceError(self._written_twice())
         notice(f"version {name.version} of {name.app} was published before: this is a replay, not published again")
+
+    def _check_same(self, name: SinkTransaction, place: Place, tag: str, shape: str) -> None:
+        """Raises SourceError for another write than the one that an earlier run has committed in its place."""
+        before = tag.split("/")[2:]
+        if before and before[0] != shape:
+            rows, now = before[0].partition("-")[0], shape.partition("-")[0]
+            raise SourceError(
+                f"write {place.entry.number} of batch {name.version} to queue {self._settings.queue!r} is not the one"
+                f" that an earlier run of the batch has committed: that one had {rows} rows, this one has {now}, or"
+                " other columns. The writes of the function, or what they select, were changed between two runs of one"
+                f" batch, so that it is not certain which of them are done. Let the earlier program finish this batch."
+                f" {NAME_THEM}: names do not depend on the order. Nothing of this write was published"
+            )
+
+    def _never_committed(self, name: SinkTransaction, error: Refused) -> str:
+        return (
+            f"batch {name.version} of this query had no rows for queue {self._settings.queue!r} when it was run before,"
+            " and now it has some; a later batch is committed. The checkpoint was rolled back to where the same batches"
+            " could not be cut again, or what the query computes was changed. Nothing of this write was published. Use"
+            " the newest checkpoint, or begin with a new one (docs/howto/spark/run.md#without-a-checkpoint)"
+            f" [{error.code}: {error.sentence}]"
+        )
 
     def _check_former(self, client: BrokerClient, name: SinkTransaction) -> None:
         """Raises SourceError for a write that an earlier version of the sink may have committed."""
@@ -198,6 +237,11 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._abort(messages)
+
+
+def columns_of(schema: StructType) -> str:
+    """Short for the names and types of the columns."""
+    return sha256(schema.simpleString().encode()).hexdigest()[:8]
 
 
 def _act(actions: Actions, batches: Iterable["pa.RecordBatch"]) -> Written:

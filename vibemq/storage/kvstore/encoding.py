@@ -367,13 +367,17 @@ def _decode_cursor_changed(body: memoryview) -> CursorChanged:
     return CursorChanged(queue_id, group_id, load_cursor(facts))
 
 
+PLAN_GREW = (int, str, int, int, int, str, int)
+"""Fields of a plan that were added to its tag and its end."""
+
+
 def _encode_plan_made(r: PlanMade) -> bytes:
     return dump_json([r.queue_id, r.group_id, r.number, *r.plan])
 
 
 def _decode_plan_made(body: memoryview) -> PlanMade:
-    queue_id, group_id, number, tag, end = load_fields(body, int, int, int, str, str)
-    return PlanMade(queue_id, group_id, number, Plan(tag, end))
+    queue_id, group_id, number, *plan = load_grown(body, (int, int, int, str, str), PLAN_GREW)
+    return PlanMade(queue_id, group_id, number, Plan(*plan))
 
 
 def _encode_transaction_decided(r: TransactionDecided) -> bytes:

@@ -4,7 +4,7 @@
     queue       JSON [name, options, created_at, incarnation, next_sequence, next_group_id, deleted]
     group       JSON [name, durable, head, epoch]; of a cursor also its facts, [the fields of CursorFacts]; of a group
                 that belongs to a user also the user's name, last
-    plan        JSON [tag, end]
+    plan        JSON [the fields of Plan]; older versions wrote the first two
     transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, [run of committed versions]]; the last
                 two are missing in what older versions wrote
     user        JSON [password_hash, superuser, [[kind, pattern, [action ...]] ...], created_at, changed_at]
@@ -35,6 +35,7 @@ from vibemq.model.records import Plan
 from vibemq.model.runs import Run
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState, StoredTransaction
 from vibemq.storage.kvstore.encoding import (
+    PLAN_GREW,
     checked,
     dump_cursor,
     dump_json,
@@ -117,7 +118,7 @@ def pack_plan(plan: Plan) -> bytes:
 
 
 def unpack_plan(body: bytes) -> Plan:
-    return Plan(*load_fields(body, str, str))
+    return Plan(*load_grown(body, (str, str), PLAN_GREW))
 
 
 def pack_transaction(transaction: StoredTransaction) -> bytes:

@@ -1,8 +1,9 @@
 """The default provider: a journal in front of LMDB. Start reading at `provider.py`, then `journal/journal.py`."""
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from vibemq.storage.interface import IStorageProvider, Problem, StoragePlugin, StoreLocation
+from vibemq.storage.interface import IStorageProvider, Problem, StoragePlugin, StoreInspection, StoreLocation
 
 if TYPE_CHECKING:
     from vibemq.storage.lmdb.settings import LmdbSettings
@@ -17,13 +18,19 @@ def __getattr__(name: str) -> StoragePlugin:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vibemq.storage.lmdb.settings import LmdbSettings
 
-    return StoragePlugin(name="lmdb", settings=LmdbSettings, connect=_connect, salvage=_repair)
+    return StoragePlugin(name="lmdb", settings=LmdbSettings, connect=_connect, salvage=_repair, look=_look)
 
 
 def _connect(location: StoreLocation, settings: "LmdbSettings") -> IStorageProvider:
     from vibemq.storage.lmdb.provider import LmdbProvider
 
     return LmdbProvider(location.local("lmdb"), settings)
+
+
+def _look(location: StoreLocation, settings: "LmdbSettings") -> AbstractContextManager[StoreInspection]:
+    from vibemq.storage.lmdb.inspection import inspect
+
+    return inspect(location.local("lmdb"), settings)
 
 
 def _repair(location: StoreLocation, settings: "LmdbSettings") -> list[Problem]:

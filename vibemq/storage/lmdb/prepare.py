@@ -2,11 +2,13 @@
 
 import logging
 import os
+from contextlib import closing
+from pathlib import Path
 
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.check import check_store
 from vibemq.storage.lmdb.compaction import remove_leftover
-from vibemq.storage.lmdb.environment.env import missing_bytes, open_reader, remove_unborn
+from vibemq.storage.lmdb.environment.env import missing_bytes, open_inspector, remove_unborn
 from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.environment.tables import translated
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
@@ -57,31 +59,37 @@ def _make_whole(layout: Layout) -> None:
     if not missing:
         check_pages(path)
         return
-    what = _what_is_cut(layout)
-    if what is not None:
+    try:
+        cut_off(layout, path, missing)
+    except StorageDamaged:
         # What was found stays as it was, for a better tool than this one.
-        size = path.stat().st_size - missing
-        os.truncate(path, size)
+        os.truncate(path, path.stat().st_size - missing)
+        raise
+
+
+def cut_off(layout: Layout, stretched: Path, missing: int) -> None:
+    """Raise StorageDamaged when something is lost with the end of the store's file.
+
+    Args:
+        stretched: the file, or a copy of it, with `missing` bytes of zeros behind its end.
+    """
+    what = _what_is_cut(stretched)
+    if what is not None:
         raise StorageDamaged(
             f"the file ends {missing} bytes before its header says ({what})",
-            path=str(path),
-            offset=size,
+            path=str(layout.data_file),
+            offset=stretched.stat().st_size - missing,
             hint=REPAIR_HINT,
         )
 
 
-def _what_is_cut(layout: Layout) -> str | None:
-    path = layout.data_file
+def _what_is_cut(path: Path) -> str | None:
     try:
         check_pages(path)
     except StorageDamaged as damage:
         return str(damage)
-    with translated(str(path)):
-        env = open_reader(layout.store)
-    try:
+    with translated(str(path)), closing(open_inspector(path.parent)) as env:
         problem = next(iter(check_store(env, str(path))), None)
-    finally:
-        env.close()
     return None if problem is None else problem.what
 
 

@@ -48,7 +48,7 @@ from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
-from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.file_limit import file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, read_note
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
@@ -213,7 +213,7 @@ class LmdbProvider:
         try:
             yield
         except OSError as error:
-            raise StorageFailed(f"{self._layout.note} cannot be written: {error}; restart to recover") from error
+            raise StorageFailed(f"{self._layout.note} cannot be written: {error}; {remedy_of(error)}") from error
 
     def _close_note(self) -> None:
         if self._note is not None:
@@ -332,12 +332,12 @@ class LmdbProvider:
         urgent = not any(type(record) is MessagesAdded for record in records)
         try:
             return self._journal.append(parts, urgent=urgent)
-        except StorageFull:
+        except StorageFull as error:
             # A checkpoint may make room: of what is settled by now it leaves nothing.
             self._spare_segments.wake()
-            if not urgent or not self._ballast.release():
+            if not urgent or not self._ballast.release(error.limit):
                 raise
-            logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
+            logger.warning("the ballast is given up so that the queues can be drained: %s", self._ballast.why)
             return self._journal.append(parts, urgent=True)
 
     def _apply(self, records: Sequence[Record], lsn: int, position: JournalPosition | None) -> None:
@@ -428,7 +428,7 @@ class LmdbProvider:
         self._flush_note()
         short = self._check_disk()
         self._check_journal()
-        self._journal.give_back(short=short)
+        self._journal.pool.give_back(short=short)
         self._compacted = False
         self._prepare_spare()
 
@@ -451,9 +451,9 @@ class LmdbProvider:
 
     def _prepare_spare(self) -> None:
         """A missing one is told once, when it begins."""
-        self._driver.room_wanted = self._journal.room_is_short
+        self._driver.room_wanted = self._journal.pool.room_is_short
         try:
-            self._journal.prepare_spare()
+            self._journal.pool.prepare_spare()
             self._spare_missing = False
         except StorageFull as error:
             # A checkpoint gives back room, not files; it would seal a segment that others can still write to.
@@ -468,15 +468,16 @@ class LmdbProvider:
 
         LMDB keeps the pages of a drained backlog. Only it can use them; on a short disk they are given back.
         """
-        if self._driver.disk_was_full:
-            self._journal.trim()
+        met = self._driver.met
+        if met is not None:
+            self._journal.pool.trim()
             self._journal.cut_sealed()
-            if self._ballast.release():
-                logger.warning("the disk is full; the ballast is given up so that checkpoints can go on")
+            if self._ballast.release(met):
+                logger.warning("the ballast is given up so that checkpoints can go on: %s", self._ballast.why)
         else:
-            self._ballast.take(beside=self._journal.room_kept)
+            self._ballast.take(beside=self._journal.pool.room_kept)
         disk = self._disk_usage(self._layout.data_dir)
-        short = self._driver.disk_was_full or self._ballast.missing or self._spare_missing
+        short = met is not None or self._ballast.missing or self._spare_missing
         short = short or disk.free < disk.total // SHORT_PART
         with self._lock:
             size, unused = compaction.store_size(self._env)
@@ -516,7 +517,6 @@ class LmdbProvider:
         with self._lock:
             store_bytes, reclaimable = compaction.store_size(self._env)
             map_used_ratio = compaction.map_used_ratio(self._env)
-        file_limited = self._file_limit()
         return StorageStats(
             provider=self.name,
             last_lsn=journal.last_lsn,
@@ -529,8 +529,7 @@ class LmdbProvider:
             disk_free_bytes=disk.free,
             disk_total_bytes=disk.total,
             torn_tail_bytes=self._torn_bytes,
-            full=self._ballast.missing or bool(file_limited),
-            full_reason=self._ballast.reason or file_limited,
+            full=self._ballast.why or self._file_limit(),
             unapplied_bytes=journal.bytes_unreleased,
             journal_bytes_max=self._settings.journal_bytes_max,
             checkpoint_interval_s=self._settings.checkpoint_ms / 1000,
@@ -552,7 +551,7 @@ class LmdbProvider:
     def _file_limit(self) -> str:
         """Why messages are refused, when it is a limit of this process."""
         room = self._store_room()
-        if room is None or room >= self._journal.room_kept + self._segment_bytes():
+        if room is None or room >= self._journal.pool.room_kept + self._segment_bytes():
             return ""
         return (
             f"the store {self._where} may grow by {room} bytes more, which are kept for checkpoints and for draining: "
@@ -583,7 +582,7 @@ class LmdbProvider:
         with self._driver.turn:
             report(0, 3)
             behind = self._checkpoint_if_there_is_room()
-            self._journal.trim()
+            self._journal.pool.trim()
             self._driver.stop(final_checkpoint=False)
             report(1, 3)
             self._write_compacted()
@@ -591,7 +590,7 @@ class LmdbProvider:
             self._swap_store()
             if behind:
                 self._checkpoint_if_there_is_room()
-            self._journal.trim()
+            self._journal.pool.trim()
             self._ballast.take()
         report(3, 3)
         return max(0, before - directory_bytes(self._layout.data_dir))

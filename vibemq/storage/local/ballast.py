@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageFull
 from vibemq.model.records import MessagesAdded, Record
-from vibemq.storage.local.file_limit import file_limit
+from vibemq.storage.local.file_limit import WHERE_SET, file_limit
 
 BALLAST_FILE = "ballast"
 LOG_BYTES = 1 << 20
@@ -28,10 +28,13 @@ class Ballast:
         self._folder = folder
         self._path = folder / BALLAST_FILE
         self._wanted = size
-        self.missing = False
+        self._why = ""
+        """Why new messages are refused; empty while they are not. One value, which other threads read."""
+
+    @property
+    def missing(self) -> bool:
         """Given up, or never had for want of room."""
-        self._files_limited = False
-        """The process may not write files as big as the ballast, so the room of the disk is of no use."""
+        return bool(self._why)
 
     @property
     def held(self) -> bool:
@@ -45,6 +48,10 @@ class Ballast:
     def bytes_held(self) -> int:
         return self._size() if self._wanted and self.held else 0
 
+    def obstacle(self, *, reusable: int = 0) -> str:
+        """What `take` would find in its way, and how to repair it; empty when nothing. Changes nothing."""
+        return self._obstacle(0, reusable) if self._wanted and not self.held else ""
+
     def take(self, *, beside: int = 0, reusable: int = 0) -> bool:
         """Reserve the blocks when there is room for them twice over; return whether they are held.
 
@@ -54,61 +61,71 @@ class Ballast:
             beside: bytes of the disk that are promised to something else.
             reusable: bytes of the store's files that new messages can use; they stand for the second time.
         """
-        self.missing = not self._taken(beside, reusable) and self._wanted > 0
-        return not self.missing and self._wanted > 0
+        self._why = self._taken(beside, reusable) if self._wanted else ""
+        return not self._why and self._wanted > 0
 
     @property
-    def reason(self) -> str:
-        """Why messages are refused while the ballast is missing, when it is not the disk; empty otherwise."""
-        return self._limit() if self.missing and self._files_limited else ""
+    def why(self) -> str:
+        """Why messages are refused while the ballast is missing, and how to repair it; empty while it is not."""
+        return self._why
 
-    def _taken(self, beside: int, reusable: int) -> bool:
-        if self._wanted == 0 or self.held:
-            return True
-        size = self._size()
-        limit = file_limit()
-        self._files_limited = limit is not None and size > limit
-        if self._files_limited:
-            return False
-        free = shutil.disk_usage(self._folder).free - beside
-        if free < size + min(size, LOG_BYTES) or free + reusable < 2 * size:
-            return False
+    def _taken(self, beside: int, reusable: int) -> str:
+        """Why not; empty when the blocks are held."""
+        if self.held:
+            return ""
+        obstacle = self._obstacle(beside, reusable)
+        if obstacle:
+            return obstacle
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)
+            os.posix_fallocate(descriptor, 0, self._size())
         except OSError as error:
-            self._files_limited = error.errno == errno.EFBIG
             self._path.unlink(missing_ok=True)
-            return False
+            return self._too_big() if error.errno == errno.EFBIG else self._disk_full()
         finally:
             os.close(descriptor)
-        return True
+        return ""
 
-    def release(self) -> bool:
-        """Give the blocks back to the disk; return whether there were any."""
+    def _obstacle(self, beside: int, reusable: int) -> str:
+        size, limit = self._size(), file_limit()
+        if limit is not None and size > limit:
+            return self._too_big()
+        free = shutil.disk_usage(self._folder).free - beside
+        short = free < size + min(size, LOG_BYTES) or free + reusable < 2 * size
+        return self._disk_full() if short else ""
+
+    def release(self, limit: str = "") -> bool:
+        """Give the blocks back to the disk; return whether there were any.
+
+        Args:
+            limit: what the store has met when it was not the disk's size, and how to repair it (`StorageFull.limit`).
+        """
         if not self._path.exists():
             return False
         self._path.unlink()
-        self.missing = True
+        self._why = self._limited(limit) if limit else self._disk_full()
         return True
 
     def refuse_messages(self, records: Sequence[Record]) -> None:
         """Raise StorageFull for new messages while the ballast is missing: what room is left is for the drain."""
-        if self.missing and any(type(record) is MessagesAdded for record in records):
-            raise StorageFull(self._refusal())
+        why = self._why
+        if why and any(type(record) is MessagesAdded for record in records):
+            raise StorageFull(f"{why}; nothing was written")
 
-    def _refusal(self) -> str:
-        if self._files_limited:
-            return f"{self._limit()}; nothing was written"
+    def _disk_full(self) -> str:
         return (
-            f"the disk of {self._folder} is full, what is left of it is kept for draining the queues; "
+            f"the disk of {self._folder} is full, what is left of it is kept for draining the queues: "
             f"free {2 * self._size() >> 20} MiB or more and publish again"
         )
 
-    def _limit(self) -> str:
+    def _limited(self, limit: str) -> str:
+        return f"the store in {self._folder} cannot grow, what room it has is kept for draining the queues: {limit}"
+
+    def _too_big(self) -> str:
         return (
             f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
-            "queues could not be drained on a full disk: raise the process's limit of file size and restart the broker"
+            "queues could not be drained on a full disk: raise the process's limit of file size "
+            f"({WHERE_SET}) and restart the broker"
         )
 
     def _size(self) -> int:

@@ -126,6 +126,22 @@ class RealDisk:
         return state.f_bavail * state.f_frsize
 
 
+class ReadOnlyDisk(RealDisk):
+    """For looking at files that are not to be changed: they are opened for reading only.
+
+    Nothing is flushed either: nobody builds on what is read, and a file system that cannot write refuses to flush.
+    """
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> int:
+        return super().open(path, readonly=True)
+
+    def fdatasync(self, file: int) -> None:
+        pass
+
+    def fsync(self, file: int) -> None:
+        pass
+
+
 def write_all(disk: Disk, file: int, buffers: Sequence[bytes], offset: int) -> None:
     """Write every byte of every buffer at `offset`, going on after short writes.
 

@@ -9,6 +9,8 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
+WHERE_SET = "`ulimit -f`, `LimitFSIZE=` of a systemd unit"
+RESTART = "restart to recover"
 PROBE = "probe"
 PROBE_BYTES = 64 << 10
 
@@ -20,17 +22,26 @@ def file_limit() -> int | None:
 
 
 def limit_sentence(limit: int) -> str:
-    return f"a file may have {limit} bytes in this process"
+    return f"a file may have {limit} bytes in this process ({WHERE_SET})"
 
 
-def why_no_growth(files: Iterable[Path], folder: Path) -> str | None:
+def remedy_of(error: OSError) -> str:
+    """What an operator does about a write that failed with an unknown outcome, after which the process ends."""
+    limit = file_limit()
+    if error.errno == errno.EFBIG and limit is not None:
+        return f"{limit_sentence(limit)}: raise that limit and restart, nothing that was confirmed is lost"
+    return RESTART
+
+
+def why_no_growth(files: Iterable[Path], folder: Path, *, too_big: bool = False) -> str | None:
     """What kept one of the files from growing, when it was a limit of their size or a quota.
 
     Args:
         folder: where the quota is tried out.
+        too_big: the kernel has said that a file would be; it may be shorter than the limit, which the write was behind.
     """
     limit = file_limit()
-    if limit is not None and any(file.exists() and file.stat().st_size >= limit for file in files):
+    if limit is not None and (too_big or any(file.exists() and file.stat().st_size >= limit for file in files)):
         return limit_sentence(limit)
     return "the quota of its disk is used up" if _is_over_quota(folder / PROBE) else None
 

@@ -4,24 +4,29 @@
     owner.json   {"pid", "host", "boot_id", "since"}: who holds it, for the sentence a second broker is refused with
 
 The lock alone decides; the owner file only explains. flock works between containers that share a volume, where process
-ids mean nothing.
+ids mean nothing. A lock is of a file and not of its name, and a restore replaces the directory: whoever gets the lock
+makes sure that the file still has its name.
 """
 
+import errno
 import fcntl
 import json
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
 from vibemq.storage.local.modes import private_file
-from vibemq.storage.local.replace import refuse_interrupted
+from vibemq.storage.local.replace import refuse_half_restored, refuse_interrupted
 from vibemq.storage.local.store_file import make_folder
 
 LOCK_NAME = "lock"
 OWNER_NAME = "owner.json"
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 REMOTE_TYPES = frozenset(
     {"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "virtiofs"}
@@ -35,6 +40,10 @@ class DirectoryLock:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._file: int | None = None
+        self._to_look = False
+        """Taken by `acquire_to_look`."""
+        self._made = False
+        """The lock's file was made for it, and goes with it."""
 
     @property
     def held(self) -> bool:
@@ -47,11 +56,55 @@ class DirectoryLock:
             StorageLocked: names the pid and host of the owner.
             StorageError: a restore was interrupted before anything stood there.
         """
-        refuse_interrupted(self._data_dir)
-        make_folder(self._data_dir)
-        file = os.open(self._data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = None
+        while file is None:
+            refuse_interrupted(self._data_dir)
+            make_folder(self._data_dir)
+            file = self._lock_file(os.O_RDWR | os.O_CREAT)
+        self._file = file
+        self._write_owner()
+
+    def acquire_to_look(self) -> None:
+        """Keep owners out of a directory that is only read. Nothing in it is written, and no owner is named.
+
+        A missing lock's file is made and removed afterwards. Where it cannot be made, on a read-only file system, no
+        broker could make it either: nothing is held then.
+
+        Raises:
+            StorageLocked: names the pid and host of the owner.
+            StorageError: a restore was interrupted before anything stood there.
+        """
+        file = None
+        self._to_look = True
+        while file is None:
+            refuse_half_restored(self._data_dir)
+            try:
+                file = self._lock_file(os.O_RDONLY)
+            except FileNotFoundError:
+                try:
+                    file = self._lock_file(os.O_RDONLY | os.O_CREAT | os.O_EXCL)
+                except FileExistsError:
+                    continue
+                except OSError as error:
+                    if error.errno not in _READ_ONLY:
+                        raise
+                    return
+                self._made = True
+        self._file = file
+
+    def _lock_file(self, flags: int) -> int | None:
+        """The descriptor of the lock's file, locked. None: another file has its name by now, so the lock is of a
+        directory that was replaced meanwhile; take it anew.
+
+        Raises:
+            StorageLocked: names the pid and host of the owner.
+        """
+        path = self._data_dir / LOCK_NAME
+        file = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if has_name(file, path):
+                return file
         except BlockingIOError:
             os.close(file)
             raise StorageLocked(
@@ -61,16 +114,22 @@ class DirectoryLock:
         except BaseException:
             os.close(file)
             raise
-        self._file = file
-        self._write_owner()
+        os.close(file)
+        return None
 
     def release(self) -> None:
         """Idempotent."""
         if self._file is None:
             return
-        (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
+        # What is in a directory that has taken the place of ours is another owner's.
+        if has_name(self._file, self._data_dir / LOCK_NAME):
+            if not self._to_look:
+                (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
+            if self._made:
+                (self._data_dir / LOCK_NAME).unlink()
         os.close(self._file)
         self._file = None
+        self._to_look = self._made = False
 
     def _write_owner(self) -> None:
         owner = {
@@ -84,6 +143,26 @@ class DirectoryLock:
             private_file(self._data_dir / OWNER_NAME, json.dumps(owner).encode(), flush=False)
         except OSError:
             return
+
+
+@contextmanager
+def looking_at(data_dir: Path) -> Iterator[None]:
+    """Keep owners out while the block runs, as `DirectoryLock.acquire_to_look`."""
+    lock = DirectoryLock(data_dir)
+    lock.acquire_to_look()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def has_name(file: int, path: Path) -> bool:
+    """Whether an open file is the one that `path` names now."""
+    try:
+        named = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(file), named)
 
 
 def describe_owner(data_dir: Path) -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from vibemq.errors import StorageDamaged
 from vibemq.storage.local.replace import flush_tree, unused
 from vibemq.storage.local.store_file import fsync_folder
 
@@ -43,7 +44,7 @@ def take_place(place: Path, companions: Sequence[str] = ()) -> None:
 
 def finish_repair(place: Path, companions: Sequence[str] = ()) -> bool:
     """Complete a replacement that was interrupted; whether there was one."""
-    if place.exists() or not _repaired(place).exists():
+    if not is_interrupted(place):
         return False
     damaged = _damaged(place, companions)
     for suffix in companions:
@@ -54,6 +55,21 @@ def finish_repair(place: Path, companions: Sequence[str] = ()) -> bool:
     os.rename(_repaired(place), place)
     fsync_folder(place.parent)
     return True
+
+
+def is_interrupted(place: Path) -> bool:
+    """Whether `finish_repair` would complete a replacement."""
+    return not place.exists() and _repaired(place).exists()
+
+
+def refuse_unfinished(place: Path) -> None:
+    """Raise StorageDamaged for a store whose repair was interrupted, where nothing may be changed."""
+    if is_interrupted(place):
+        raise StorageDamaged(
+            "a repair was interrupted when it was nearly done: the repaired store is not yet",
+            path=str(place),
+            hint="run `vibemq-admin repair` again or start the broker, each of which completes it",
+        )
 
 
 def _damaged(place: Path, companions: Sequence[str]) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageError
 from vibemq.storage.local.modes import private_file
-from vibemq.storage.local.store_file import fsync_file, fsync_folder
+from vibemq.storage.local.store_file import fsync_file, fsync_folder, make_folder
 
 UNFINISHED = "unfinished"
 _AT_FDCWD = -100
@@ -30,15 +30,25 @@ def copy_of(data_dir: Path) -> Path:
 
 
 def begin_copy(data_dir: Path, aside: Path) -> Path:
-    """Make the empty folder for the copy. What an earlier, interrupted restore had finished is moved to `aside`."""
+    """Make the empty folder for the copy, and those above it that are missing, as a broker's start does.
+
+    What an earlier, interrupted restore had finished is moved to `aside`.
+
+    Raises:
+        OSError: names the folder that the data directory is in, not the copy, of which nobody has heard.
+    """
     copy = copy_of(data_dir)
+    make_folder(data_dir.parent)
     finish_replacing(data_dir)
     if copy.exists() and (copy / UNFINISHED).exists():
         shutil.rmtree(copy)
     elif copy.exists():
         # Complete, so it may be what stood in `data_dir` before an earlier restore.
         os.rename(copy, unused(aside))
-    copy.mkdir(mode=0o700)
+    try:
+        copy.mkdir(mode=0o700)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(data_dir.parent)) from error
     private_file(copy / UNFINISHED, b"")
     return copy
 
@@ -85,6 +95,11 @@ def finish_replacing(data_dir: Path) -> None:
 def refuse_interrupted(data_dir: Path) -> None:
     """Raise StorageError for a directory that is missing, or empty, because a restore was interrupted."""
     finish_replacing(data_dir)
+    refuse_half_restored(data_dir)
+
+
+def refuse_half_restored(data_dir: Path) -> None:
+    """As `refuse_interrupted`, and change nothing."""
     copy = copy_of(data_dir)
     if copy.exists() and not (data_dir.exists() and any(data_dir.iterdir())):
         raise StorageError(

@@ -95,6 +95,12 @@ def _fsync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
+def require_store(data_dir: Path, provider: str, version: int) -> None:
+    """`check_store`, and refuse a directory without a store as well."""
+    if not check_store(data_dir, provider, version):
+        raise StoreVersionError(f"{data_dir} holds no store (no {STORE_FILE}); a broker makes one when it starts")
+
+
 def check_store(data_dir: Path, provider: str, version: int) -> bool:
     """Whether there is a store that this provider may open; False for a fresh directory.
 

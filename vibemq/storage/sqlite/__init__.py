@@ -3,11 +3,14 @@
 settings.py    what can be set
 connection.py  opening, errors, the table as a key-value store
 provider.py    the provider
+inspection.py  looking at a store, and changing nothing
 check.py       walking and repairing a store
 migration.py   what `vibemq.storage.migrate` opens
 """
 
-from vibemq.storage.interface import IStorageProvider, Problem, StoragePlugin, StoreLocation
+from contextlib import AbstractContextManager
+
+from vibemq.storage.interface import IStorageProvider, Problem, StoragePlugin, StoreInspection, StoreLocation
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 
@@ -17,10 +20,16 @@ def _connect(location: StoreLocation, settings: SqliteSettings) -> IStorageProvi
     return SqliteStorage(location.local("sqlite"), settings)
 
 
+def _look(location: StoreLocation, settings: SqliteSettings) -> AbstractContextManager[StoreInspection]:
+    from vibemq.storage.sqlite.inspection import inspect
+
+    return inspect(location.local("sqlite"), settings)
+
+
 def _repair(location: StoreLocation, settings: SqliteSettings) -> list[Problem]:
     from vibemq.storage.sqlite.check import repair
 
     return repair(location.local("sqlite"), settings)
 
 
-PLUGIN = StoragePlugin(name="sqlite", settings=SqliteSettings, connect=_connect, salvage=_repair)
+PLUGIN = StoragePlugin(name="sqlite", settings=SqliteSettings, connect=_connect, salvage=_repair, look=_look)

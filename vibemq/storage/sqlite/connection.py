@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
-from vibemq.storage.local.file_limit import file_limit, limit_sentence, why_no_growth
+from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, why_no_growth
 
 DATABASE = "vibemq.sqlite"
 VERSION = 5
@@ -26,7 +26,6 @@ REFUSALS = (sqlite3.Error, UnicodeDecodeError)
 _FULL = {sqlite3.SQLITE_FULL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
-RESTART = "restart to recover"
 
 
 any_text = partial(str, encoding="utf-8", errors="replace")
@@ -115,14 +114,12 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     if code in _FULL:
         most = file_limit()
         if most is not None and shutil.disk_usage(database.parent).free > DISK_FULL_BELOW_BYTES:
-            return StorageFull(
-                f"no room in {where}: {limit_sentence(most)}; nothing was written, raise that limit or drain queues"
-            )
+            return _limited(where, limit_sentence(most), "raise that limit or drain queues")
         return StorageFull(f"no room in {where}: {error}; nothing was written, free space on its disk")
     files = (database, database.with_name(database.name + "-wal"))
     limit = why_no_growth(files, database.parent) if extended == sqlite3.SQLITE_IOERR_WRITE else None
     if limit is not None:
-        return StorageFull(f"no room in {where}: {limit}; nothing was written, raise that limit or free space")
+        return _limited(where, limit, "raise that limit or free space")
     # An emptied file, and one with a damaged schema, are sound databases to SQLite, only not one of ours: then it finds
     # fault with our statements. One whose header names an unknown format for writing may only be read.
     not_ours = code == sqlite3.SQLITE_ERROR and "transaction" not in str(error)
@@ -130,6 +127,10 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     if code in _DAMAGE or not_ours or made_readonly:
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
     return StorageFailed(f"SQLite failed in {where}: {error}; {RESTART}")
+
+
+def _limited(where: str, limit: str, remedy: str) -> StorageFull:
+    return StorageFull(f"no room in {where}: {limit}; nothing was written, {remedy}", limit=f"{limit}, {remedy}")
 
 
 @contextmanager
@@ -168,6 +169,14 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def page_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
+    """(bytes of the pages in use, bytes of those that nothing uses)."""
+    size, count, unused = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+    )
+    return size * (count - unused), size * unused
 
 
 def take_over(connection: sqlite3.Connection) -> int:

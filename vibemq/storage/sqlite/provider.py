@@ -30,7 +30,7 @@ from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, Sto
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import Ballast
-from vibemq.storage.local.file_limit import file_limit, limit_sentence
+from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, note_of
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.modes import tighten
@@ -43,12 +43,12 @@ from vibemq.storage.sqlite.connection import (
     FILES,
     HINT,
     REFUSALS,
-    RESTART,
     VERSION,
     SqliteKV,
     connect,
     epoch_of,
     fold_log,
+    page_bytes,
     take_over,
     transaction,
     translate,
@@ -85,12 +85,11 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
-    """(bytes of the pages in use, bytes of those that nothing uses)."""
-    size, count, unused = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
-    )
-    return size * (count - unused), size * unused
+def _remedy_of(error: Exception) -> str:
+    # A restart does not help against damage: the next change of the same page fails again.
+    if isinstance(error, StorageDamaged):
+        return HINT
+    return remedy_of(error) if isinstance(error, OSError) else RESTART
 
 
 def _kept_to_drain(limit: int) -> int:
@@ -143,10 +142,10 @@ class SqliteStorage:
         """Even reading takes room: for the log's index, and for folding a log that an earlier process left."""
         try:
             state = self._open_or_release()
-        except StorageFull:
-            if not self._ballast.release():
+        except StorageFull as error:
+            if not self._ballast.release(error.limit):
                 raise
-            logger.warning("the disk is full; the ballast is given up so that the store can be opened")
+            logger.warning("the ballast is given up so that the store can be opened: %s", self._ballast.why)
             state = self._open_or_release()
         if not self._ballast.take(reusable=self._unused_bytes()):
             self._spare_room()
@@ -244,8 +243,7 @@ class SqliteStorage:
     def _fail(self, error: Exception) -> StorageFailed:
         """Whatever went wrong, nothing may be trusted or tried again."""
         if self._failed is None:
-            # A restart does not help against damage: the next change of the same page fails again.
-            remedy = HINT if isinstance(error, StorageDamaged) else RESTART
+            remedy = _remedy_of(error)
             what = str(error).removesuffix(f"; {remedy}")
             self._failed = StorageFailed(f"the store {self._where} failed ({what}); {remedy}")
         return self._failed
@@ -255,20 +253,23 @@ class SqliteStorage:
     def append(self, records: Sequence[Record]) -> int:
         with self._lock:
             self._ballast.refuse_messages(records)
-            remedies = iter((self._spare_room, partial(self._give_the_ballast_up, records)))
+            remedies = iter((self._cut_the_log, partial(self._give_the_ballast_up, records)))
             while True:
                 try:
                     return self._append(records)
-                except StorageFull:
+                except StorageFull as error:
                     # Each is tried once, and the next one only when the one before did not help.
-                    if not any(remedy() for remedy in remedies):
+                    if not any(remedy(error.limit) for remedy in remedies):
                         raise
 
-    def _give_the_ballast_up(self, records: Sequence[Record]) -> bool:
+    def _cut_the_log(self, limit: str) -> bool:
+        return self._spare_room()
+
+    def _give_the_ballast_up(self, records: Sequence[Record], limit: str) -> bool:
         """A full disk must still be drained: what only settles messages may use the ballast."""
-        if any(type(record) is MessagesAdded for record in records) or not self._ballast.release():
+        if any(type(record) is MessagesAdded for record in records) or not self._ballast.release(limit):
             return False
-        logger.warning("the disk is full; the ballast is given up so that the queues can be drained")
+        logger.warning("the ballast is given up so that the queues can be drained: %s", self._ballast.why)
         self._spare_room()
         return True
 
@@ -332,7 +333,7 @@ class SqliteStorage:
         free = shutil.disk_usage(self._data_dir).free
         if free >= os.fstat(self._log).st_size + 3 * rows:
             return  # no log takes more than its own size
-        used, unused = _pages(self._open_connection())
+        used, unused = page_bytes(self._open_connection())
         growth = max(0, used + unused - self._path.stat().st_size)
         # What does not fit into unused pages is written twice, into the log and at the database's end.
         need = growth + rows + max(0, rows - unused)
@@ -420,7 +421,7 @@ class SqliteStorage:
 
     def _unused_bytes(self) -> int:
         """Of the database's pages: new messages go there first."""
-        return _pages(self._open_connection())[1]
+        return page_bytes(self._open_connection())[1]
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
         """On a short disk, give most of a drained backlog's pages back to it. Called with the lock held.
@@ -431,7 +432,7 @@ class SqliteStorage:
         short = self._ballast.missing or disk.free < disk.total // SHORT_PART
         if not short or time.monotonic() < self._shrink_not_before:
             return
-        used, unused = _pages(connection)
+        used, unused = page_bytes(connection)
         fits = used <= SHRINK_BYTES_MAX and disk.free > used + SHRINK_MARGIN_BYTES
         if not fits or unused <= max(used, UNUSED_BYTES_MIN):
             return
@@ -453,13 +454,11 @@ class SqliteStorage:
     def stats(self) -> StorageStats:
         with self._lock, translated(self._where):
             connection = self._open_connection()
-            used, unused = _pages(connection)
-            file_limited = self._file_limited(used)
+            used, unused = page_bytes(connection)
             disk = os.statvfs(self._data_dir)
             return StorageStats(
                 provider=self.name,
-                full=self._ballast.missing or bool(file_limited),
-                full_reason=self._ballast.reason or file_limited,
+                full=self._ballast.why or self._file_limited(used),
                 last_lsn=self._store.state.lsn,
                 durable_lsn=self._durable_lsn,
                 applied_lsn=self._store.state.lsn,

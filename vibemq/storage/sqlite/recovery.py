@@ -14,7 +14,7 @@ from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
 from vibemq.storage.local.high_water import SUFFIX, note_of, read_note
 from vibemq.storage.sqlite.connection import HINT, REFUSALS, any_text
-from vibemq.storage.sqlite.wal import Scan, scan
+from vibemq.storage.sqlite.wal import Scan, has_commit, scan
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +70,19 @@ def _lsn_in(database: Path) -> int | None:
 
 
 def reader(database: Path) -> sqlite3.Connection:
-    """A connection that leaves the log where it is."""
-    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    """A connection that changes no file: not the log, nor its index. Nobody else may have the database open.
+
+    A log makes SQLite write its index, unless the connection says that it is the only one: then the mode is exclusive,
+    which needs locks that a read-only file cannot have; "unix-none" takes none. On closing SQLite removes a log that
+    it has moved into the database; that fails, for the database is open for reading only. A log without a commit needs
+    no moving and would be removed, and a missing one would be made. Without either, the database alone says it all.
+    """
+    has_log = has_commit(log_of(database))
+    how = "vfs=unix-none" if has_log else "immutable=1"
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro&{how}", uri=True, isolation_level=None)
     connection.text_factory = any_text
+    if has_log:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").close()
     return connection
 
 

@@ -66,6 +66,31 @@ def checksum(sums: Sums, data: bytes, *, big_endian: bool) -> Sums:
     return first, second
 
 
+def has_commit(log: Path) -> bool:
+    """Whether SQLite finds a committed transaction in the log, and so more than the database holds without it."""
+    try:
+        file = log.open("rb")
+    except FileNotFoundError:
+        return False
+    with file:
+        head = file.read(HEADER.size)
+        if len(head) < HEADER.size:
+            return False
+        magic, _, page_bytes, _, *salts, sum_1, sum_2 = HEADER.unpack(head)
+        big_endian = bool(magic & 1)
+        if magic & ~1 != _MAGIC or checksum((0, 0), head[:24], big_endian=big_endian) != (sum_1, sum_2):
+            return False
+        sums: Sums = (sum_1, sum_2)
+        while len(frame := file.read(FRAME.size + page_bytes)) == FRAME.size + page_bytes:
+            page, pages_after, *rest = FRAME.unpack_from(frame)
+            sums = checksum(sums, frame[:8] + frame[FRAME.size :], big_endian=big_endian)
+            if not page or rest[:2] != salts or tuple(rest[2:]) != sums:
+                return False
+            if pages_after:
+                return True
+    return False
+
+
 def scan(log: Path, database: Path) -> Scan | None:
     """Read a log frame by frame; None when it is missing or too short to hold a frame."""
     try:

@@ -183,7 +183,7 @@ def publish(message_id: str, queue: str = "q", payload: bytes = b"1", headers=()
 def feed(into: PublishIntake, data: bytes) -> int:
     """Publish frames the way the session gives them: fast where expected, else one by one. How many went slowly."""
     at = slow = 0
-    while (at := into.take(data, at)) < len(data):
+    while (at := into.take(data, at, 1_000)[0]) < len(data):
         end = at + 5 + int.from_bytes(data[at : at + 4], "big")
         into.add(data, at + 5, end)
         at, slow = end, slow + 1
@@ -289,7 +289,7 @@ def test_acks_become_runs_for_each_consumer() -> None:
     acks = AckIntake(delivery_index)
     acks.expect(2)
     data = b"".join(ack(message_id) for message_id in ("03", "01", "02", "xx", "09", "no"))
-    assert acks.take(data, 0) == len(data)
+    assert acks.take(data, 0, 1_000)[0] == len(data)
     first, second = acks.flush(5)
     assert (first.session, first.token, first.consumer, first.verb) == (5, None, 1, Settlement.ACK)
     assert (first.runs, second.runs) == ([(101, 103), (109, 109)], [(7, 7)])
@@ -299,10 +299,10 @@ def test_acks_become_runs_for_each_consumer() -> None:
 
 def test_other_frames_stop_the_run_of_acks() -> None:
     acks = AckIntake(DeliveryIndex(entries_max=10))
-    assert acks.take(ack("aa"), 0) == 0, "nothing is expected yet"
+    assert acks.take(ack("aa"), 0, 1_000) == (0, 0), "nothing is expected yet"
     acks.expect(2)
-    assert acks.take(ack("aa") + ack("aaa"), 0) == len(ack("aa"))
-    assert acks.take(ack("aa")[:-1], 0) == 0
+    assert acks.take(ack("aa") + ack("aaa"), 0, 1_000) == (len(ack("aa")), 1)
+    assert acks.take(ack("aa")[:-1], 0, 1_000) == (0, 0)
 
 
 def test_equal_ids_are_settled_oldest_first() -> None:

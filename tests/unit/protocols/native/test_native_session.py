@@ -28,6 +28,7 @@ from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import WireMessage, body_type, decode_body, encode_body
+from vibemq.protocols.native.frame_parser import READ_UNITS
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION, context
 
@@ -775,3 +776,60 @@ def test_a_connection_turned_away_is_told_before_it_speaks() -> None:
     known = plain()
     known.session.refused(None, NotAuthorized("no"))
     assert (known.frames(), known.session.closing) == ([], False)
+
+
+# -- very many frames in one piece ------------------------------------------------------------------------------------
+
+
+def pieces_of(peer: Peer, data: bytes) -> list[list[Request]]:
+    """What each `commands` returns for bytes that come together."""
+    pieces = [list(peer.hear(data))]
+    while peer.session.unread:
+        pieces.append(list(peer.session.commands()))
+    assert list(peer.session.commands()) == []
+    return pieces
+
+
+def test_frames_that_come_together_are_read_in_pieces() -> None:
+    peer = Peer(connect={"supported-extensions": ALL})
+    names = [f"q{number:04}" for number in range(1_000)]
+    pieces = pieces_of(peer, b"".join(frame(T.DELETE_QUEUE, "d", name) for name in names))
+    assert max(map(len, pieces)) == READ_UNITS
+    assert [request.queue for piece in pieces for request in piece] == names  # type: ignore[union-attr]
+
+
+def test_frames_that_ask_for_nothing_are_read_in_pieces_too() -> None:
+    peer = Peer(connect={"supported-extensions": ALL})
+    pieces = pieces_of(peer, frame(T.PING, "p") * 1_000)
+    assert len(pieces) > 1_000 // READ_UNITS
+    assert len(peer.frames()) == 1_000
+
+
+def test_plain_publishes_and_acks_that_come_together_are_read_in_pieces() -> None:
+    peer = Peer(connect={})
+    publishes = [frame(T.PUBLISH, f"m{number:04}", "orders", b'"x"') for number in range(5_000)]
+    pieces = pieces_of(peer, b"".join(publishes))
+    assert len(pieces) > 5
+    assert [row for piece in pieces for asked in piece for row in asked.rows] == [  # type: ignore[union-attr]
+        pack_row(f"m{number:04}", b'"x"') for number in range(5_000)
+    ]
+    assert len(pieces_of(peer, frame(T.ACK, "m0001") * 5_000)) > 3
+
+
+def test_the_end_of_the_stream_comes_behind_all_that_was_said() -> None:
+    peer = Peer(connect={"supported-extensions": ALL})
+    peer.session.receive_data(frame(T.DELETE_QUEUE, "d", "orders") * 200)
+    peer.session.receive_data(b"")
+    assert len(peer.session.commands()) == READ_UNITS
+    assert peer.session.unread
+    assert not peer.session.closing
+    assert len(peer.session.commands()) == 200 - READ_UNITS
+    assert peer.session.closing
+
+
+def test_nothing_is_unread_behind_a_connect_that_is_not_answered() -> None:
+    peer = Peer()
+    peer.session.receive_data(frame(T.PING, "p") * (READ_UNITS - 1) + frame(T.CONNECT, "c") + frame(T.PING, "p"))
+    [request] = peer.session.commands()
+    assert isinstance(request, Authenticate)
+    assert not peer.session.unread

@@ -26,6 +26,8 @@ from vibemq.protocols.omq.frames import (
     Topic,
     UnsubscribedFrame,
 )
+from vibemq.protocols.omq.session import TOKENS_AT_ONCE
+from vibemq.protocols.omq.sexp import SexpReader
 from vibemq.protocols.session import Authenticate, Principal
 
 
@@ -680,3 +682,35 @@ def test_a_broadcast_subscriber_that_settles_nothing_is_left_alone(world: World)
     client.say(b"(Ack 1)")
     client.tick()
     assert client.session.next_deadline() == NOW + 25_000, "the next ping"
+
+
+# -- very many commands in one piece ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [b"(Ack 1)\n", b'(Ack "1")\n', b"((((((", b"; a comment\n"])
+def test_commands_that_come_together_are_read_in_pieces(command: bytes) -> None:
+    reader = SexpReader(nesting_max=1 << 20, bytes_max=1 << 20)
+    reader.receive_data(command * 10_000)
+    pieces = 0
+    while pieces == 0 or reader.unread:
+        pieces += 1
+        assert len(list(reader.values(100))) <= 100
+    assert pieces >= 100
+
+
+def test_every_command_of_a_piece_is_read_and_the_end_comes_behind_them() -> None:
+    talk = start(VERSION_ONE + b"(Connect 1 alice)")
+    [request] = talk.commands()
+    assert isinstance(request, Authenticate)
+    talk.authenticated(request.token, Principal("alice"))
+    talk.receive_data(b"(Unsubscribe nothing)\n" * 1_000)
+    talk.receive_data(b"")
+    turns = 1
+    talk.commands()
+    while talk.unread:
+        assert not talk.closing
+        talk.commands()
+        turns += 1
+    assert turns > 1_000 // TOKENS_AT_ONCE
+    assert talk.closing
+    assert talk.data_to_send().count(b"not subscribed") == 1_000

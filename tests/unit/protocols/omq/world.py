@@ -201,7 +201,7 @@ class Client:
     def _carry_out(self) -> None:
         """Have everything decided that the session asks for."""
         try:
-            while not self.gone and (requests := self.session.commands()):
+            while not self.gone and ((requests := self.session.commands()) or self.session.unread):
                 batch: list[Command] = []
                 for request in requests:
                     if isinstance(request, Authenticate):

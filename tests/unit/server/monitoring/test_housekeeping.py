@@ -176,6 +176,22 @@ async def test_a_journal_at_its_bound_stops_publishers() -> None:
     assert not case.report.is_ready()
 
 
+@pytest.mark.anyio
+async def test_a_store_that_is_full_is_told_with_its_reason() -> None:
+    case = Case()
+    case.store.stats = replace(lsns(5, 5), full="a file may have 7 bytes, raise that limit")
+    await case.pass_s(2)
+    case.store.stats = replace(lsns(5, 5), full="the disk of /data is full: free 2 MiB or more")
+    await case.pass_s(2)
+    case.store.stats = lsns(5, 5)
+    await case.pass_s(2)
+    assert case.decided == [
+        SetPressure(Pressure.OVERFLOWING, "a file may have 7 bytes, raise that limit"),
+        SetPressure(Pressure.OVERFLOWING, "the disk of /data is full: free 2 MiB or more"),
+        SetPressure(Pressure.NONE, ""),
+    ]
+
+
 # -- clocks -----------------------------------------------------------------------------------------------------------
 
 

@@ -68,6 +68,23 @@ def test_none_is_wanted_and_none_is_missed(tmp_path: Path, monkeypatch: pytest.M
     ballast.refuse_messages([MESSAGES])
 
 
+def test_what_was_met_is_said_until_the_blocks_are_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a refused write and the next round of housekeeping as well: nobody is told of a full disk that is not."""
+    Disk(monkeypatch, total=100 * MIB, free=50 * MIB)
+    ballast = Ballast(tmp_path, MIB)
+    assert ballast.take()
+    assert ballast.why == ""
+    assert ballast.release("a file may have 7 bytes, raise that limit")
+    assert "a file may have 7 bytes, raise that limit" in ballast.why
+    assert "disk" not in ballast.why
+    with pytest.raises(StorageFull, match="a file may have 7 bytes, raise that limit; nothing was written"):
+        ballast.refuse_messages([MESSAGES])
+    assert not ballast.release(), "nothing is left to give up"
+    assert "a file may have 7 bytes" in ballast.why
+    assert ballast.take()
+    assert ballast.why == ""
+
+
 def test_a_limit_of_file_size_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Disk(monkeypatch, total=100 * MIB, free=50 * MIB)
     ballast = Ballast(tmp_path, MIB)

@@ -1,5 +1,6 @@
 """Who owns a data directory, and on what file system it lies."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.storage.lmdb.environment.writer_lock import WRITER_LOCK, WriterLock
 from vibemq.storage.local.lock import DirectoryLock, boot_id, describe_owner, file_system_of, refuse_remote
 from vibemq.storage.local.store_file import StoreInfo, write_store_info
 
@@ -38,6 +40,32 @@ def test_the_second_owner_is_told_who_is_the_first(tmp_path: Path) -> None:
     second.acquire()
     assert second.held
     second.release()
+
+
+def test_an_owner_whose_directory_was_replaced_leaves_the_next_owner_alone(tmp_path: Path) -> None:
+    first, second = DirectoryLock(tmp_path / "data"), DirectoryLock(tmp_path / "data")
+    first.acquire()
+    (tmp_path / "data").rename(tmp_path / "aside")
+    second.acquire()
+    first.release()
+    assert (tmp_path / "data" / "owner.json").exists()
+    second.release()
+
+
+def test_the_lock_of_a_writer_is_of_the_file_that_has_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = fcntl.flock
+
+    def replaced_first(file: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", locked)
+        (tmp_path / WRITER_LOCK).unlink()
+        locked(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replaced_first)
+    first, second = WriterLock(tmp_path), WriterLock(tmp_path)
+    first.acquire(wait_s=1)
+    with pytest.raises(StorageLocked):
+        second.acquire(wait_s=0)
+    first.release()
 
 
 def test_another_process_is_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:

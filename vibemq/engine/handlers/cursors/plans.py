@@ -5,12 +5,12 @@ from vibemq.engine.handlers.fan_out import check_owner, durable_need
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import EngineState
+from vibemq.engine.state import EngineState, batches_of
 from vibemq.engine.step import Step, light
 from vibemq.errors import InvalidOptions, PlanUnknown
 from vibemq.model.commands import PlanBatch
 from vibemq.model.options import Durability
-from vibemq.model.records import Plan, PlanMade, PlansForgotten
+from vibemq.model.records import Plan, PlanMade, PlansForgotten, tag_of
 
 TAG_MAX = 64
 
@@ -24,6 +24,9 @@ def plan(state: EngineState, step: Step, command: PlanBatch) -> None:
     check_owner(queue, group, command.user, manage=command.manage)
     check_expired(queue, group, cursor)
     check_epoch(queue, group, cursor, command.epoch)
+    if command.empty_mark is not None:
+        step.answer(command, _without_rows(state, step, queue, group, cursor, command), durable_need(queue))
+        return
     known = cursor.plans.find(command.tag)
     if known is None:
         known = _new_plan(step, queue, group, cursor, command)
@@ -38,12 +41,49 @@ def _new_plan(step: Step, queue: Queue, group: Group, cursor: Cursor, command: P
         if not command.anew:
             raise unknown_plan(queue, group)
         forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
-    made = Plan(command.tag, command.end)
+    return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now))
+
+
+def _add(step: Step, queue: Queue, group: Group, cursor: Cursor, made: Plan) -> Plan:
     number = cursor.plans.next_number
     cursor.plans.add(number, made)
     step.note(PlanMade(queue.queue_id, group.group_id, number, made), durable_need(queue))
     forget_plans(step, queue, group, cursor, cursor.plans.beyond_bounds(), light(queue))
     return made
+
+
+def _without_rows(
+    state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, command: PlanBatch
+) -> Plan:
+    """Count a batch without rows behind the newest plan, once. A reader that repeats older ones adds nothing."""
+    mark = command.empty_mark or ""
+    if tag_of(command.end) != command.tag or not 1 <= len(mark) <= TAG_MAX:
+        raise InvalidOptions(f"a batch without rows ends where it begins, and has a mark of 1 to {TAG_MAX} characters")
+    number = cursor.plans.next_number - 1
+    newest = cursor.plans.newest()
+    if newest is None:
+        return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now, empty_mark=mark))
+    if not cursor.plans.may_begin(command.tag) or newest.empty_mark == mark:
+        return newest
+    counted = settled_count(state, newest)._replace(empty_mark=mark, empty_at=step.now)
+    counted = counted._replace(empty=counted.empty + 1)
+    put(step, queue, group, cursor, number, counted)
+    return counted
+
+
+def settled_count(state: EngineState, plan: Plan) -> Plan:
+    """The plan with the number of batches without rows that have followed it. Another source of the query may know it
+    better: when it has entered a batch since the last of these was told of, that is this one."""
+    entered = state.transactions.get(batches_of(plan.query)) if plan.query and plan.empty else None
+    if entered is None or entered.entered_at <= plan.empty_at:
+        return plan
+    return plan._replace(empty=max(0, entered.entered - plan.batch))
+
+
+def put(step: Step, queue: Queue, group: Group, cursor: Cursor, number: int, plan: Plan) -> None:
+    """What has become known of a plan."""
+    cursor.plans.replace(number, plan)
+    step.note(PlanMade(queue.queue_id, group.group_id, number, plan), durable_need(queue))
 
 
 def forget_plans(

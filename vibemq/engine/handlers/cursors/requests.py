@@ -59,6 +59,7 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
         claim(step, queue, group, command.user)
         group.epoch += 1
         cursor.joins += 1
+        cursor.begun = command.begin is not None
         cursor.owner = command.owner[:OWNER_MAX]
     _configure(cursor, command)
     step.note_cursor(queue, group, durable_need(queue))
@@ -90,7 +91,13 @@ def _begin_anew(
     """
     # Every join and seek raises the epoch: a decision for this one has not been heeded yet.
     is_decided = command.begin is not Begin.REFUSE and command.begin_epoch in (None, group.epoch)
-    if command.begin is None or not (cursor.moved or (is_decided and command.begin_epoch is not None)):
+    if command.begin is None:
+        return
+    if not (cursor.moved or (is_decided and command.begin_epoch is not None)):
+        newest = cursor.plans.newest()
+        if newest is not None and not newest.has_rows:
+            # No batch of the reader before had rows, and this one counts its batches from 0 again.
+            forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
         return
     if not is_decided:
         stale = command.begin_epoch not in (None, group.epoch)

@@ -22,7 +22,8 @@ from vibemq.protocols.native.codec.frames import HEADER
 from vibemq.protocols.native.codec.wire import U32, VERSION, CommandType, str16
 
 COLUMNS_EXCESS = 64 * 1024
-"""How much larger than other frames this one may be: what could be published must fit, with what goes round it."""
+"""How much larger than other frames, or than its rows, this one may be: what could be published must fit, with what
+goes round it."""
 
 
 def columns_frame(message_id: str, queue: str, fetched: Fetched, *, body_bytes_max: int) -> bytes:
@@ -31,7 +32,7 @@ def columns_frame(message_id: str, queue: str, fetched: Fetched, *, body_bytes_m
     Raises:
         LocalProtocolError: a single row is more than the peer accepts.
     """
-    most = body_bytes_max + COLUMNS_EXCESS
+    most = max(body_bytes_max, fetched.max_bytes) + COLUMNS_EXCESS
     while True:
         body = _body(message_id, queue, fetched)
         size = sum(map(len, body))

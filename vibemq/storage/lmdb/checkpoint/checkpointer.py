@@ -97,6 +97,8 @@ def main(arguments: list[str]) -> int:
         while True:
             _answer(checkpointer.carry_out(orders.get()))
             _give_memory_back()
+    except StorageFull as error:
+        _answer({"failed": error.code.value, "error": str(error), "limit": error.limit})
     except StorageError as error:
         _answer({"failed": error.code.value, "error": str(error)})
     except (lmdb.Error, OSError) as error:

@@ -11,7 +11,8 @@ The checkpointer is `python -m vibemq.storage.lmdb.checkpoint.checkpointer`. Bot
                                       {"working": lsn}           about every second of a long order
                                       {"done": "backup"}         an order that is no checkpoint was carried out
                                       {"refused": "compact", "error": sentence}      no room for it; nothing changed
-                                      {"failed": code, "error": sentence}
+                                      {"failed": code, "error": sentence}        the process ends
+                                      {"failed": "STORAGE_FULL", "error": sentence, "limit": as in StorageFull}
 
 End of file on stdin ends the checkpointer, so it never outlives a broker that was killed. Its death loses nothing:
 the journal still has every record above the last applied lsn. It is started again after a pause that grows.

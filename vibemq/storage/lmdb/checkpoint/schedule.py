@@ -91,8 +91,9 @@ class CheckpointDriver:
         """Checkpointers that were killed because they made no progress."""
         self.room_wanted = False
         """The journal takes so much of the disk that messages are refused, or soon will be: checkpoint it at once."""
-        self.disk_was_full = False
-        """A checkpoint failed for lack of space, and it is not made up for yet."""
+        self.met: str | None = None
+        """What a checkpoint met that failed for lack of space and is not made up for yet: a limit, as in
+        `StorageFull.limit`, or the disk's size, which is the empty text. One value, which other threads read."""
         self._one_by_one = False
         """On a full disk two ways may help, tried in turn: all segments in one transaction, so that what later ones
         settle is never written; or one segment, whose own space is free afterwards."""
@@ -112,6 +113,11 @@ class CheckpointDriver:
         """For how long the store has lacked something that the journal has; 0 when it lacks nothing."""
         lacking = self._journal.last_lsn > self._applied_lsn
         return round(time.monotonic() - self._applied_at, 1) if lacking else 0.0
+
+    @property
+    def disk_was_full(self) -> bool:
+        """A checkpoint failed for lack of space, and it is not made up for yet."""
+        return self.met is not None
 
     @property
     def silent_s(self) -> float:
@@ -263,7 +269,7 @@ class CheckpointDriver:
         if self.disk_was_full and self._one_by_one:
             del segments[1:]
         goal = segments[-1].last_lsn
-        self._journal.make_room()
+        self._journal.pool.make_room()
         if self._link.ask({"apply": goal, "segments": segments, "at_once": self.disk_was_full}):
             self._ordered_lsn = goal
             self._last_order_at = time.monotonic()
@@ -284,7 +290,7 @@ class CheckpointDriver:
                 self._compacted(answer)
                 continue
             if "failed" in answer:
-                self.disk_was_full = answer["failed"] == ErrorCode.STORAGE_FULL
+                self.met = str(answer["limit"]) if answer["failed"] == ErrorCode.STORAGE_FULL else None
                 self._full_failures += self.disk_was_full
                 self._one_by_one = self.disk_was_full and not self._one_by_one
                 logger.error("checkpoint failed: %s", answer.get("error", answer["failed"]))
@@ -308,7 +314,7 @@ class CheckpointDriver:
         with self._lock:
             self._on_applied(lsn)
         if self.disk_was_full and not (self._one_by_one and self._anything_to_do(self._journal.durable_lsn)):
-            self.disk_was_full = self._one_by_one = False
+            self.met, self._one_by_one = None, False
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, *, order: bool = False) -> None:
         deadline = time.monotonic() + timeout_s

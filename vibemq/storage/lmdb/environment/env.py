@@ -70,6 +70,11 @@ def _reserve_lock_file(folder: Path) -> None:
         os.close(file)
 
 
+def open_inspector(folder: Path) -> lmdb.Environment:
+    """Map the store read-only, without LMDB's lock: nothing is written, and nobody may write. See `length_of_gap`."""
+    return lmdb.open(str(folder), map_size=map_bytes(folder), readonly=True, create=False, lock=False, lib_version=0)
+
+
 def missing_bytes(folder: Path) -> int:
     """How much shorter the file is than its newest header says; the file is then stretched with zeros.
 
@@ -80,6 +85,15 @@ def missing_bytes(folder: Path) -> int:
     Raises:
         StorageDamaged: the file has no valid header at all.
     """
+    missing = length_of_gap(folder)
+    if missing:
+        path = folder / DATA_FILE
+        os.truncate(path, path.stat().st_size + missing)
+    return missing
+
+
+def length_of_gap(folder: Path) -> int:
+    """As `missing_bytes`, and the file stays as it is: it must not be mapped then."""
     path = folder / DATA_FILE
     if not path.exists() or path.stat().st_size == 0:
         return 0
@@ -91,8 +105,6 @@ def missing_bytes(folder: Path) -> int:
     missing = max(0, needed - path.stat().st_size)
     if missing and needed > map_bytes(folder):
         raise StorageDamaged(f"its header claims {needed} bytes", path=str(path), offset=0, hint=_HINT)
-    if missing:
-        os.truncate(path, needed)
     return missing
 
 

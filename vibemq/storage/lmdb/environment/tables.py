@@ -12,7 +12,7 @@ import lmdb
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
-from vibemq.storage.local.file_limit import why_no_growth
+from vibemq.storage.local.file_limit import RESTART, why_no_growth
 
 FULL_BELOW_BYTES = 1 << 20
 
@@ -110,12 +110,14 @@ def translated(where: str) -> Iterator[None]:
     except lmdb.Error as error:
         text = str(error)
         if any(word in text for word in (*_FULL, os.strerror(errno.EIO))):
-            limit = why_no_growth([Path(where)], Path(where).parent)
+            too_big = os.strerror(errno.EFBIG) in text
+            limit = why_no_growth([Path(where)], Path(where).parent, too_big=too_big)
             if limit is not None:
-                raise StorageFull(f"no room in {where}: {limit}; raise that limit or drain queues") from error
+                limit = f"{limit}, raise that limit or drain queues"
+                raise StorageFull(f"no room in {where}: {limit}", limit=limit) from error
         if any(word in text for word in _FULL) or (os.strerror(errno.EIO) in text and _is_full(where)):
             raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
-        raise StorageFailed(f"LMDB failed in {where}: {error}; restart to recover") from error
+        raise StorageFailed(f"LMDB failed in {where}: {error}; {RESTART}") from error
 
 
 def _is_full(where: str) -> bool:

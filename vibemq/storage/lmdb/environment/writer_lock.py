@@ -10,9 +10,21 @@ import time
 from pathlib import Path
 
 from vibemq.errors import StorageLocked
+from vibemq.storage.local.lock import has_name
 
 WRITER_LOCK = "checkpointer.lock"
 _STEP_S = 0.02
+
+
+def wait_for_writer(store: Path, *, wait_s: float) -> None:
+    """Wait until the checkpointer of a killed broker has ended; nothing is written. Raises StorageLocked.
+
+    The caller has the lock of the directory, so that no other one begins.
+    """
+    if (store / WRITER_LOCK).exists():
+        lock = WriterLock(store)
+        lock.acquire(wait_s=wait_s)
+        lock.release()
 
 
 class WriterLock:
@@ -24,11 +36,9 @@ class WriterLock:
 
     def acquire(self, *, wait_s: float) -> None:
         """Take the lock, trying for `wait_s`. Raises StorageLocked."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + wait_s
-        while not _try(file):
+        while (file := self._try()) is None:
             if time.monotonic() > deadline:
-                os.close(file)
                 raise StorageLocked(f"the checkpointer of an earlier broker still holds {self._path}; wait or end it")
             time.sleep(_STEP_S)
         self._file = file
@@ -39,10 +49,17 @@ class WriterLock:
             os.close(self._file)
             self._file = None
 
-
-def _try(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    def _try(self) -> int | None:
+        """The descriptor of the locked file; None while another process has it, or when a repair has replaced it."""
+        file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if has_name(file, self._path):
+                return file
+        except BlockingIOError:
+            pass
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+        return None

@@ -5,45 +5,38 @@
 
 Life of a segment:
 
-    prepare_spare: fallocate, zero-fill once, fsync, rename to its serial, fsync folder → spare
+    pool.prepare_spare: fallocate, zero-fill once, fsync, rename to its serial, fsync folder → spare
     append: spare → active;  seal: active → sealed;  release: sealed → free
-    prepare_spare: free, renamed to a new serial, fsync folder → spare
+    pool.prepare_spare: free, renamed to a new serial, fsync folder → spare
 
 The serial is also the epoch in every record, and is never used twice. So nothing written in an earlier life of a
 file is believed, and neither is a tail that recovery cut: after a start, no segment is ever appended to again.
 
 Threads: `append`, `read`, `seal` and `release` are for one thread at a time (the provider's lock sees to that). `sync`,
-`prepare_spare` and `sealed_segments` may run in others at the same time.
+`sealed_segments` and the pool's methods may run in others at the same time.
 """
 
-import errno
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
-from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT, Chain, RecoveryReport, Segment, judge, scan_all
-from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, pack_header, segment_name, serial_of
+from vibemq.errors import StorageDamaged
+from vibemq.storage.lmdb.journal.fail_stop import FailStop
+from vibemq.storage.lmdb.journal.recovery import (
+    REPAIR_HINT,
+    Chain,
+    RecoveryReport,
+    Segment,
+    judge,
+    refuse_damage,
+    scan_all,
+)
+from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, NEW_SUFFIX, ZEROES, pack_header, serial_of
+from vibemq.storage.lmdb.journal.segment_pool import SegmentPool
 from vibemq.storage.local.disk import Disk, write_all
 
 SEGMENT_BYTES = 16 << 20
-ZEROES = bytes(1 << 20)
-FREE_SEGMENTS_MAX = 12
-NEW_SUFFIX = ".new"
-_MENDS = {
-    errno.ENOSPC: "free space on its disk",
-    errno.EDQUOT: "free space on its disk or raise the quota",
-    errno.EFBIG: "raise the process's limit of file size, or drain queues",
-    errno.EMFILE: "raise the process's limit of open files",
-    errno.ENFILE: "raise the system's limit of open files",
-}
-"""Errors after which nothing was written and all is well, and what to do about them."""
-URGENT_BYTES = 256 << 10
-"""Of a segment on a full disk, for what drains it: the last room must not become one big segment."""
-CHECKPOINT_ROOM = 1.5
-"""Bytes that LMDB may take for a byte of journal."""
 
 
 def _unlimited() -> None:
@@ -90,20 +83,25 @@ class Journal:
 
     def __init__(self, disk: Disk, folder: str, *, segment_bytes: int, store_room: Callable[[], int | None]) -> None:
         self._disk = disk
-        self._store_room = store_room
         self._folder = folder
-        self._segment_bytes = segment_bytes
+        self._fail_stop = FailStop(folder)
         self._lock = threading.Lock()
-        """Guards the collections below; held for no system call."""
+        """Guards the collections below, and the pool's; held for no system call."""
         self._sync_lock = threading.Lock()
         """One flush at a time: a second one must not report lsns that the first is still flushing."""
-        self._create_lock = threading.Lock()
         self._live: dict[int, Segment] = {}
         self._active: Segment | None = None
-        self._spares: deque[Segment] = deque()
-        self._free: deque[Segment] = deque()
         self._dirty: dict[int, Segment] = {}
-        self._next_serial = 1
+        self.pool = SegmentPool(
+            disk,
+            folder,
+            self._fail_stop,
+            segment_bytes=segment_bytes,
+            store_room=store_room,
+            lock=self._lock,
+            live_bytes=self._live_bytes,
+        )
+        """Segments without records, and the room for more."""
         self._last_lsn = 0
         self._durable_lsn = 0
         self._marked_lsn = 0
@@ -112,7 +110,6 @@ class Journal:
         self._bytes_durable = 0
         self._appends = 0
         self._syncs = 0
-        self._failure: str | None = None
         self._closed = False
 
     @classmethod
@@ -148,7 +145,7 @@ class Journal:
             return journal, journal._recover(applied_lsn, noted_lsn, repair)
         except OSError as error:
             journal._close_files()
-            raise journal._fail("recovery", error) from error
+            raise journal._fail_stop.fail("recovery", error) from error
         except StorageDamaged:
             journal._close_files()
             raise
@@ -174,7 +171,7 @@ class Journal:
             StorageFull: no room for a new segment; nothing was written, the journal works on.
             StorageFailed: the outcome is unknown, now and for every later call.
         """
-        self._check()
+        self._fail_stop.check()
         size = sum(map(len, parts))
         segment = self._active
         if segment is None or segment.end + size + 2 * HEADER.size > segment.size:
@@ -190,7 +187,7 @@ class Journal:
             self._bytes_appended += size + HEADER.size
             self._dirty[segment.serial] = segment
         # A flush may have failed meanwhile, in another thread: then this is told to nobody either.
-        self._check()
+        self._fail_stop.check()
         return position
 
     def sync(self) -> int:
@@ -200,7 +197,7 @@ class Journal:
             StorageFailed: never try again; what the disk holds is known only to a new recovery.
         """
         with self._sync_lock:
-            self._check()
+            self._fail_stop.check()
             with self._lock:
                 target, appended = self._last_lsn, self._bytes_appended
                 dirty = list(self._dirty.values())
@@ -209,7 +206,7 @@ class Journal:
                 for segment in dirty:
                     self._disk.fdatasync(segment.file)
             except OSError as error:
-                raise self._fail("flush", error) from error
+                raise self._fail_stop.fail("flush", error) from error
             self._syncs += len(dirty)
             self._durable_lsn, self._bytes_durable = target, appended
             return target
@@ -219,7 +216,7 @@ class Journal:
 
         Damage to the last records is then told from a torn tail. The mark itself is not flushed.
         """
-        self._check()
+        self._fail_stop.check()
         segment = self._active
         if segment is None or not segment.last_lsn or self._marked_lsn == self._last_lsn:
             return
@@ -241,7 +238,7 @@ class Journal:
             StorageDamaged: the bytes are not what was written.
             LookupError: the segment was released.
         """
-        self._check()
+        self._fail_stop.check()
         segment = self._live[position.segment]
         try:
             data = self._disk.pread(segment.file, HEADER.size + position.size, position.offset)
@@ -272,86 +269,38 @@ class Journal:
         """Sealed segments wholly at or below `applied_lsn` may be used again. No system call."""
         with self._lock:
             done = [s for s in self._live.values() if s is not self._active and s.last_lsn <= applied_lsn]
-            for segment in sorted(done, key=lambda s: s.first_lsn):
-                if segment.serial not in self._dirty:
-                    del self._live[segment.serial]
-                    self._free.append(segment)
-
-    def prepare_spare(self) -> None:
-        """Have one segment ready before `append` needs it.
-
-        Raises:
-            StorageFull: no room for a new segment; the journal works on.
-        """
-        self._check()
-        with self._create_lock:
-            if not self._spares:
-                self._spares.append(self._new_segment(self._segment_bytes, urgent=False))
-
-    def give_back(self, *, short: bool = False) -> None:
-        """Delete one of the free segments beyond a handful. Called once a second, it leaves those of a burst to the
-        next one for a while: to make a segment costs more than to fill it.
-
-        Args:
-            short: the disk is short of space: delete all of them but one.
-        """
-        self._check()
-        with self._create_lock:
-            self._delete(self._surplus(1) if short else self._surplus(FREE_SEGMENTS_MAX)[:1])
-
-    def make_room(self) -> None:
-        """Delete free segments until the disk has the room that is kept for a checkpoint.
-
-        They count as room as long as there are files enough to delete; a checkpoint cannot use it before.
-        """
-        self._check()
-        while self._disk.free_bytes(self._folder) < self.room_kept:
-            # Appends that need a new segment take the lock in between.
-            with self._create_lock:
-                surplus = self._surplus(0)
-                if not surplus:
-                    return
-                self._delete(surplus[:1])
-
-    def _delete_free(self, until: int) -> None:
-        """Delete free segments until the disk has so many bytes, or none is left."""
-        while self._disk.free_bytes(self._folder) < until and (surplus := self._surplus(0)):
-            self._delete(surplus[:1])
-
-    def trim(self) -> None:
-        """Delete every released segment, as `compact` wants it."""
-        with self._create_lock:
-            self._spares, spares = deque(), self._spares
-            self._free.extend(spares)
-            self._delete(self._surplus(0))
+            done = sorted((s for s in done if s.serial not in self._dirty), key=lambda s: s.first_lsn)
+            for segment in done:
+                del self._live[segment.serial]
+            self.pool.put_back(done)
 
     def cut_sealed(self) -> None:
         """Give back what sealed segments have left behind their last record. For a full disk: a file that was made
         shorter is not used again."""
-        self._check()
-        with self._create_lock:
+        self._fail_stop.check()
+        with self.pool.unchanged():
             with self._lock:
                 sealed = [s for s in self._live.values() if s is not self._active and s.size > s.end + HEADER.size]
             for segment in sealed:
                 try:
                     self._disk.truncate(segment.file, segment.end)
                 except OSError as error:
-                    raise self._fail("cutting a segment", error) from error
+                    raise self._fail_stop.fail("cutting a segment", error) from error
                 segment.size = segment.end
 
     def stats(self) -> JournalStats:
         with self._lock:
-            live, idle = list(self._live.values()), [*self._spares, *self._free]
+            live, idle = list(self._live.values()), self.pool.idle()
             active = self._active
         return JournalStats(
             last_lsn=self._last_lsn,
             durable_lsn=self._durable_lsn,
             segments=len(live),
-            spares=len(idle),
-            bytes_on_disk=sum(s.size for s in live) + sum(s.size for s in idle),
+            spares=idle.segments,
+            bytes_on_disk=sum(s.size for s in live) + idle.size_bytes,
             bytes_unreleased=sum(s.end for s in live),
             bytes_unsynced=self._bytes_appended - self._bytes_durable,
-            bytes_reusable=sum(s.size for s in idle) + (active.size - active.end if active is not None else 0),
+            bytes_reusable=idle.size_bytes + (active.size - active.end if active is not None else 0),
             appends=self._appends,
             syncs=self._syncs,
         )
@@ -362,34 +311,26 @@ class Journal:
             return
         self._closed = True
         try:
-            if self._failure is None:
+            if not self._fail_stop.failed:
                 self._write_mark()
         finally:
-            self._failure = self._failure or "the journal is closed"
+            self._fail_stop.close()
             self._close_files()
 
     def abandon(self) -> None:
         """Close the files and write nothing, as a crash would."""
         self._closed = True
-        self._failure = self._failure or "the journal is closed"
+        self._fail_stop.close()
         self._close_files()
 
     # -- inside ---------------------------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise StorageFailed(self._failure)
-
-    def _fail(self, action: str, error: OSError) -> StorageFailed:
-        self._failure = f"journal {action} failed in {self._folder}: {error}; restart to recover"
-        return StorageFailed(self._failure)
 
     def _write(self, segment: Segment, parts: Sequence[bytes], lsn: int, kind: int) -> None:
         header = pack_header(parts, epoch=segment.serial, lsn=lsn, durable_lsn=self._durable_lsn, kind=kind)
         try:
             write_all(self._disk, segment.file, [header, *parts], segment.end)
         except OSError as error:
-            raise self._fail("write", error) from error
+            raise self._fail_stop.fail("write", error) from error
         segment.end += len(header) + sum(map(len, parts))
 
     def _write_mark(self) -> None:
@@ -400,153 +341,25 @@ class Journal:
             try:
                 self._disk.fdatasync(segment.file)
             except OSError as error:
-                raise self._fail("flush", error) from error
+                raise self._fail_stop.fail("flush", error) from error
 
     def _roll(self, body_size: int, urgent: bool) -> Segment:
         """Make a segment active that has room for a record of `body_size` and a mark."""
-        need = body_size + 2 * HEADER.size
-        # Waiting for a spare that another thread is making costs no more than making one.
-        with self._create_lock:
-            if need > self._segment_bytes:
-                segment = self._new_segment(need, urgent, recycle=False)
-            elif self._spares:
-                segment = self._spares.popleft()
-            else:
-                segment = self._new_urgent_segment(need) if urgent else self._new_segment(self._segment_bytes, urgent)
+        segment = self.pool.take(body_size, urgent=urgent)
         with self._lock:
             self._live[segment.serial] = segment
             self._active = segment
         return segment
 
-    def _new_urgent_segment(self, need: int) -> Segment:
-        """One like all others where there is room for it, else one that is just big enough for a while."""
-        try:
-            return self._new_segment(self._segment_bytes, urgent=False)
-        except StorageFull:
-            return self._new_segment(min(self._segment_bytes, need + URGENT_BYTES), urgent=True)
-
-    def _new_segment(self, size: int, urgent: bool, *, recycle: bool = True) -> Segment:
-        try:
-            if not urgent:
-                self._keep_room(size)
-            segment = self._reusable() if recycle else None
-            if segment is not None:
-                self._rename(segment)
-                self._disk.fsync_dir(self._folder)
-                with self._lock:
-                    self._free.remove(segment)
-                return segment
-            if not urgent:
-                # A checkpoint that is under way cannot turn free segments into room.
-                self._delete_free(until=size + self.room_kept)
-            return self._create(size)
-        except OSError as error:
-            mend = _MENDS.get(error.errno or 0)
-            if mend is not None:
-                raise StorageFull(
-                    f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
-                    f"nothing was written, {mend}"
-                ) from error
-            raise self._fail("making a segment", error) from error
-
-    def _reusable(self) -> Segment | None:
-        """A free segment that has room for whatever a roll asks for."""
+    def _live_bytes(self) -> int:
         with self._lock:
-            return next((segment for segment in self._free if segment.size >= self._segment_bytes), None)
-
-    @property
-    def room_kept(self) -> int:
-        """Bytes of the disk that a checkpoint of the whole journal may take."""
-        with self._lock:
-            return int(sum(segment.end for segment in self._live.values()) * CHECKPOINT_ROOM)
-
-    @property
-    def room_is_short(self) -> bool:
-        """Whether a checkpoint may take half of what is free: one now leaves more room for messages than one later."""
-        room = self._store_room()
-        free = self._free_bytes()
-        return (free if room is None else min(free, room)) < 2 * self.room_kept
-
-    def _free_bytes(self) -> int:
-        with self._lock:
-            idle = sum(segment.size for segment in self._free)
-        return self._disk.free_bytes(self._folder) + idle
-
-    def _keep_room(self, size: int) -> None:
-        """A journal that fills the disk could not be checkpointed any more, and so never be emptied."""
-        kept, free = self.room_kept, self._free_bytes()
-        if free < size + kept:
-            raise OSError(
-                errno.ENOSPC,
-                f"{free} bytes are free, {min(free, kept)} of them are kept for the next checkpoint, "
-                f"{max(0, free - kept)} can be used",
-            )
-        room = self._store_room()
-        if room is not None and room < size + kept:
-            raise OSError(
-                errno.EFBIG,
-                f"the store's file may grow by {room} bytes, and {min(room, kept)} of them are kept for the next "
-                "checkpoint",
-            )
-
-    def _create(self, size: int) -> Segment:
-        serial = self._take_serial()
-        path = f"{self._folder}/{segment_name(serial)}"
-        file = self._disk.open(path + NEW_SUFFIX, create=True)
-        try:
-            self._disk.fallocate(file, size)
-            for offset in range(0, size, len(ZEROES)):
-                write_all(self._disk, file, [ZEROES[: size - offset]], offset)
-            self._disk.fsync(file)
-            self._disk.rename(path + NEW_SUFFIX, path)
-            self._disk.fsync_dir(self._folder)
-        except OSError:
-            self._disk.close(file)
-            self._discard(path + NEW_SUFFIX)
-            raise
-        return Segment(serial, path, file, size)
-
-    def _discard(self, path: str) -> None:
-        try:
-            self._disk.unlink(path)
-        except OSError:
-            pass  # recovery deletes it; the error that brought us here is the one to report
-
-    def _rename(self, segment: Segment) -> None:
-        """Give a segment a serial never used before, so that nothing in it is believed again."""
-        serial = self._take_serial()
-        path = f"{self._folder}/{segment_name(serial)}"
-        self._disk.rename(segment.path, path)
-        segment.serial, segment.path = serial, path
-        segment.first_lsn = segment.last_lsn = segment.end = 0
-
-    def _take_serial(self) -> int:
-        self._next_serial += 1
-        return self._next_serial - 1
-
-    def _surplus(self, keep: int) -> list[Segment]:
-        """Free segments beyond `keep`; those of another size, which no roll would take, come first."""
-        with self._lock:
-            odd = [s for s in self._free if s.size != self._segment_bytes]
-            plain = [s for s in self._free if s.size == self._segment_bytes]
-        return odd + plain[keep:]
-
-    def _delete(self, segments: Sequence[Segment]) -> None:
-        for segment in segments:
-            with self._lock:
-                self._free.remove(segment)
-            try:
-                self._disk.unlink(segment.path)
-                self._disk.close(segment.file)
-            except OSError as error:
-                raise self._fail("deleting a segment", error) from error
+            return sum(segment.end for segment in self._live.values())
 
     def _close_files(self) -> None:
-        for segment in [*self._live.values(), *self._spares, *self._free]:
+        for segment in self._live.values():
             self._disk.close(segment.file)
         self._live.clear()
-        self._spares.clear()
-        self._free.clear()
+        self.pool.close_files()
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -555,14 +368,8 @@ class Journal:
         segments = list(self._live.values())
         scan_all(self._disk, segments, applied_lsn)
         chain = judge(self._disk, segments, applied_lsn, noted_lsn)
-        if chain.is_damaged and not repair:
-            path, offset = chain.break_at or (self._folder, 0)
-            raise StorageDamaged(
-                f"journal record {chain.broken} is broken although it was durable",
-                path=path,
-                offset=offset,
-                hint=REPAIR_HINT,
-            )
+        if not repair:
+            refuse_damage(chain, self._folder)
         repaired = chain.is_damaged
         report = RecoveryReport(self._disk, chain, applied_lsn=applied_lsn, repaired=repaired)
         self._keep_evidence(chain) if repaired else self._cut(chain)
@@ -578,7 +385,7 @@ class Journal:
             serial = serial_of(name.removesuffix(NEW_SUFFIX))
             if serial is None:
                 continue
-            self._next_serial = max(self._next_serial, serial + 1)
+            self.pool.number_after(serial)
             if name.endswith(NEW_SUFFIX):
                 self._disk.unlink(path)
             else:
@@ -591,10 +398,12 @@ class Journal:
             last = chain.believed[-1]
             self._wipe(last)
         for segment in [*chain.unchained, *chain.empty]:
-            del self._live[segment.serial]
-            self._rename(segment)
-            self._free.append(segment)
+            self._forget(segment)
         self._disk.fsync_dir(self._folder)
+
+    def _forget(self, segment: Segment) -> None:
+        del self._live[segment.serial]
+        self.pool.forget(segment)
 
     def _wipe(self, segment: Segment) -> None:
         for offset in range(segment.end, segment.size, len(ZEROES)):
@@ -608,7 +417,5 @@ class Journal:
             if segment.serial in kept:
                 segment.last_lsn = max(segment.last_lsn, kept[segment.serial])
             elif segment in chain.empty:
-                del self._live[segment.serial]
-                self._rename(segment)
-                self._free.append(segment)
+                self._forget(segment)
         self._disk.fsync_dir(self._folder)

@@ -155,6 +155,18 @@ def _weigh(disk: Disk, chain: Chain) -> None:
     chain.evidence.sort(key=lambda place: (place.lsn, place.is_mark))
 
 
+def refuse_damage(chain: Chain, folder: str) -> None:
+    """Raise StorageDamaged when a record that was durable is broken; it names the place."""
+    if chain.is_damaged:
+        path, offset = chain.break_at or (folder, 0)
+        raise StorageDamaged(
+            f"journal record {chain.broken} is broken although it was durable",
+            path=path,
+            offset=offset,
+            hint=REPAIR_HINT,
+        )
+
+
 class RecoveryReport:
     """What recovery found; iterate it for the records above `applied_lsn`, read from disk as you go.
 

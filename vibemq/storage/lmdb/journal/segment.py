@@ -32,6 +32,8 @@ MARK = 0
 DATA = 1
 
 SUFFIX = ".journal"
+NEW_SUFFIX = ".new"
+ZEROES = bytes(1 << 20)
 WINDOW_BYTES = 1 << 20
 
 

@@ -195,3 +195,11 @@ def test_rows_that_weigh_more_as_columns_are_left_for_the_next_fetch() -> None:
     letters = Fetched(ALL, 1, 8001, small, [], "i", {}, [[number, "x" * 100] for number in range(1, 8001)])
     got = columns(body_of(letters, body_bytes_max=100_000))
     assert len(got.meta["facts"]) == got.meta["count"] == got.meta["next"] - 1
+
+
+def test_a_reader_gets_as_much_as_it_asks_for_whatever_other_frames_hold() -> None:
+    rows = [Slice(1, 5, Rows.of([pack_row("m", bytes(1000))] * 2000))]
+    asked = Fetched(ALL, 1, 2001, rows, [], "i", max_bytes=2 << 20)
+    assert columns(body_of(asked, body_bytes_max=1 << 20)).meta["count"] == 2000
+    not_asked = Fetched(ALL, 1, 2001, rows, [], "i")
+    assert columns(body_of(not_asked, body_bytes_max=1 << 20)).meta["count"] < 2000

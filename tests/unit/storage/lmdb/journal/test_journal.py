@@ -4,9 +4,10 @@ from collections.abc import Sequence
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
-from vibemq.storage.lmdb.journal.journal import FREE_SEGMENTS_MAX, Journal, JournalPosition
+from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
 from vibemq.storage.lmdb.journal.segment import HEADER, pack_header, read_segment, segment_name, serial_of
+from vibemq.storage.lmdb.journal.segment_pool import FREE_SEGMENTS_MAX
 from vibemq.testing.sim_disk import SimDisk
 
 SEGMENT = 1024
@@ -69,7 +70,7 @@ def test_a_record_bigger_than_a_segment_gets_its_own() -> None:
     journal, report = opened(disk)
     assert list(bodies(report).values()) == sent
     journal.release(3)
-    journal.give_back()
+    journal.pool.give_back()
     assert journal.stats().bytes_on_disk % SEGMENT == 0
 
 
@@ -118,7 +119,7 @@ def test_released_segments_are_recycled_under_a_new_serial() -> None:
         seen.add(position.segment)
         journal.sync()
         journal.release(position.lsn - 1)
-        journal.prepare_spare()
+        journal.pool.prepare_spare()
     assert len(seen) == 50
     assert len(disk.listdir("/j")) <= 4
 
@@ -132,7 +133,7 @@ def test_segments_of_a_burst_are_given_back_one_at_a_time() -> None:
     journal.release(journal.last_lsn)
     assert journal.stats().spares == FREE_SEGMENTS_MAX + 4, "all but the active one"
     for left in (3, 2, 1, 0, 0):
-        journal.give_back()
+        journal.pool.give_back()
         assert journal.stats().spares == FREE_SEGMENTS_MAX + left
         assert len(disk.listdir("/j")) == FREE_SEGMENTS_MAX + left + 1
 
@@ -145,7 +146,7 @@ def test_an_outsized_segment_is_given_back_first() -> None:
     journal.sync()
     journal.release(journal.last_lsn)
     assert max(disk.size(disk.open(f"/j/{name}")) for name in disk.listdir("/j")) > SEGMENT
-    journal.give_back()
+    journal.pool.give_back()
     assert max(disk.size(disk.open(f"/j/{name}")) for name in disk.listdir("/j")) == SEGMENT
 
 
@@ -322,7 +323,7 @@ def test_no_room_for_a_segment_leaves_the_journal_usable() -> None:
     with pytest.raises(StorageFull):
         journal.append([b"y" * 600])
     with pytest.raises(StorageFull):
-        journal.prepare_spare()
+        journal.pool.prepare_spare()
     assert journal.append([b"z"]).lsn == 2
     assert journal.sync() == 2
     disk.capacity *= 3
@@ -447,9 +448,9 @@ def test_on_a_short_disk_one_free_segment_is_enough() -> None:
     journal.sync()
     journal.release(journal.last_lsn)
     before = journal.stats()
-    journal.give_back()
+    journal.pool.give_back()
     assert journal.stats().spares == before.spares - 1
-    journal.give_back(short=True)
+    journal.pool.give_back(short=True)
     assert journal.stats().spares == 1
     assert journal.stats().bytes_reusable < 2 << 16
 
@@ -464,11 +465,11 @@ def test_free_segments_that_stand_for_the_room_of_a_checkpoint_are_deleted_befor
         if lsn == 12:
             journal.seal()
             journal.release(12)
-    journal.make_room()
+    journal.pool.make_room()
     assert journal.stats().spares == 8, "the disk has room enough"
     disk.capacity -= disk.free_bytes("/j")
-    journal.make_room()
-    assert disk.free_bytes("/j") >= journal.room_kept
+    journal.pool.make_room()
+    assert disk.free_bytes("/j") >= journal.pool.room_kept
     assert journal.stats().spares == 2
     journal.append([bytes(60_000)], urgent=True)
     assert journal.sync() == 17
@@ -486,7 +487,7 @@ def test_a_segment_that_is_made_beside_a_checkpoint_leaves_it_its_room() -> None
     journal.release(14)
     disk.capacity -= disk.free_bytes("/j") - (2 << 16)
     journal.append([bytes(100_000)])
-    before_its_own = journal.room_kept - int(1.5 * 100_100)
+    before_its_own = journal.pool.room_kept - int(1.5 * 100_100)
     assert disk.free_bytes("/j") >= before_its_own
 
 

@@ -1,0 +1,216 @@
+"""What only looks at a data directory changes no file of it, whatever a broker has left there."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibemq import plugins
+from vibemq.cli.admin import main
+from vibemq.cli.entry import run_app
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.lmdb.environment.writer_lock import wait_for_writer
+
+Run = Callable[..., tuple[int, Any]]
+NOBODY = 65534
+MESSAGES = 500
+
+KILLED = f"""
+import os, sys
+from pathlib import Path
+from vibemq import plugins
+from vibemq.model.records import MessagesAdded
+from vibemq.model.rows import Rows, pack_row
+
+plugin = plugins.find("storage", sys.argv[2])
+store = plugin.create(Path(sys.argv[1]), plugin.settings())
+store.open()
+rows = Rows.of([pack_row(f"n{{n}}", b"x" * 100) for n in range({MESSAGES})])
+store.append([MessagesAdded(1, {MESSAGES + 1}, 1, rows)])
+store.sync()
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def admin(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `vibemq-admin … --json`; (exit code, the object on stdout or else on stderr)."""
+
+    def run(*words: object) -> tuple[int, Any]:
+        code = run_app(main.app, "vibemq-admin", [*map(str, words), "--json"])
+        captured = capsys.readouterr()
+        return code, json.loads(captured.out or captured.err)
+
+    return run
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+def provider(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user may enter; those of pytest are for their owner alone."""
+    folder = Path(tempfile.mkdtemp(prefix="vibemq-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def data_dir(place: Path, provider: str) -> Path:
+    folder = place / "data"
+    store = opened(folder, provider)
+    now = 1_000
+    rows = Rows.of([pack_row(f"m{n}", b"%d" % n) for n in range(MESSAGES)])
+    store.append([QueueCreated(1, "orders", QueueOptions(), now, "ab" * 16), GroupCreated(1, 0, "", True, 1)])
+    store.append([MessagesAdded(1, 1, now, rows)])
+    store.sync()
+    store.close()
+    return folder
+
+
+def opened(folder: Path, provider: str) -> IStorageProvider:
+    plugin = plugins.find("storage", provider)
+    store: IStorageProvider = plugin.create(folder, plugin.settings())
+    store.open()
+    return store
+
+
+def kill_a_broker(folder: Path, provider: str) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(folder), provider], check=False)
+    assert done.returncode == -9
+    if provider == "lmdb":
+        # Its checkpointer ends by itself, and changes nothing after that.
+        wait_for_writer(folder / "store", wait_s=30)
+
+
+def photo(folder: Path) -> dict[str, tuple[int, int, int, str]]:
+    """Of every file and folder: mode, size, time of the last change, content."""
+    found: dict[str, tuple[int, int, int, str]] = {}
+    for path in (folder, *sorted(folder.rglob("*"))):
+        facts = path.stat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        changed = facts.st_mtime_ns if path.is_file() else 0
+        found[str(path.relative_to(folder))] = (facts.st_mode, facts.st_size if content else 0, changed, content)
+    return found
+
+
+LOOKS = [("check",), ("repair", "--dry-run"), ("compact", "--dry-run")]
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+@pytest.mark.parametrize("left", ["by a stop", "by a kill", "by a copy without its lock"])
+def test_a_look_changes_nothing(admin: Run, data_dir: Path, provider: str, left: str, words: tuple[str, ...]) -> None:
+    if left == "by a kill":
+        kill_a_broker(data_dir, provider)
+    if left == "by a copy without its lock":
+        (data_dir / "lock").unlink()
+        (data_dir / "store.json").chmod(0o644)
+    before = photo(data_dir)
+    assert admin(*words, "--data-dir", data_dir)[0] == 0
+    assert photo(data_dir) == before
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+def test_a_look_at_damage_changes_nothing(admin: Run, data_dir: Path, provider: str, words: tuple[str, ...]) -> None:
+    kill_a_broker(data_dir, provider)
+    path = data_dir / ("vibemq.sqlite" if provider == "sqlite" else "store/data.mdb")
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"m250")] ^= 0xFF
+    path.write_bytes(content)
+    before = photo(data_dir)
+    code, found = admin(*words, "--data-dir", data_dir)
+    if words[0] != "compact":
+        assert len(found["problems"]) == 1
+    assert code == (1 if words == ("check",) else 0)
+    assert photo(data_dir) == before
+
+
+@pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("at", [4, 40])
+def test_a_log_in_which_nothing_can_be_read_stays_for_a_repair(
+    admin: Run, data_dir: Path, provider: str, at: int
+) -> None:
+    kill_a_broker(data_dir, provider)
+    log = data_dir / "vibemq.sqlite-wal"
+    content = bytearray(log.read_bytes())
+    content[at] ^= 0xFF
+    log.write_bytes(content)
+    before = photo(data_dir)
+    code, found = admin("check", "--data-dir", data_dir)
+    assert (code, len(found["problems"])) == (1, 1)
+    assert photo(data_dir) == before
+
+
+def test_a_look_counts_what_a_killed_broker_left(admin: Run, data_dir: Path, provider: str) -> None:
+    kill_a_broker(data_dir, provider)
+    _, would = admin("compact", "--data-dir", data_dir, "--dry-run")
+    _, done = admin("compact", "--data-dir", data_dir)
+    assert would["unapplied_bytes"] > 0
+    assert would["freed_bytes"] <= done["freed_bytes"] + (1 << 20)
+    store = opened(data_dir, provider)
+    assert sum(part.rows.count for part in store.read(1, 1, 2 * MESSAGES, 1 << 30)) == 2 * MESSAGES
+    store.close()
+
+
+@pytest.mark.parametrize("provider", ["lmdb"], indirect=True)
+@pytest.mark.parametrize("cut", [4096, 1])
+def test_a_store_that_is_cut_short_is_looked_at_in_a_copy(admin: Run, data_dir: Path, cut: int) -> None:
+    path = data_dir / "store" / "data.mdb"
+    os.truncate(path, path.stat().st_size - cut)
+    before = photo(data_dir)
+    _, found = admin("check", "--data-dir", data_dir)
+    assert photo(data_dir) == before
+    assert all(str(path) in problem["what"] for problem in found["problems"])
+
+
+def test_a_dry_run_of_restore_changes_neither_the_backup_nor_the_directory(
+    admin: Run, data_dir: Path, place: Path
+) -> None:
+    assert admin("backup", place / "backup", "--data-dir", data_dir)[0] == 0
+    before = photo(place)
+    code, would = admin("restore", place / "backup", "--data-dir", data_dir, "--dry-run")
+    assert (code, would["dry_run"]) == (0, True)
+    assert photo(place) == before
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+@pytest.mark.parametrize("left", ["by a stop", "by a kill", "by a copy without its lock"])
+def test_a_directory_that_cannot_be_written_can_be_looked_at(
+    admin: Run, data_dir: Path, provider: str, left: str, words: tuple[str, ...]
+) -> None:
+    if left == "by a kill":
+        kill_a_broker(data_dir, provider)
+    if left == "by a copy without its lock":
+        (data_dir / "lock").unlink()
+    assert admin(*words, "--data-dir", data_dir)[0] == 0, "whatever the verb imports is imported now"
+    for path in data_dir.rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    data_dir.chmod(0o555)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)  # modes say nothing to root
+    try:
+        with pytest.raises(PermissionError):
+            (data_dir / "new").touch()
+        code, _ = admin(*words, "--data-dir", data_dir)
+    finally:
+        os.seteuid(user)
+        data_dir.chmod(0o755)
+        for path in data_dir.rglob("*"):
+            path.chmod(0o755)
+    assert code == 0

@@ -1,0 +1,206 @@
+"""Which batch of which query a plan is: what a reader may enter, and what it is refused."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.simulation.engine_driver import Driver
+from vibemq.errors import BatchChanged, GroupFenced, InvalidOptions, PlanUnknown
+from vibemq.model.commands import (
+    Begin,
+    CommitCursor,
+    DeleteGroup,
+    EnterBatch,
+    JoinCursor,
+    PlanBatch,
+    SeekGroup,
+    StartAt,
+)
+from vibemq.model.options import DeliveryMode
+from vibemq.model.records import Plan, PlanMade, TransactionDecided, tag_of
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.publish(20)
+    join(driver)
+    return driver
+
+
+def join(driver: Driver, group: str = "etl", **options: Any) -> int:
+    return int(driver.ask(JoinCursor(1, None, "q", group, **options)).epoch)
+
+
+def epoch_of(driver: Driver, group: str) -> int:
+    return driver.engine.readers.cursor("q", group).epoch
+
+
+def plan(driver: Driver, start: int, end: int, group: str = "etl", **more: Any) -> Plan:
+    """A moment after everything before."""
+    driver.advance(1)
+    command = PlanBatch(1, None, "q", group, epoch_of(driver, group), tag_of(f"{start}"), f"{end}", **more)
+    answer = driver.ask(command)
+    assert isinstance(answer, Plan)
+    return answer
+
+
+def enter(driver: Driver, start: int, end: int, batch: int, query: str = "Q", group: str = "etl") -> Any:
+    driver.advance(1)
+    tags = tag_of(f"{start}"), tag_of(f"{end}")
+    return driver.ask(EnterBatch(1, None, "q", group, epoch_of(driver, group), *tags, query, batch))
+
+
+def made(driver: Driver, *positions: int, first: int = 0) -> None:
+    """Batches that were planned and entered."""
+    for batch, (start, end) in enumerate(pairwise(positions), first):
+        plan(driver, start, end)
+        assert isinstance(enter(driver, start, end, batch), Plan)
+
+
+def refused(answer: Any, why: str) -> None:
+    assert isinstance(answer, BatchChanged), answer
+    assert why in str(answer)
+
+
+def test_a_batch_is_entered_as_often_as_wanted(driver: Driver) -> None:
+    made(driver, 1, 4, 8)
+    records = len(driver.records_of(PlanMade))
+    assert isinstance(enter(driver, 4, 8, 1), Plan)
+    assert isinstance(enter(driver, 1, 4, 0), Plan)
+    assert len(driver.records_of(PlanMade)) == records, "nothing new is written"
+    driver.restart()
+    join(driver)
+    assert isinstance(enter(driver, 4, 8, 1), Plan)
+    refused(enter(driver, 4, 8, 2), "would have the rows that batch 1 had")
+    driver.check()
+
+
+def test_what_was_not_planned_cannot_be_entered(driver: Driver) -> None:
+    plan(driver, 1, 4)
+    assert isinstance(enter(driver, 4, 8, 0), PlanUnknown)
+    refused(enter(driver, 1, 5, 0), "another end")
+    assert isinstance(driver.ask(EnterBatch(1, None, "q", "etl", 9, "t", "e", "Q", 0)), GroupFenced)
+    assert isinstance(enter(driver, 1, 4, 0, "Q" * 201), InvalidOptions)
+
+
+def test_rows_have_one_number(driver: Driver) -> None:
+    made(driver, 1, 4)
+    refused(enter(driver, 1, 4, 1), "would have the rows that batch 0 had")
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 0), "the first that can have them is batch 1")
+
+
+def test_batches_without_rows_count(driver: Driver) -> None:
+    made(driver, 1, 4)
+    for mark in ("a", "a", "b"):
+        plan(driver, 4, 4, empty_mark=mark)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 2), "was run before without these rows; the first that can have them is batch 3")
+    driver.restart()
+    join(driver)
+    refused(enter(driver, 4, 8, 2), "batch 3")
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+    assert plan(driver, 1, 9).empty == 2
+    assert plan(driver, 4, 4, empty_mark="c").end == "8", "whoever repeats older batches adds nothing"
+    assert plan(driver, 1, 9).empty == 2
+
+
+def test_batches_without_rows_before_the_first_count(driver: Driver) -> None:
+    plan(driver, 1, 1, empty_mark="first")
+    plan(driver, 1, 1, empty_mark="a")
+    assert driver.engine.readers.planned("q", "etl", tag_of("1"), None) is None
+    plan(driver, 1, 4)
+    refused(enter(driver, 1, 4, 1), "batch 2")
+    assert isinstance(enter(driver, 1, 4, 2), Plan)
+
+
+def test_a_reader_that_begins_again_begins_with_none(driver: Driver) -> None:
+    plan(driver, 1, 1, empty_mark="first")
+    plan(driver, 1, 1, empty_mark="a")
+    join(driver, begin=Begin.REFUSE)
+    plan(driver, 1, 4)
+    assert isinstance(enter(driver, 1, 4, 0), Plan)
+
+
+def test_another_source_of_the_query_says_how_many_batches_had_no_rows(driver: Driver) -> None:
+    """Batches without rows that were repeated are told of twice; the other source has entered them."""
+    made(driver, 1, 4)
+    join(driver, "other")
+    for batch, mark in ((1, "a"), (1, "b"), (2, "c")):
+        if batch == 1:
+            plan(driver, 1, 5, "other")
+        else:
+            plan(driver, 5, 9, "other")
+        plan(driver, 4, 4, empty_mark=mark)
+        assert isinstance(enter(driver, *((1, 5) if batch == 1 else (5, 9)), batch, group="other"), Plan)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 2), "batch 3")
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+
+
+@pytest.mark.parametrize("how", ["seek", "delete", "another group", "continue"])
+def test_a_number_is_not_used_again_in_whatever_group(driver: Driver, how: str) -> None:
+    made(driver, 1, 4, 8)
+    group = "etl"
+    match how:
+        case "seek":
+            driver.ask(SeekGroup(1, None, "q", "etl", StartAt.SEQUENCE, 4))
+            join(driver)
+        case "delete":
+            driver.ask(DeleteGroup(1, None, "q", "etl"))
+            join(driver, start=StartAt.SEQUENCE, start_sequence=4)
+        case "another group":
+            group = "other"
+            join(driver, group, start=StartAt.SEQUENCE, start_sequence=4)
+        case "continue":
+            driver.ask(CommitCursor(1, None, "q", "etl", 1, 4, plan=tag_of("4")))
+            join(driver, begin=Begin.CONTINUE)
+    plan(driver, 4, 9, group)
+    for batch in (0, 1):
+        refused(enter(driver, 4, 9, batch, group=group), "was run before (the last one was batch 1)")
+    driver.restart()
+    join(driver, group)
+    refused(enter(driver, 4, 9, 1, group=group), "was run before")
+    assert isinstance(enter(driver, 4, 9, 2, group=group), Plan)
+
+
+def test_all_sources_of_a_batch_may_enter_it(driver: Driver) -> None:
+    """Their plans were made before any of them was entered; also when the driver died between them."""
+    join(driver, "other")
+    plan(driver, 1, 4)
+    plan(driver, 1, 6, "other")
+    assert isinstance(enter(driver, 1, 4, 0), Plan)
+    driver.restart()
+    join(driver)
+    join(driver, "other")
+    assert isinstance(enter(driver, 1, 6, 0, group="other"), Plan)
+
+
+def test_the_batches_of_another_query(driver: Driver) -> None:
+    made(driver, 1, 4, 8)
+    join(driver)
+    refused(enter(driver, 4, 8, 5, "other"), "would have the rows that batch 1 of query Q had")
+    plan(driver, 8, 9)
+    refused(enter(driver, 8, 9, 5, "other"), "would follow batch 1 of query Q")
+    join(driver, begin=Begin.REFUSE)
+    assert isinstance(enter(driver, 1, 4, 0, "other"), Plan), "it begins where nothing was acknowledged"
+    join(driver)
+    assert isinstance(enter(driver, 4, 8, 1, "other"), Plan), "it goes on where it has begun"
+    refused(enter(driver, 4, 8, 1), "of query other")
+
+
+def test_whether_a_batch_was_read(driver: Driver) -> None:
+    def is_unread(position: int) -> bool:
+        return driver.engine.readers.is_unread("q", "etl", tag_of(f"{position}"), None)
+
+    plan(driver, 1, 4)
+    assert (is_unread(1), is_unread(4)) == (False, True)
+    assert isinstance(enter(driver, 1, 4, 0, ""), Plan)
+    assert not is_unread(4)
+    plan(driver, 4, 8)
+    assert (is_unread(4), is_unread(8)) == (False, True)
+    assert isinstance(enter(driver, 1, 4, 7), Plan), "who was not known may be anybody"
+    assert len(driver.records_of(TransactionDecided)) == 1

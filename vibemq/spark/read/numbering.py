@@ -1,0 +1,53 @@
+"""Which batch of which query a task reads: the broker compares it with the batches that it knows.
+
+Spark tells its tasks, and not the process that plans. When a checkpoint was rolled back to where batches had no rows,
+or its numbers begin again, or it is not the one that planned, only the tasks can find it out, and they do before they
+read. A batch without tasks adds nothing under its number.
+"""
+
+from pyspark import TaskContext
+
+from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.connection.pool import leased
+from vibemq.spark.errors import Refused, explained
+from vibemq.spark.options import SourceOptions
+from vibemq.spark.read.fetching import PlannedBatch, Task
+
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+def enter_batch_of(task: Task | None, settings: SourceOptions) -> None:
+    """As `enter_batch`, with what Spark tells."""
+    planned = None if task is None else task.get("batch")
+    if planned is None:
+        return
+    context = TaskContext.get()
+    told = (context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)) if context else (None, None)
+    query, batch = told if all(told) else ("", "0")
+    with leased(settings) as client:
+        enter_batch(client, settings.group, planned, query or "", int(batch or 0))
+
+
+def enter_batch(client: BrokerClient, group: str, planned: PlannedBatch, query: str, batch: int) -> None:
+    """Somebody reads the batch.
+
+    Args:
+        query: "" where Spark does not tell the batch (Spark Connect and threads, in `foreachBatch`): nothing is
+            compared.
+
+    Raises:
+        Refused: the query has had other rows under this number, or these under another one.
+    """
+    arguments = {
+        "group": group,
+        "incarnation": planned["incarnation"],
+        "epoch": planned["epoch"],
+        "tag": planned["tag"],
+        "end": planned["end"],
+        "query": query,
+        "batch": batch,
+    }
+    try:
+        client.call("group.enter", planned["keeper"], arguments)
+    except Refused as error:
+        raise explained(error, planned["keeper"], group) from None

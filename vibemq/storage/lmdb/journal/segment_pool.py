@@ -1,0 +1,304 @@
+"""Segments of the journal that hold no record: they are made, used again under another serial, and deleted here.
+
+    spare   has its serial and is ready for the next record
+    free    was released; it gets another serial before it is used again
+
+The room that checkpoints need is kept: a journal that fills the disk could not be checkpointed, so never be emptied.
+
+Threads: every method may be called in any thread. One at a time makes, renames or deletes segments.
+"""
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from vibemq.errors import StorageFull
+from vibemq.storage.lmdb.journal.fail_stop import FailStop
+from vibemq.storage.lmdb.journal.recovery import Segment
+from vibemq.storage.lmdb.journal.segment import HEADER, NEW_SUFFIX, ZEROES, segment_name
+from vibemq.storage.local.disk import Disk, write_all
+from vibemq.storage.local.file_limit import WHERE_SET
+
+FREE_SEGMENTS_MAX = 12
+_MENDS = {
+    errno.ENOSPC: "free space on its disk",
+    errno.EDQUOT: "free space on its disk or raise the quota",
+    errno.EFBIG: f"raise the process's limit of file size ({WHERE_SET}), or drain queues",
+    errno.EMFILE: "raise the process's limit of open files",
+    errno.ENFILE: "raise the system's limit of open files",
+}
+"""Errors after which nothing was written and all is well, and what to do about them."""
+URGENT_BYTES = 256 << 10
+"""Of a segment on a full disk, for what drains it: the last room must not become one big segment."""
+CHECKPOINT_ROOM = 1.5
+"""Bytes that LMDB may take for a byte of journal."""
+
+
+class IdleSegments(NamedTuple):
+    """How many segments hold nothing, and what they take on the disk."""
+
+    segments: int
+    size_bytes: int
+
+
+class SegmentPool:
+    """The spare and the free segments of one journal, and the room on its disk."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        fail_stop: FailStop,
+        *,
+        segment_bytes: int,
+        store_room: Callable[[], int | None],
+        lock: threading.Lock,
+        live_bytes: Callable[[], int],
+    ) -> None:
+        """
+        Args:
+            lock: guards the collections, those of the journal too; held for no system call.
+            store_room: bytes by which the file that checkpoints write may grow, whatever the disk has; None when it is
+                not limited.
+            live_bytes: bytes of records that no checkpoint has released. Called without the lock.
+        """
+        self._disk = disk
+        self._folder = folder
+        self._fail_stop = fail_stop
+        self._segment_bytes = segment_bytes
+        self._store_room = store_room
+        self._live_bytes = live_bytes
+        self._lock = lock
+        self._change_lock = threading.Lock()
+        """One thread at a time makes, renames or deletes."""
+        self._spares: deque[Segment] = deque()
+        self._free: deque[Segment] = deque()
+        self._next_serial = 1
+
+    # -- segments to write to -------------------------------------------------------------------------------------
+
+    def take(self, body_size: int, *, urgent: bool) -> Segment:
+        """A segment that has room for a record of `body_size` and a mark; it is the caller's from now on.
+
+        Args:
+            urgent: may take the room that is kept for a checkpoint.
+
+        Raises:
+            StorageFull: no room for a new segment; nothing was written.
+            StorageFailed: the disk refused an operation.
+        """
+        need = body_size + 2 * HEADER.size
+        # Waiting for a spare that another thread is making costs no more than making one.
+        with self._change_lock:
+            if need > self._segment_bytes:
+                return self._new(need, urgent, recycle=False)
+            if self._spares:
+                return self._spares.popleft()
+            return self._new_urgent(need) if urgent else self._new(self._segment_bytes, urgent)
+
+    def prepare_spare(self) -> None:
+        """Have one segment ready before it is needed. Raises as `take` does."""
+        self._fail_stop.check()
+        with self._change_lock:
+            if not self._spares:
+                self._spares.append(self._new(self._segment_bytes, urgent=False))
+
+    def put_back(self, segments: Sequence[Segment]) -> None:
+        """Nothing needs their records any more. The caller holds the lock, under which they ceased to be live."""
+        self._free.extend(segments)
+
+    def forget(self, segment: Segment) -> None:
+        """Put back a segment whose bytes must never be believed again, whatever they say: it gets another serial now.
+
+        For recovery, which syncs the folder. Raises OSError.
+        """
+        self._rename(segment)
+        self._free.append(segment)
+
+    def number_after(self, serial: int) -> None:
+        """Use only serials above this one, which a file has had."""
+        self._next_serial = max(self._next_serial, serial + 1)
+
+    # -- room -----------------------------------------------------------------------------------------------------
+
+    @property
+    def room_kept(self) -> int:
+        """Bytes of the disk that a checkpoint of the whole journal may take."""
+        return int(self._live_bytes() * CHECKPOINT_ROOM)
+
+    @property
+    def room_is_short(self) -> bool:
+        """Whether a checkpoint may take half of what is free: one now leaves more room for messages than one later."""
+        room = self._store_room()
+        free = self._free_bytes()
+        return (free if room is None else min(free, room)) < 2 * self.room_kept
+
+    def idle(self) -> IdleSegments:
+        """The caller holds the lock."""
+        segments = [*self._spares, *self._free]
+        return IdleSegments(len(segments), sum(segment.size for segment in segments))
+
+    def give_back(self, *, short: bool = False) -> None:
+        """Delete one of the free segments beyond a handful. Called once a second, it leaves those of a burst to the
+        next one for a while: to make a segment costs more than to fill it.
+
+        Args:
+            short: the disk is short of space: delete all of them but one.
+        """
+        self._fail_stop.check()
+        with self._change_lock:
+            self._delete(self._surplus(1) if short else self._surplus(FREE_SEGMENTS_MAX)[:1])
+
+    def make_room(self) -> None:
+        """Delete free segments until the disk has the room that is kept for a checkpoint.
+
+        They count as room as long as there are files enough to delete; a checkpoint cannot use it before.
+        """
+        self._fail_stop.check()
+        more = True
+        while more and self._disk.free_bytes(self._folder) < self.room_kept:
+            # Appends that need a new segment take the lock in between.
+            with self._change_lock:
+                more = self._delete_one()
+
+    def trim(self) -> None:
+        """Delete every spare and free segment."""
+        with self._change_lock:
+            with self._lock:
+                self._free.extend(self._spares)
+                self._spares.clear()
+            self._delete(self._surplus(0))
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Nothing is made, renamed or deleted meanwhile."""
+        with self._change_lock:
+            yield
+
+    def close_files(self) -> None:
+        for segment in [*self._spares, *self._free]:
+            self._disk.close(segment.file)
+        self._spares.clear()
+        self._free.clear()
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _new_urgent(self, need: int) -> Segment:
+        """One like all others where there is room for it, else one that is just big enough for a while."""
+        try:
+            return self._new(self._segment_bytes, urgent=False)
+        except StorageFull:
+            return self._new(min(self._segment_bytes, need + URGENT_BYTES), urgent=True)
+
+    def _new(self, size: int, urgent: bool, *, recycle: bool = True) -> Segment:
+        try:
+            if not urgent:
+                self._keep_room(size)
+            segment = self._reusable() if recycle else None
+            if segment is not None:
+                self._rename(segment)
+                self._disk.fsync_dir(self._folder)
+                with self._lock:
+                    self._free.remove(segment)
+                return segment
+            if not urgent:
+                # A checkpoint that is under way cannot turn free segments into room.
+                while self._disk.free_bytes(self._folder) < size + self.room_kept and self._delete_one():
+                    pass
+            return self._create(size)
+        except OSError as error:
+            mend = _MENDS.get(error.errno or 0)
+            if mend is not None:
+                raise StorageFull(
+                    f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
+                    f"nothing was written, {mend}",
+                    limit="" if error.errno == errno.ENOSPC else f"{error.strerror}, {mend}",
+                ) from error
+            raise self._fail_stop.fail("making a segment", error) from error
+
+    def _reusable(self) -> Segment | None:
+        """A free segment that has room for whatever is asked for."""
+        with self._lock:
+            return next((segment for segment in self._free if segment.size >= self._segment_bytes), None)
+
+    def _free_bytes(self) -> int:
+        with self._lock:
+            idle = sum(segment.size for segment in self._free)
+        return self._disk.free_bytes(self._folder) + idle
+
+    def _keep_room(self, size: int) -> None:
+        kept, free = self.room_kept, self._free_bytes()
+        if free < size + kept:
+            raise OSError(
+                errno.ENOSPC,
+                f"{free} bytes are free, {min(free, kept)} of them are kept for the next checkpoint, "
+                f"{max(0, free - kept)} can be used",
+            )
+        room = self._store_room()
+        if room is not None and room < size + kept:
+            raise OSError(
+                errno.EFBIG,
+                f"the store's file may grow by {room} bytes, and {min(room, kept)} of them are kept for the next "
+                "checkpoint",
+            )
+
+    def _create(self, size: int) -> Segment:
+        serial = self._take_serial()
+        path = f"{self._folder}/{segment_name(serial)}"
+        file = self._disk.open(path + NEW_SUFFIX, create=True)
+        try:
+            self._disk.fallocate(file, size)
+            for offset in range(0, size, len(ZEROES)):
+                write_all(self._disk, file, [ZEROES[: size - offset]], offset)
+            self._disk.fsync(file)
+            self._disk.rename(path + NEW_SUFFIX, path)
+            self._disk.fsync_dir(self._folder)
+        except OSError:
+            self._disk.close(file)
+            self._discard(path + NEW_SUFFIX)
+            raise
+        return Segment(serial, path, file, size)
+
+    def _discard(self, path: str) -> None:
+        try:
+            self._disk.unlink(path)
+        except OSError:
+            pass  # recovery deletes it; the error that brought us here is the one to report
+
+    def _rename(self, segment: Segment) -> None:
+        """Give a segment a serial never used before, so that nothing in it is believed again."""
+        serial = self._take_serial()
+        path = f"{self._folder}/{segment_name(serial)}"
+        self._disk.rename(segment.path, path)
+        segment.serial, segment.path = serial, path
+        segment.first_lsn = segment.last_lsn = segment.end = 0
+
+    def _take_serial(self) -> int:
+        self._next_serial += 1
+        return self._next_serial - 1
+
+    def _surplus(self, keep: int) -> list[Segment]:
+        """Free segments beyond `keep`; those of another size, which are not used again, come first."""
+        with self._lock:
+            odd = [s for s in self._free if s.size != self._segment_bytes]
+            plain = [s for s in self._free if s.size == self._segment_bytes]
+        return odd + plain[keep:]
+
+    def _delete_one(self) -> bool:
+        """Whether there was one."""
+        first = self._surplus(0)[:1]
+        self._delete(first)
+        return bool(first)
+
+    def _delete(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            with self._lock:
+                self._free.remove(segment)
+            try:
+                self._disk.unlink(segment.path)
+                self._disk.close(segment.file)
+            except OSError as error:
+                raise self._fail_stop.fail("deleting a segment", error) from error
