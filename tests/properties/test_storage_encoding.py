@@ -103,7 +103,7 @@ record = st.one_of(
     st.builds(CursorChanged, u32, u32, cursor_facts),
     st.builds(TransactionDecided, text, u64, u64, st.lists(u32, max_size=4), text, text),
     st.builds(GroupOwned, u32, u32, text),
-    st.builds(PlanMade, u32, u32, u64, st.builds(Plan, text, text)),
+    st.builds(PlanMade, u32, u32, u64, st.builds(Plan, text, text, u64, text, u64, u64, u64, text, u64)),
     st.builds(PlansForgotten, u32, u32, u64),
     st.builds(TransactionsForgotten, st.lists(text, max_size=3)),
     st.builds(UserStored, users),
