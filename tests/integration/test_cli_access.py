@@ -207,6 +207,7 @@ HOSTILE = {
     "two lines": (b"secret\nmore\n", "several lines"),
     "no text": (b"\xff\xfe", "not UTF-8"),
     "one byte too many": (b"x" * (PASSWORD_BYTES_MAX + 1), "longer than 1024 bytes"),
+    "a token": (f"vmq_{'0' * 12}_{'0' * 64}\n".encode(), "form of an access token"),
     "10 MB": (b"x" * 10_000_000, "longer than 1024 bytes"),
 }
 
@@ -218,6 +219,14 @@ def test_what_cannot_be_a_password_is_refused(admin: Admin, given: bytes, senten
     assert sentence in err
     assert err.count("\n") == 1
     assert admin("user", "show", "hostile")[0] == 3
+
+
+def test_a_password_may_begin_like_a_token(admin: Admin, name: str) -> None:
+    admin.add(name, b"vmq_0123")
+    assert admin("whoami", "--url", admin.url(name, "vmq_0123"))[0] == 0
+    code, _, err = admin.text("whoami", "--url", f"vibemq://127.0.0.1:{admin.port}?token=vmq_0123")
+    assert code == 4
+    assert "it is not whole" in err
 
 
 def test_the_longest_password_is_one(admin: Admin, name: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ def service(tmp_path: Path) -> Iterator[Service]:
     service.kill()
 
 
+@pytest.fixture
+def hang_up() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
 def test_what_was_answered_holds_after_a_kill(service: Service) -> None:
     with service.connect() as root:
         root.admin("user.add", user="ann", password="secret")
@@ -104,13 +111,14 @@ def asked(peer: Peer, kind: CommandType, **fields: Any) -> Any:
     return json.loads(reply.payload)
 
 
-def test_the_frames_of_dotnet_clients(service: Service) -> None:
-    root = Peer(service.port, headers={"authUsername": "root", "authPassword": "pw"})
+def test_the_frames_of_dotnet_clients(service: Service, hang_up: ExitStack) -> None:
+    root = hang_up.enter_context(closing(Peer(service.port, headers={"authUsername": "root", "authPassword": "pw"})))
     create, grant = CommandType.ADMIN_CREATE_USER, CommandType.ADMIN_GRANT_PERMISSION
     assert asked(root, create, username="alice", password="secret") == {"username": "alice"}
     assert asked(root, create, username="alice", password="secret") == "USER_EXISTS"
     assert asked(root, create, username="a b", password="secret") == "INVALID_PAYLOAD"
-    alice = Peer(service.port, headers={"authUsername": "alice", "authPassword": "secret"})
+    credentials = {"authUsername": "alice", "authPassword": "secret"}
+    alice = hang_up.enter_context(closing(Peer(service.port, headers=credentials)))
     assert asked(alice, create, username="eve", password="x") == "NOT_AUTHORIZED"
     some = ["Publish", "Nonsense", "ListQueues"]
     granted = asked(root, grant, username="alice", queuePattern="orders.*", operations=some)
@@ -148,6 +156,15 @@ def test_some_actions_are_taken_away_and_others_stay(service: Service) -> None:
         assert [user["user"] for user in allowed] == ["ann", "root"]
         with service.connect("ann", "secret") as ann, pytest.raises(NotAuthorized):
             ann.admin("user.allowed", action="publish", queues="orders.eu")
+
+
+def test_no_password_is_taken_for_a_token(service: Service) -> None:
+    with service.connect() as root:
+        with pytest.raises(InvalidPayload, match="form of an access token"):
+            root.admin("user.add", user="ann", password=f"vmq_{'0' * 12}_{'0' * 64}")
+        root.admin("user.add", user="ann", password="vmq_")
+    with service.connect("ann", "vmq_") as ann:
+        ann.ping()
 
 
 def test_a_superuser_needs_no_name_to_revoke_a_token(service: Service) -> None:

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field
 
 from vibemq.auth.passwords import PASSWORD_BYTES_MAX, check_hash
 from vibemq.auth.rules import ACTIONS, EVERY_ACTION, NAME_OF, less, make_rule, merged, resources_of, written
+from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Accounts, KnownUser
 from vibemq.errors import ConfigInvalid, Forbidden, InvalidPayload, NotAuthorized, UserExists, UserNotFound
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule
@@ -46,6 +47,8 @@ def check_user_name(name: str) -> str:
 def _check_password(password: str) -> str:
     if not password or len(password.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
         raise ValueError(f"must have 1 to {PASSWORD_BYTES_MAX} bytes")
+    if looks_like_token(password):
+        raise ValueError("must be another one; this has the form of an access token, and would be taken for one")
     return password
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from vibemq.auth.passwords import PASSWORD_BYTES_MAX
+from vibemq.auth.tokens import looks_like_token
 from vibemq.cli.exits import Usage
 
 PasswordStdin = Annotated[
@@ -26,15 +27,21 @@ def new_password(user: str, *, from_stdin: bool) -> str:
         Usage: nobody to ask, two that differ, or none that can be used.
     """
     if from_stdin:
-        return line_of_stdin("password", PASSWORD_BYTES_MAX)
+        return _usable(line_of_stdin("password", PASSWORD_BYTES_MAX))
     first = _prompt(f"New password{f' of {user}' if user else ''}: ")
     if first != _prompt("The same again: "):
         raise Usage("the two passwords differ; nothing was changed")
     if not first:
         raise Usage("an empty password cannot be used; nothing was changed")
-    if len(first.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
+    return _usable(first)
+
+
+def _usable(password: str) -> str:
+    if len(password.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
         raise Usage(f"the password is longer than {PASSWORD_BYTES_MAX} bytes; choose a shorter one")
-    return first
+    if looks_like_token(password):
+        raise Usage("the password has the form of an access token and would be taken for one; choose another")
+    return password
 
 
 def line_of_stdin(what: str, bytes_max: int) -> str:
