@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import vibemq.sync
 from tests.integration.cursor_peer import Peer
 from tests.integration.test_server_process import Process
+from tests.waiting import wait_until
 from vibemq.cli.online import ONCE
 from vibemq.errors import (
     AuthFailed,
@@ -207,3 +209,17 @@ def test_a_closed_client_is_told_why(service: Service) -> None:
             [closed] = [each for each in root.admin("connections.list") if each["user"] == "ann"]
             assert root.admin("connections.close", connection_id=closed["connection_id"]) == {"closed": 1}
             assert ann.admin("queue.list") == [], "it has connected again"
+
+
+def test_who_has_not_logged_in_is_closed_too(service: Service) -> None:
+    with service.connect() as root, socket.create_connection(("127.0.0.1", service.port), timeout=60) as stranger:
+
+        def close() -> bool:
+            unknown = [each["connection_id"] for each in root.admin("connections.list") if each["user"] is None]
+            return bool(unknown) and root.admin("connections.close", connection_id=unknown[0]) == {"closed": 1}
+
+        wait_until(close)
+        told = b""
+        while data := stranger.recv(4096):
+            told += data
+        assert b"the broker ends this connection (the broker's operator closed this connection)" in told

@@ -206,7 +206,8 @@ def check(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Whether a user may do something, and by which permission. Exit code 1 if not. Without a user: who may.
+    """Whether a user may do something, and by which permission. Exit code 1 if not. Without a user, superusers see who
+    may.
 
     Example: vibemq-admin user check ann publish orders.eu
 
