@@ -12,7 +12,7 @@ from vibemq.operations.arguments import LIMIT_MAX, Limit, page_size
 from vibemq.operations.registry import Caller, Operation
 from vibemq.operations.users import ActionArguments
 
-RULES_PER_TURN = 1000
+RULES_PER_TURN = 500
 """Users and rules that are looked at before the loop has a turn."""
 
 
@@ -33,9 +33,10 @@ class UserRights:
         looked_at = 0
         for name in self._accounts.names():
             user = self._accounts.user(name) if name > (wanted.after or "") else None
-            looked_at += 1 if user is None else 1 + len(user.rules)
+            size = 1 if user is None else 1 + len(user.rules)
+            looked_at += size
             if looked_at > RULES_PER_TURN:
-                looked_at = 0
+                looked_at = size
                 await asyncio.sleep(0)
             shown = None if user is None else self._shown(user, needed, resource)
             if shown is None:
