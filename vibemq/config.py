@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from vibemq.auth.passwords import check_hash, hash_password
 from vibemq.auth.rules import make_rule
+from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import Account
 from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
 from vibemq.model.access import Rule
@@ -137,6 +138,8 @@ class Auth(_Part):
         for name, secret in (("token", self.token), ("superuser_password", self.superuser_password)):
             if secret is not None and not secret.get_secret_value():
                 raise ValueError(f"auth.{name} is empty; give it a value or leave it out")
+            if secret is not None and looks_like_token(secret.get_secret_value()):
+                raise ValueError(f"auth.{name} has the form of an access token and would be taken for one; change it")
         return self
 
     @property

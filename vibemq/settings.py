@@ -27,6 +27,7 @@ NOT_SETTINGS = frozenset(
         "VIBEMQ_CONFIG",
         "VIBEMQ_URL",
         "VIBEMQ_TIMEOUT",
+        "VIBEMQ_ACCESS_TOKEN",
         "VIBEMQ_TLS_CA",
         "VIBEMQ_TLS_CERT",
         "VIBEMQ_TLS_KEY",

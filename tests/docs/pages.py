@@ -7,6 +7,7 @@ Words after a fence's language say what the test does with it:
     python fragment   not run: part of a program shown elsewhere
     sh run            shell commands; they are run and must end with 0
     text output       what the block before it printed
+    toml broker       settings of the broker that the page is worked through with, as its superuser
 """
 
 import re

@@ -1,10 +1,11 @@
-"""The walk from a publish to its confirm names files and functions that exist."""
+"""The walks of the architecture, from a publish to its confirm and others, name files and functions that exist."""
 
 import ast
 import re
 
 from tests.docs.pages import DOCS
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 PRODUCT = DOCS.parent / "vibemq"
 ROW = re.compile(r"^\| [^|]+ \| `(?P<file>[\w/]+\.py)` \| `(?P<name>[\w.]+)` \|$", re.MULTILINE)
 
@@ -13,10 +14,10 @@ def defined(file: str) -> set[str]:
     """Functions and methods of a module, as `name` and `Class.name`."""
     names: set[str] = set()
     for node in ast.parse((PRODUCT / file).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, FUNCTIONS):
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+            names |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, FUNCTIONS)}
     return names
 
 

@@ -1,6 +1,7 @@
 """Every program and every command of the documentation, run against a broker as the page's reader would."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from tests.docs.pages import REPOSITORY, Block, blocks, pages
 pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 60
+PASSWORD = "secret"
+SUPERUSER = re.compile(r'^superuser = "(\w+)".*$', re.MULTILINE)
 RUN = {("python",), ("python", "worker"), ("sh", "run")}
 WITH_BLOCKS = [page for page in pages() if any(block.words in RUN for block in blocks(page))]
 
@@ -23,7 +26,8 @@ WITH_BLOCKS = [page for page in pages() if any(block.words in RUN for block in b
 class Reader:
     """Somebody who works through one page, in a folder of his own, beside a running broker."""
 
-    def __init__(self, folder: Path, broker: BrokerProcess) -> None:
+    def __init__(self, folder: Path, broker: BrokerProcess, *, superuser: str) -> None:
+        """`superuser`: as whom commands run that name no user; "" = nobody."""
         self._folder = folder
         self._places = {
             "vibemq://localhost:2925": broker.url,
@@ -31,7 +35,7 @@ class Reader:
             "localhost:2926": f"127.0.0.1:{broker.http_port}",
         }
         self._environment = os.environ | {
-            "VIBEMQ_URL": broker.url,
+            "VIBEMQ_URL": broker.url.replace("://", f"://{superuser}:{PASSWORD}@") if superuser else broker.url,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(REPOSITORY),
             "HOME": str(folder),
@@ -84,13 +88,19 @@ class Reader:
 
 
 @contextmanager
-def reader_of(folder: Path) -> Iterator[Reader]:
-    broker = BrokerProcess(folder / "broker")
+def reader_of(folder: Path, page: Path) -> Iterator[Reader]:
+    settings = "\n".join(block.text for block in blocks(page) if block.words == ("toml", "broker"))
+    found = SUPERUSER.search(settings)
+    # What the page says comes from a secret.
+    config = SUPERUSER.sub(rf'\g<0>\nsuperuser_password = "{PASSWORD}"', settings)
+    file = folder / "vibemq.toml"
+    file.write_text(config, encoding="utf-8")
+    broker = BrokerProcess(folder / "broker", arguments=("--config", str(file)))
     broker.start()
     try:
         place = folder / "reader"
         place.mkdir()
-        reader = Reader(place, broker)
+        reader = Reader(place, broker, superuser=found[1] if found else "")
         try:
             yield reader
         finally:
@@ -102,7 +112,7 @@ def reader_of(folder: Path) -> Iterator[Reader]:
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_what_the_page_shows_works(page: Path, tmp_path: Path) -> None:
     printed = ""
-    with reader_of(tmp_path) as reader:
+    with reader_of(tmp_path, page) as reader:
         for block in blocks(page):
             if block.words in RUN:
                 printed = reader.follow(block)

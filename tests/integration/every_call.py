@@ -142,6 +142,7 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "broker.info": admin("broker.info"),
     "broker.metrics": admin("broker.metrics"),
     "connections.list": admin("connections.list"),
+    "connections.close": admin("connections.close", user="nobody"),
     "storage.backup": lambda w, n: w.peer.admin("storage.backup", target=str(w.folder / f"backup-{n}")),
     "queue.create": lambda w, n: w.peer.admin("queue.create", queue=f"created-{n}"),
     "queue.change": admin("queue.change", queue=JOBS, changes={"max_messages": 10**9}),

@@ -308,6 +308,10 @@ class FakeSession:
                 del self.consumers[consumer.id]
                 ended = extensions.subscription_ended(consumer.id, name, "QUEUE_NOT_FOUND", "it was deleted")
                 await self.send(ended)
+        elif verb.startswith("user."):
+            # As brokers from before there were any answer.
+            await self._error(frame.id, "UNKNOWN_COMMAND", f"unknown operation {verb!r}; known are queue.create, …")
+            return
         await self.send(encode_body(CommandType.ADMIN, frame.id, payload=orjson.dumps(result)))
 
     def _info(self, name: str) -> dict[str, Any]:

@@ -78,6 +78,8 @@ EXPECTED: dict[str, Operation] = {
     "broker.info": admin("admin"),
     "broker.metrics": admin("admin"),
     "connections.list": admin("admin"),
+    "connections.close": admin("admin", connection_id="none"),
+    "user.allowed": admin("admin", action="publish", queues=Q),
     "storage.backup": admin("admin", target="not absolute"),
     "transaction.forget": admin("admin", app="a-USER"),
     "queue.create": admin("create", queue="a.new"),

@@ -2,7 +2,9 @@
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,18 @@ import pytest
 import vibemq.sync
 from tests.integration.cursor_peer import Peer
 from tests.integration.test_server_process import Process
-from vibemq.errors import AuthFailed, Forbidden, NotAuthorized, UserExists, UserNotFound
+from tests.waiting import wait_until
+from vibemq.cli.online import ONCE
+from vibemq.errors import (
+    AuthFailed,
+    Forbidden,
+    InvalidPayload,
+    NotAuthorized,
+    TokenNotFound,
+    UserExists,
+    UserNotFound,
+    VibeMQError,
+)
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 
@@ -43,6 +56,12 @@ def service(tmp_path: Path) -> Iterator[Service]:
     service = Service(tmp_path / "data")
     yield service
     service.kill()
+
+
+@pytest.fixture
+def hang_up() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 def test_what_was_answered_holds_after_a_kill(service: Service) -> None:
@@ -94,13 +113,14 @@ def asked(peer: Peer, kind: CommandType, **fields: Any) -> Any:
     return json.loads(reply.payload)
 
 
-def test_the_frames_of_dotnet_clients(service: Service) -> None:
-    root = Peer(service.port, headers={"authUsername": "root", "authPassword": "pw"})
+def test_the_frames_of_dotnet_clients(service: Service, hang_up: ExitStack) -> None:
+    root = hang_up.enter_context(closing(Peer(service.port, headers={"authUsername": "root", "authPassword": "pw"})))
     create, grant = CommandType.ADMIN_CREATE_USER, CommandType.ADMIN_GRANT_PERMISSION
     assert asked(root, create, username="alice", password="secret") == {"username": "alice"}
     assert asked(root, create, username="alice", password="secret") == "USER_EXISTS"
     assert asked(root, create, username="a b", password="secret") == "INVALID_PAYLOAD"
-    alice = Peer(service.port, headers={"authUsername": "alice", "authPassword": "secret"})
+    credentials = {"authUsername": "alice", "authPassword": "secret"}
+    alice = hang_up.enter_context(closing(Peer(service.port, headers=credentials)))
     assert asked(alice, create, username="eve", password="x") == "NOT_AUTHORIZED"
     some = ["Publish", "Nonsense", "ListQueues"]
     granted = asked(root, grant, username="alice", queuePattern="orders.*", operations=some)
@@ -121,3 +141,85 @@ def test_the_frames_of_dotnet_clients(service: Service) -> None:
     assert asked(root, CommandType.ADMIN_DELETE_USER, username="alice") == {"username": "alice"}
     assert asked(root, CommandType.ADMIN_DELETE_USER, username="alice") == "USER_NOT_FOUND"
     assert asked(root, CommandType.ADMIN_DELETE_USER) == "INVALID_PAYLOAD"
+
+
+def test_some_actions_are_taken_away_and_others_stay(service: Service) -> None:
+    with service.connect() as root:
+        root.admin("user.add", user="ann", password="secret")
+        root.admin("user.grant", user="ann", queues="orders.*", actions=["publish", "create", "inspect"])
+        assert root.admin("user.revoke", user="ann", queues="orders.*", actions=["inspect", "purge"])["revoked"] is True
+        assert root.admin("user.revoke", user="ann", queues="orders.*", actions=["inspect"])["revoked"] is False
+        assert root.admin("user.show", user="ann")["permissions"] == [
+            {"queues": "orders.*", "actions": ["create", "publish"]}
+        ]
+        with pytest.raises(InvalidPayload, match="'dance' is not an action"):
+            root.admin("user.revoke", user="ann", queues="orders.*", actions=["dance"])
+        allowed = root.admin("user.allowed", action="publish", queues="orders.eu")["users"]
+        assert [user["user"] for user in allowed] == ["ann", "root"]
+        with service.connect("ann", "secret") as ann, pytest.raises(NotAuthorized):
+            ann.admin("user.allowed", action="publish", queues="orders.eu")
+
+
+def test_no_password_is_taken_for_a_token(service: Service) -> None:
+    with service.connect() as root:
+        with pytest.raises(InvalidPayload, match="form of an access token"):
+            root.admin("user.add", user="ann", password=f"vmq_{'0' * 12}_{'0' * 64}")
+        root.admin("user.add", user="ann", password="vmq_")
+    with service.connect("ann", "vmq_") as ann:
+        ann.ping()
+
+
+def test_a_superuser_needs_no_name_to_revoke_a_token(service: Service) -> None:
+    with service.connect() as root:
+        for name in ("ann", "bob"):
+            root.admin("user.add", user=name, password="secret")
+        token = root.admin("token.create", user="ann")
+        with service.connect("bob", "secret") as bob:
+            for arguments in ({}, {"user": "ann"}):
+                with pytest.raises(NotAuthorized):
+                    bob.admin("token.revoke", token_id=token["token_id"], **arguments)
+            with pytest.raises(TokenNotFound):
+                bob.admin("token.revoke", token_id=token["token_id"], user="bob")
+        with pytest.raises(TokenNotFound):
+            root.admin("token.revoke", token_id="0" * 12)
+        assert root.admin("token.revoke", token_id=token["token_id"])["user"] == "ann"
+        with pytest.raises(AuthFailed):
+            service.connect("", "", token=token["token"])
+
+
+def call_for_ever(client: Any) -> None:
+    while True:
+        client.ping()
+
+
+def test_a_closed_client_is_told_why(service: Service) -> None:
+    with service.connect() as root:
+        root.admin("user.add", user="ann", password="secret")
+        with service.connect("ann", "secret", reconnect=ONCE) as ann:
+            with pytest.raises(NotAuthorized):
+                ann.admin("connections.close", user="root")
+            assert root.admin("connections.close", user="ann", reason="maintenance") == {"closed": 1}
+            with pytest.raises(VibeMQError, match="operator closed this connection: maintenance"):
+                call_for_ever(ann)
+        [mine] = root.admin("connections.list")
+        assert mine["user"] == "root", "which has gone on"
+        with pytest.raises(Forbidden, match="the connection that asks"):
+            root.admin("connections.close", connection_id=mine["connection_id"])
+        with service.connect("ann", "secret") as ann:
+            [closed] = [each for each in root.admin("connections.list") if each["user"] == "ann"]
+            assert root.admin("connections.close", connection_id=closed["connection_id"]) == {"closed": 1}
+            assert ann.admin("queue.list") == [], "it has connected again"
+
+
+def test_who_has_not_logged_in_is_closed_too(service: Service) -> None:
+    with service.connect() as root, socket.create_connection(("127.0.0.1", service.port), timeout=60) as stranger:
+
+        def close() -> bool:
+            unknown = [each["connection_id"] for each in root.admin("connections.list") if each["user"] is None]
+            return bool(unknown) and root.admin("connections.close", connection_id=unknown[0]) == {"closed": 1}
+
+        wait_until(close)
+        told = b""
+        while data := stranger.recv(4096):
+            told += data
+        assert b"the broker ends this connection (the broker's operator closed this connection)" in told

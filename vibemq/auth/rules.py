@@ -72,3 +72,14 @@ def merged(before: Rule | None, rule: Rule, decided: frozenset[str]) -> Rule:
     old = frozenset[str]() if before is None else before.actions
     actions = rule.actions | ((every if EVERY_ACTION in old else old) - decided)
     return Rule(rule.kind, rule.pattern, frozenset((EVERY_ACTION,)) if actions >= every else actions)
+
+
+def less(rule: Rule, taken: frozenset[str]) -> Rule | None:
+    """The rule without some of its actions; None when none is left."""
+    if EVERY_ACTION in taken:
+        return None
+    if not taken & rule.actions and EVERY_ACTION not in rule.actions:
+        return rule
+    every = frozenset(ACTIONS[rule.kind])
+    actions = (every if EVERY_ACTION in rule.actions else rule.actions) - taken
+    return Rule(rule.kind, rule.pattern, frozenset(map(str, actions))) if actions else None

@@ -17,8 +17,8 @@ _FORM = re.compile(r"vmq_([0-9a-f]{12})_([0-9a-f]{64})")
 
 
 def looks_like_token(text: str) -> bool:
-    """Whether the text can only be meant as an access token, right or wrong."""
-    return text.startswith(PREFIX)
+    """Whether the text has the form of an access token, right or wrong: then it is nobody's password."""
+    return _FORM.fullmatch(text) is not None
 
 
 def make_token(

@@ -302,6 +302,8 @@ class Accounts:
             if hmac.compare_digest(text.encode(errors="surrogatepass"), shared):
                 return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", text))
             raise AuthFailed("the token is not valid")
+        if not username and text.startswith(tokens.PREFIX):
+            raise AuthFailed("the token is not valid; it is not whole")
         if not username:
             raise AuthFailed("this broker has no token; connect with a user name and a password")
         return None

@@ -13,6 +13,7 @@ import typer
 from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.flags import Json, size_option
+from vibemq.cli.online import settings_of
 from vibemq.cli.output import Output, bytes_text, table
 from vibemq.cli.ping import median
 from vibemq.cli.progress import Tracker, tracked
@@ -102,7 +103,7 @@ async def _run(
 async def _measure(out: Output, url: str, messages: int, size: int, durability: str) -> Figures:
     queue = f"vibemq-bench-{time.time_ns():x}"
     figures = Figures(messages)
-    async with connect(url) as mq:
+    async with connect(settings_of(url)) as mq:
         await mq.create_queue(queue, durability=durability)
         try:
             figures.lone_ms = await _lone_publish(mq, queue, size)

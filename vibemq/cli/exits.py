@@ -27,14 +27,18 @@ _BY_CODE: dict[ErrorCode, ExitCode] = {
     ErrorCode.CONFIG_INVALID: ExitCode.USAGE,
     ErrorCode.INVALID_OPTIONS: ExitCode.USAGE,
     ErrorCode.INVALID_QUEUE: ExitCode.USAGE,
+    ErrorCode.INVALID_PAYLOAD: ExitCode.USAGE,
     ErrorCode.QUEUE_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.GROUP_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.MESSAGE_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.STAGE_NOT_FOUND: ExitCode.NOT_FOUND,
+    ErrorCode.USER_NOT_FOUND: ExitCode.NOT_FOUND,
+    ErrorCode.TOKEN_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.NOT_AUTHENTICATED: ExitCode.NOT_ALLOWED,
     ErrorCode.AUTH_REQUIRED: ExitCode.NOT_ALLOWED,
     ErrorCode.AUTH_FAILED: ExitCode.NOT_ALLOWED,
     ErrorCode.NOT_AUTHORIZED: ExitCode.NOT_ALLOWED,
+    ErrorCode.FORBIDDEN: ExitCode.NOT_ALLOWED,
     ErrorCode.UNREACHABLE: ExitCode.UNREACHABLE,
     ErrorCode.TIMEOUT: ExitCode.UNREACHABLE,
     ErrorCode.SHUTTING_DOWN: ExitCode.UNREACHABLE,
@@ -59,7 +63,7 @@ class Usage(CommandFailed):
 
 
 class NotFound(CommandFailed):
-    """A file, a folder or a store. Queues, groups and dead letters have codes of the broker's errors."""
+    """A file, a folder, a store or a connection. Queues, groups and dead letters have codes of the broker's errors."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, code="NOT_FOUND", exit_code=ExitCode.NOT_FOUND)

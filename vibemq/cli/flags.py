@@ -1,18 +1,20 @@
 """Options that mean the same on every verb."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.values import duration_ms, seconds, size_bytes, with_keys
+from vibemq.cli.values import duration_ms, seconds, size_bytes, url_with_tls
 from vibemq.errors import ConfigInvalid
 
 DEFAULT_URL = "vibemq://localhost:2925"
 DEFAULT_TIMEOUT = 10.0
+COMPLETING_S = 2.0
+COMPLETED_MAX = 200
 
 Json = Annotated[
     bool, typer.Option("--json", help="Machine-readable output: one JSON object, or one per line for lists.")
@@ -84,7 +86,66 @@ Storage = Annotated[
     str | None,
     typer.Option("--storage", metavar="NAME", help="Storage provider; default: that of the store in the directory."),
 ]
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+
+# -- names that a shell completes -----------------------------------------------------------------------------------
+# Those of the broker of the command line. Without an answer none, in silence: a shell asks while somebody types, who
+# would see whatever goes wrong in the middle of the line.
+
+
+def user_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _names(ctx, incomplete, "user.list", "users", "user")
+
+
+def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _names(ctx, incomplete, "queue.list", "queues", "name")
+
+
+def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Of the queue that stands before it."""
+    queue = ctx.params.get("queue")
+    return _names(ctx, incomplete, "group.list", "groups", "group", queue=queue) if queue else []
+
+
+def _names(ctx: typer.Context, incomplete: str, operation: str, items: str, key: str, **arguments: Any) -> list[str]:
+    # A command that is not completed needs none of them.
+    from vibemq.cli.exits import root_of
+    from vibemq.cli.online import call
+    from vibemq.errors import VibeMQError
+
+    url = ctx.params.get("url")
+    if not isinstance(url, str):
+        return []
+    place = {"after": _before(incomplete)} if incomplete else {}
+    try:
+        answer = call(
+            url_with_tls(url, ctx.params),
+            COMPLETING_S,
+            _asking(operation, {**arguments, **place, "limit": COMPLETED_MAX}),
+        )
+    except BaseException as raised:
+        if isinstance(root_of(raised), VibeMQError | OSError):
+            return []
+        raise
+    listed: list[Mapping[str, Any]] = answer if isinstance(answer, list) else (answer or {}).get(items, [])
+    names = (str(item.get(key, "")) for item in listed)
+    return [name for name in names if name.startswith(incomplete) and name.isprintable() and name]
+
+
+def _asking(operation: str, arguments: dict[str, Any]) -> Callable[[Any], Awaitable[Any]]:
+    async def ask(mq: Any) -> Any:
+        return await mq.admin(operation, **arguments)
+
+    return ask
+
+
+def _before(start: str) -> str:
+    """Text that comes before everything that starts so, and behind most of what does not. Lists are in order."""
+    return start[:-1] + chr(ord(start[-1]) - 1) + "\x7f" if start[-1] > "\x00" else start[:-1]
+
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=queue_names)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", autocompletion=group_names)]
+User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.", autocompletion=user_names)]
 
 
 def duration_option(name: str, text: str, *, default: str = "", read: Callable[[str], int] = duration_ms) -> object:
@@ -109,27 +170,23 @@ def _tls_option(name: str, metavar: str, variable: str, text: str) -> Any:
     return Annotated[str | None, option]
 
 
-TLS: dict[str, tuple[str, Any, Any]] = {
-    # parameter: (key of the connection string, annotation, default)
+TLS: dict[str, tuple[Any, Any]] = {
+    # parameter: (annotation, default); its key of the connection string stands in TLS_KEYS
     "tls_ca": (
-        "tlsCa",
         _tls_option("--tls-ca", "FILE", "VIBEMQ_TLS_CA", "Certificate authorities (PEM) to trust."),
         None,
     ),
     "tls_cert": (
-        "tlsCertificate",
         _tls_option(
             "--tls-cert", "FILE", "VIBEMQ_TLS_CERT", "Certificate (PEM) of this client, for a broker that requires one."
         ),
         None,
     ),
     "tls_key": (
-        "tlsKey",
         _tls_option("--tls-key", "FILE", "VIBEMQ_TLS_KEY", "Key (PEM) of the certificate, if it is in another file."),
         None,
     ),
     "tls_server_name": (
-        "tlsServerName",
         _tls_option(
             "--tls-server-name",
             "NAME",
@@ -139,7 +196,6 @@ TLS: dict[str, tuple[str, Any, Any]] = {
         None,
     ),
     "tls_insecure": (
-        "skipCertValidation",
         Annotated[
             bool,
             typer.Option(
@@ -162,15 +218,14 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     keyword = inspect.Parameter.KEYWORD_ONLY
     added = [
         inspect.Parameter(name, keyword, default=default, annotation=annotation)
-        for name, (_, annotation, default) in TLS.items()
+        for name, (annotation, default) in TLS.items()
     ]
 
     @wraps(command)
     def with_tls(**values: Any) -> Any:
-        keys = {TLS[name][0]: values.pop(name) for name in TLS}
-        given = {key: value if isinstance(value, str) else "true" for key, value in keys.items() if value}
-        if given and values["url"] is not None:
-            values["url"] = with_keys(values["url"], {"tls": "true", **given})
+        given = {name: values.pop(name) for name in TLS}
+        if values["url"] is not None:
+            values["url"] = url_with_tls(values["url"], given)
         return command(**values)
 
     own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values()]

@@ -1,27 +1,39 @@
 """One connection for one command: connect once, do the work, disconnect. Nothing is retried."""
 
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
 
-from vibemq.cli.exits import LISTED, QueueMissing
+from vibemq._version import __version__
+from vibemq.cli.exits import LISTED, CommandFailed, QueueMissing
 from vibemq.client import Client, connect
 from vibemq.client.address import ClientSettings, parse
 from vibemq.client.pages import every_item
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import NotAuthorized, RequestTimeout
+from vibemq.errors import ErrorCode, NotAuthorized, RequestTimeout, UnknownCommand
 
 T = TypeVar("T")
 
+TOKEN_VARIABLE = "VIBEMQ_ACCESS_TOKEN"  # noqa: S105  # a name, no secret
+"""Of a token for a URL without credentials."""
 ONCE = ReconnectPolicy(max_attempts=0)
 """A command that loses its broker says so; long-lived ones (`sub --follow`) keep the policy of their URL."""
 
 
+def settings_of(url: str) -> ClientSettings:
+    """What the URL says; without credentials in it, with the token of the environment."""
+    settings = parse(url)
+    if settings.username is None and settings.token is None:
+        return replace(settings, token=os.environ.get(TOKEN_VARIABLE) or None)
+    return settings
+
+
 def settings_for(url: str, timeout: float, *, patient: bool = False) -> ClientSettings:
     """The settings of a command's connection; `patient` ones reconnect as their URL says."""
-    settings = replace(parse(url), command_timeout=timeout)
+    settings = replace(settings_of(url), command_timeout=timeout)
     return settings if patient else replace(settings, reconnect=ONCE)
 
 
@@ -38,12 +50,26 @@ def call(url: str, timeout: float, work: Callable[[Client], Awaitable[T]]) -> T:
 def ask(url: str, timeout: float, verb: str, **arguments: Any) -> Any:
     """One admin verb, one answer."""
 
-    async def work(mq: Client) -> Any:
+    return call(url, timeout, lambda mq: _asked(mq, timeout, verb, arguments))
+
+
+async def _asked(mq: Client, timeout: float, verb: str, arguments: dict[str, Any]) -> Any:
+    """
+    Raises:
+        RequestTimeout
+        CommandFailed: the broker does not know the verb.
+    """
+    try:
         with anyio.move_on_after(timeout):
             return await mq.admin(verb, **arguments)
-        raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
-
-    return call(url, timeout, work)
+    except UnknownCommand:
+        # The broker's own sentence lists everything that it knows.
+        raise CommandFailed(
+            f"the broker ({mq.server_version}) does not know {verb}, which this command (of {__version__}) needs; "
+            "upgrade the broker",
+            code=ErrorCode.UNKNOWN_COMMAND,
+        ) from None
+    raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
 
 
 async def queue_is_missing(mq: Client, queue: str) -> bool:
@@ -68,9 +94,7 @@ def ask_all(url: str, timeout: float, verb: str, items: str, **arguments: Any) -
 
     async def work(mq: Client) -> list[Any]:
         async def page(verb: str, **named: Any) -> Any:
-            with anyio.move_on_after(timeout):
-                return await mq.admin(verb, **named)
-            raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
+            return await _asked(mq, timeout, verb, named)
 
         return await every_item(page, verb, items, **arguments)
 

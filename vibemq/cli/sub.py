@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from vibemq.cli.exits import Usage, plain
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, duration_option
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, duration_option, group_names
 from vibemq.cli.online import require_queue, settings_for
 from vibemq.cli.output import Output, count_text, instant_text
 from vibemq.client import Message, MessageBatch, Subscription, connect
@@ -59,7 +59,13 @@ def sub(
         str | None, typer.Option("--reject", metavar="REASON", help="Make the printed messages dead letters.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="A named group, which receives every message of the queue.")
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="A named group, which receives every message of the queue.",
+            autocompletion=group_names,
+        ),
     ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="A new group begins with the oldest message in the queue.")

@@ -1,7 +1,7 @@
 """Text of the command line to numbers and pairs. Pure; every refusal says what would have been right."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from vibemq.errors import ConfigInvalid
@@ -12,6 +12,15 @@ NUMBER_MAX: Final = (1 << 63) - 1
 """The largest sequence or dead id that a broker knows."""
 DURATION_MAX_MS: Final = 36_500 * 86_400_000
 """A hundred years."""
+
+TLS_KEYS: Final = {
+    "tls_ca": "tlsCa",
+    "tls_cert": "tlsCertificate",
+    "tls_key": "tlsKey",
+    "tls_server_name": "tlsServerName",
+    "tls_insecure": "skipCertValidation",
+}
+"""Parameters of commands, and the keys of a connection string that they stand for."""
 
 
 def duration_ms(text: str | int) -> int:
@@ -71,6 +80,13 @@ def with_keys(url: str, keys: Mapping[str, str]) -> str:
         sign = "&" if "?" in url else "?"
         return url + sign + "&".join(f"{key}={quote(value)}" for key, value in keys.items())
     return ";".join([url.strip().rstrip(";"), *(f"{key}={_quoted(value)}" for key, value in keys.items())]).lstrip(";")
+
+
+def url_with_tls(url: str, values: Mapping[str, Any]) -> str:
+    """The url with what these parameters of a command say of TLS."""
+    keys = {key: values.get(name) for name, key in TLS_KEYS.items()}
+    given = {key: value if isinstance(value, str) else "true" for key, value in keys.items() if value}
+    return with_keys(url, {"tls": "true", **given}) if given else url
 
 
 def _quoted(value: str) -> str:

@@ -1,6 +1,7 @@
 """Connection strings: a URL, or `key=value;…`. Pure text in, settings out.
 
     vibemq://[user[:password]@]host[:port][?key=value&…]       vibemqs:// is the same with TLS
+    vibemq://:token@host[:port][?key=value&…]                  the same as ?token=…
     host=…;port=…;username=…;password=…;key=value…             values may be "quoted", with \\" \\\\ \\; \\= inside
 
 The keys are those of the .NET client (which ignores what it does not know, so that a typing error silently talks to
@@ -119,6 +120,11 @@ def _parse_url(url: str) -> ClientSettings:
     if parts.username:
         changes["username"] = unquote(parts.username)
         changes["password"] = unquote(parts.password or "")
+    elif parts.password:
+        if settings.token is not None:
+            raise ConfigInvalid("the URL has two tokens; leave one of them out")
+        # A password of nobody is a token.
+        changes["token"] = unquote(parts.password)
     if parts.scheme == "vibemqs":
         changes["tls"] = True
     return replace(settings, **changes)

@@ -12,6 +12,7 @@ from vibemq.operations import (
     range_reads,
     tokens,
     transactions,
+    user_rights,
     users,
 )
 from vibemq.operations.registry import Call, Caller, Operation, Registry
@@ -23,6 +24,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *dead_letters.OPERATIONS,
     *transactions.OPERATIONS,
     *users.OPERATIONS,
+    *user_rights.OPERATIONS,
     *tokens.OPERATIONS,
     *connections.OPERATIONS,
     *broker.OPERATIONS,

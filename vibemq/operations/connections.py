@@ -1,18 +1,33 @@
-"""Connections of the broker."""
+"""Connections of the broker: who is there, and hanging up on somebody."""
 
+import asyncio
 from itertools import islice
 from typing import Any
 
 from pydantic import Field
 
-from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Whole, page_size
-from vibemq.operations.contracts import Peers
+from vibemq.errors import Forbidden, InvalidPayload
+from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, Whole, page_size
+from vibemq.operations.contracts import ClosablePeer, Peers
 from vibemq.operations.registry import Caller, Operation
+
+REASON_MAX = 200
+SEEN_PER_TURN = 1000
+CLOSED_PER_TURN = 50
+"""Connections between which the loop has a turn."""
 
 
 class ConnectionListArguments(Arguments):
     after: Whole | None = Field(None, description="Go on behind this connection: `next` of the page before.")
     limit: Limit = None
+
+
+class CloseConnectionArguments(Arguments):
+    connection_id: Text | None = Field(None, description="Of one connection, as connections.list shows it.")
+    user: Text | None = Field(
+        None, description="In place of the id: all connections of this user, but for the one that asks."
+    )
+    reason: str = Field("", max_length=REASON_MAX, description="Why; the client is told.")
 
 
 class Connections:
@@ -28,6 +43,37 @@ class Connections:
             return shown
         return {"connections": shown, "next": found[limit - 1].number if len(found) > limit else None}
 
+    async def close(self, caller: Caller, wanted: CloseConnectionArguments) -> dict[str, Any]:
+        """What was decided for them is still confirmed; then they are told why and hung up on. A client may connect
+        again. `closed` counts them. Raises InvalidPayload, or Forbidden for the connection that asks."""
+        if (wanted.connection_id is None) == (wanted.user is None):
+            raise InvalidPayload("connections.close takes either connection_id or user; give one of them")
+        if not wanted.reason.isprintable():
+            raise InvalidPayload("argument reason of connections.close must be printable text without line breaks")
+        reason = "the broker's operator closed this connection"
+        closed = 0
+        for peer in await self._found(caller, wanted):
+            if not peer.ending:
+                peer.dismiss(f"{reason}: {wanted.reason}" if wanted.reason else reason)
+                closed += 1
+                if closed % CLOSED_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return {"closed": closed}
+
+    async def _found(self, caller: Caller, wanted: CloseConnectionArguments) -> list[ClosablePeer]:
+        found: list[ClosablePeer] = []
+        for number, peer in enumerate(self._peers.peers(), 1):
+            if number % SEEN_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if wanted.connection_id is not None:
+                if peer.connection_id == wanted.connection_id:
+                    found.append(peer)
+            elif peer.number != caller.session and peer.principal is not None and peer.principal.name == wanted.user:
+                found.append(peer)
+        if any(peer.number == caller.session for peer in found):
+            raise Forbidden("this is the connection that asks; disconnect in place of closing it")
+        return found
+
 
 OPERATIONS: list[Operation[Any]] = [
     Operation(
@@ -36,6 +82,14 @@ OPERATIONS: list[Operation[Any]] = [
         ConnectionListArguments,
         Connections,
         task=Connections.page,
+        logged=True,
+    ),
+    Operation(
+        "connections.close",
+        "Close a connection, or all of a user.",
+        CloseConnectionArguments,
+        Connections,
+        task=Connections.close,
         logged=True,
     ),
 ]

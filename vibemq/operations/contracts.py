@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from vibemq.model.access import Principal
 from vibemq.model.commands import Command
 from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, QueueInfo, Reach, Span
 from vibemq.model.records import Plan
@@ -118,5 +119,22 @@ class ListedPeer(Protocol):
     def described(self) -> dict[str, Any]: ...
 
 
+class ClosablePeer(Protocol):
+    number: int
+    """Of its session."""
+    connection_id: str
+
+    @property
+    def ending(self) -> bool: ...
+
+    @property
+    def principal(self) -> Principal | None: ...
+
+    def dismiss(self, reason: str) -> None: ...
+
+
 class Peers(Protocol):
     def __iter__(self) -> Iterator[ListedPeer]: ...
+
+    def peers(self) -> Sequence[ClosablePeer]:
+        """Those of plug-ins too, which no listener has accepted."""

@@ -29,6 +29,8 @@ class Caller:
 
     principal: Principal | None
     actor: Actor
+    session: int = 0
+    """Whose request it is; 0 = that of no connection."""
 
     def owned(self, command: Command) -> Command:
         """The command, told whose groups and stages it may touch, where it asks for that."""
@@ -105,8 +107,8 @@ class Registry:
             raise LookupError(f"nobody carries out the operations of {', '.join(sorted(missing))}")
         self._services = {name: by_type[operation.service] for name, operation in self._operations.items()}
 
-    def admit(self, principal: Principal | None, name: str, arguments: Mapping[str, Any]) -> Call:
-        """The door of every request by name.
+    def admit(self, principal: Principal | None, name: str, arguments: Mapping[str, Any], *, session: int = 0) -> Call:
+        """The door of every request by name. `session`: whose request it is.
 
         Raises:
             UnknownCommand: names the operations there are.
@@ -119,4 +121,4 @@ class Registry:
             raise UnknownCommand(f"unknown operation {name[:NAME_SHOWN]!r}; known are {known}")
         actor = self._policy.admit(principal, operation.permissions, arguments.get, operation=name)
         wanted = read(operation.arguments, name, arguments)
-        return Call(operation, self._services[name], Caller(principal, actor), wanted)
+        return Call(operation, self._services[name], Caller(principal, actor, session), wanted)

@@ -41,7 +41,7 @@ class TokenListArguments(Arguments):
 
 
 class RevokeTokenArguments(Arguments):
-    user: Text = Field(description="For whom the token stands.")
+    user: Text | None = Field(None, description="For whom the token stands; superusers may leave it out.")
     token_id: Text = Field(description="Of the token, as token.list shows it.")
 
 
@@ -85,10 +85,9 @@ class Tokens:
         """Its connections are closed. Raises TokenNotFound."""
         async with self._users.changing:
             kept = self._accounts.token(wanted.token_id)
-            if kept is None or kept.user != wanted.user:
-                raise TokenNotFound(
-                    f"user {wanted.user[:64]!r} has no token {wanted.token_id[:64]!r}; token.list shows those there are"
-                )
+            if kept is None or kept.user != (wanted.user or kept.user):
+                who = "nobody" if wanted.user is None else f"user {wanted.user[:64]!r}"
+                raise TokenNotFound(f"{who} has a token {wanted.token_id[:64]!r}; token.list shows those there are")
             await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
         return token_json(kept)
 

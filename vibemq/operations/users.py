@@ -15,7 +15,8 @@ import anyio
 from pydantic import AfterValidator, Field
 
 from vibemq.auth.passwords import PASSWORD_BYTES_MAX, check_hash
-from vibemq.auth.rules import ACTIONS, NAME_OF, make_rule, merged, resources_of, written
+from vibemq.auth.rules import ACTIONS, EVERY_ACTION, NAME_OF, less, make_rule, merged, resources_of, written
+from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Accounts, KnownUser
 from vibemq.errors import ConfigInvalid, Forbidden, InvalidPayload, NotAuthorized, UserExists, UserNotFound
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule
@@ -46,6 +47,8 @@ def check_user_name(name: str) -> str:
 def _check_password(password: str) -> str:
     if not password or len(password.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
         raise ValueError(f"must have 1 to {PASSWORD_BYTES_MAX} bytes")
+    if looks_like_token(password):
+        raise ValueError("must be another one; this has the form of an access token, and would be taken for one")
     return password
 
 
@@ -80,7 +83,7 @@ class UserListArguments(Arguments):
     limit: Limit = None
 
 
-class RuleArguments(OfUser):
+class ResourceArguments(Arguments):
     queues: str | None = Field(None, description="Queues by name; * stands for any run of characters.")
     groups: str | None = Field(None, description="Durable groups, as QUEUE/GROUP.")
     transactions: str | None = Field(None, description="Applications that commit transactions, by name.")
@@ -91,6 +94,10 @@ class RuleArguments(OfUser):
             return resources_of(self.model_dump(include=set(NAME_OF.values())))
         except ValueError as error:
             raise InvalidPayload(str(error)) from None
+
+
+class RuleArguments(ResourceArguments, OfUser):
+    """A pattern of one user."""
 
 
 class GrantArguments(RuleArguments):
@@ -107,10 +114,39 @@ class GrantArguments(RuleArguments):
             raise InvalidPayload(str(error)) from None
 
 
-class CheckArguments(RuleArguments):
+class RevokeArguments(RuleArguments):
+    actions: list[str] | None = Field(
+        None, min_length=1, max_length=20, description="Take only these away; left out: all of them."
+    )
+
+    def taken(self) -> frozenset[str]:
+        """Raises InvalidPayload."""
+        if self.actions is None:
+            return frozenset((EVERY_ACTION,))
+        try:
+            return make_rule(self.model_dump(include={*NAME_OF.values(), "actions"})).actions
+        except ValueError as error:
+            raise InvalidPayload(str(error)) from None
+
+
+class ActionArguments(ResourceArguments):
     action: Literal["publish", "subscribe", "create", "delete", "purge", "inspect", "manage", "transact"] = Field(
         description="What is to be done."
     )
+
+    def needed(self) -> tuple[NeededPermission, str]:
+        """What would be needed, and the resource. Raises InvalidPayload for an action that the resource does not
+        know."""
+        kind, resource = self.resources()
+        if self.action not in ACTIONS[kind]:
+            raise InvalidPayload(
+                f"{self.action!r} is no action on {NAME_OF[kind]}; known are {', '.join(ACTIONS[kind])}"
+            )
+        return NeededPermission(Action(self.action), kind), resource
+
+
+class CheckArguments(ActionArguments, OfUser):
+    """One user and one resource."""
 
 
 class Users:
@@ -263,32 +299,30 @@ class Users:
             await self._change(user, rules=(*rules, rule))
         return {"user": wanted.user, **written(rule)}
 
-    async def revoke(self, caller: Caller, wanted: RuleArguments) -> dict[str, Any]:
-        """Subscriptions that nothing allows any more end. `revoked` tells whether there was such a permission."""
+    async def revoke(self, caller: Caller, wanted: RevokeArguments) -> dict[str, Any]:
+        """Subscriptions that nothing allows any more end. `revoked` tells whether there was such a permission.
+        Raises UserNotFound, InvalidPayload."""
         kind, pattern = wanted.resources()
+        taken = wanted.taken()
         async with self.changing:
             user = self._changeable(wanted.user)
-            rules = tuple(rule for rule in user.rules if (rule.kind, rule.pattern) != (kind, pattern))
-            revoked = len(rules) < len(user.rules)
+            left = (less(rule, taken) if (rule.kind, rule.pattern) == (kind, pattern) else rule for rule in user.rules)
+            rules = tuple(rule for rule in left if rule is not None)
+            revoked = rules != user.rules
             if revoked:
                 await self._change(user, rules=rules)
         return {"user": wanted.user, NAME_OF[kind]: pattern, "revoked": revoked}
 
     async def check(self, caller: Caller, wanted: CheckArguments) -> dict[str, Any]:
         """Whether the user may, and by which rule. Raises UserNotFound, InvalidPayload."""
-        kind, resource = wanted.resources()
+        needed, resource = wanted.needed()
         user = self._known(wanted.user)
-        if wanted.action not in ACTIONS[kind] and not (kind is ResourceKind.GROUP and wanted.action == "manage"):
-            raise InvalidPayload(
-                f"{wanted.action!r} is no action on {NAME_OF[kind]}; known are {', '.join(ACTIONS[kind])}"
-            )
         principal = Principal(user.name, user.superuser)
-        needed = NeededPermission(Action(wanted.action), kind)
         rule = None if user.superuser else self._accounts.policy.rule_for(principal, needed, resource)
         return {
             "user": user.name,
             "action": wanted.action,
-            NAME_OF[kind]: resource,
+            NAME_OF[needed.kind]: resource,
             "allowed": user.superuser or rule is not None,
             "superuser": user.superuser,
             "rule": None if rule is None else written(rule),
@@ -372,7 +406,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation("user.show", "One user and its permissions.", OfUser, Users, task=Users.show),
     Operation("user.password", "Change a user's password.", PasswordArguments, Users, task=Users.password, logged=True),
     Operation("user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True),
-    Operation("user.revoke", "Take a permission away.", RuleArguments, Users, task=Users.revoke, logged=True),
+    Operation("user.revoke", "Take a permission away.", RevokeArguments, Users, task=Users.revoke, logged=True),
     Operation(
         "user.check", "Whether a user may do something, and by which rule.", CheckArguments, Users, task=Users.check
     ),

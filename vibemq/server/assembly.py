@@ -26,6 +26,7 @@ from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
+from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
 from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.access.hashing import HashingThreads
@@ -183,6 +184,7 @@ async def assemble(
             DeadLetters(engine, letters, local_session, clock),
             transactions,
             users,
+            UserRights(accounts),
             tokens,
             Connections(connection_table),
             BrokerOperations(store, report, place),

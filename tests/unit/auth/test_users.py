@@ -209,3 +209,11 @@ def test_a_token_for_a_broker_without_one_is_told_what_to_use() -> None:
     known = Accounts(auth.accounts(), token=None)
     with pytest.raises(AuthFailed, match="has no token; connect with a user name"):
         known.authenticate("", "", "t0ken", NOW)
+
+
+@pytest.mark.parametrize("name", ["token", "superuser_password"])
+def test_a_secret_that_would_be_taken_for_an_access_token_is_refused(name: str) -> None:
+    superuser = {"superuser": "root", "superuser_password": "pw"}
+    with pytest.raises(ValidationError, match=rf"auth\.{name} has the form of an access token"):
+        Auth.model_validate({**superuser, name: f"vmq_{'0' * 12}_{'0' * 64}"})
+    assert Auth.model_validate({**superuser, name: "vmq_"}).enabled

@@ -27,6 +27,7 @@ def test_the_shortest_forms() -> None:
     assert parse("vibemq://host").port == 2925
     assert parse("").host == "localhost"
     assert parse("vibemqs://host").tls
+    assert parse("vibemq://:t%3Aken@host") == parse("vibemq://host?token=t%3Aken")
     assert parse("vibemq://[::1]:99").host == "::1"
 
 
@@ -61,6 +62,7 @@ def test_secrets_stay_out_of_the_representation() -> None:
         ("vibemq://h?compression=zip", "choose auto, none"),
         ('host="h', "closing"),
         ("username=u", "needs a password"),
+        ("vibemq://:one@h?token=two", "two tokens"),
         ("vibemq://h?reconnectInitialDelay=9&reconnectMaxDelay=3", "delays must be"),
     ],
 )

@@ -10,6 +10,7 @@ from vibemq.cli.flags import (
     DEFAULT_TIMEOUT,
     DEFAULT_URL,
     DryRun,
+    Group,
     Json,
     Queue,
     Timeout,
@@ -24,7 +25,6 @@ from vibemq.errors import GroupNotFound
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Start = Annotated[str, typer.Argument(metavar="START", help="earliest, latest, sequence:N or time:MS (ms since 1970).")]
 Hold = Annotated[
     int | None, duration_option("--hold", "Keep messages for this long after they are acknowledged; 0 = not at all.")

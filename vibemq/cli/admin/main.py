@@ -55,6 +55,12 @@ VERBS = {
     "queue": Verb(f"{_HERE}.queue", "app", "Queues of a running broker."),
     "dlq": Verb(f"{_HERE}.dlq.commands", "app", "Dead letters of a running broker."),
     "group": Verb(f"{_HERE}.group", "app", "Groups of a queue: positions and backlogs."),
+    "user": Verb(f"{_HERE}.access.users", "app", "Users of a running broker, and their permissions."),
+    "token": Verb(f"{_HERE}.access.tokens", "app", "Access tokens of a running broker."),
+    "connections": Verb(f"{_HERE}.access.connections", "app", "Connections of a running broker."),
+    "whoami": Verb(
+        f"{_HERE}.access.connections", "whoami", "Show as which user the broker knows you, and what you may do."
+    ),
 }
 
 

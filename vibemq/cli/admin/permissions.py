@@ -1,6 +1,6 @@
 """What the commands of `vibemq-admin` require of a user: the words of the reference, for their help."""
 
-from vibemq.auth.matrix import OPERATIONS, in_words
+from vibemq.auth.matrix import OPERATIONS, SELF, in_words
 from vibemq.model.access import Action
 
 REQUESTS: dict[str, tuple[str, ...]] = {
@@ -26,6 +26,21 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "dlq replay": ("dlq.list", "dlq.replay"),
     "dlq purge": ("dlq.list", "dlq.purge"),
     "dlq export": ("dlq.list", "dlq.show"),
+    "user add": ("user.add",),
+    "user change": ("user.change",),
+    "user rm": ("user.show", "token.list", "user.remove"),
+    "user ls": ("user.list",),
+    "user show": ("user.show",),
+    "user passwd": ("user.self", "user.password"),
+    "user grant": ("user.grant",),
+    "user revoke": ("user.revoke",),
+    "user check": ("user.check",),
+    "token create": ("user.self", "token.create"),
+    "token ls": ("token.list",),
+    "token revoke": ("token.revoke",),
+    "connections ls": ("connections.list",),
+    "connections close": ("connections.close",),
+    "whoami": ("user.self",),
 }
 """Command -> the operations that it cannot do without."""
 
@@ -37,5 +52,8 @@ def required(command: str) -> str:
     )
     if any(permission.action is Action.ADMIN for permission in permissions):
         return "On a broker with authentication this requires a superuser."
-    words = ", ".join(in_words(permission) for permission in permissions if permission.action is not Action.LIST)
+    if SELF in permissions:
+        return f"On a broker with authentication this requires {in_words(SELF)}."
+    free = (Action.LIST, Action.OWN)
+    words = ", ".join(in_words(permission) for permission in permissions if permission.action not in free)
     return f"Permissions on a broker with authentication: {words}." if words else ""

@@ -217,7 +217,9 @@ class NativeSession:
             self._say_goodbye(reason)
         else:
             # A client takes any first frame but an Error for a ConnectAck.
-            state.error(state.context.new_id(), ShuttingDown(f"the broker is stopping ({reason}); connect again later"))
+            state.error(
+                state.context.new_id(), ShuttingDown(f"the broker ends this connection ({reason}); connect again later")
+            )
 
     def _say_goodbye(self, reason: str) -> None:
         state = self._state

@@ -48,9 +48,9 @@ class OperationRunner:
         self._fatal = fatal
         self._scan_slots = CapacityLimiter(SCANS_TOGETHER_MAX)
 
-    def admit(self, principal: Principal | None, name: str, arguments: Mapping[str, Any]) -> Call:
+    def admit(self, principal: Principal | None, name: str, arguments: Mapping[str, Any], session: int) -> Call:
         """As `Registry.admit`."""
-        return self._registry.admit(principal, name, arguments)
+        return self._registry.admit(principal, name, arguments, session=session)
 
     def begin(self, peer: OperatingPeer, token: object, call: Call) -> None:
         """Carry out a long operation in a task of its own."""

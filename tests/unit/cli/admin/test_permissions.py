@@ -13,7 +13,7 @@ from vibemq.cli.admin import main as admin
 from vibemq.cli.admin.permissions import REQUESTS, required
 from vibemq.cli.entry import run_app
 
-OPERATION = re.compile(r'"((?:queue|group|dlq|broker|storage|connections)\.[a-z]+)"')
+OPERATION = re.compile(r'"((?:queue|group|dlq|broker|storage|connections|user|token)\.[a-z]+)"')
 NOT_REQUIRED = {("queue create", "queue.info")}
 """Used only where it is permitted."""
 

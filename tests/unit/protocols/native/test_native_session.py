@@ -267,7 +267,7 @@ def test_invalid_content_is_refused_with_the_frames_id_and_the_connection_stays(
         + frame(T.LIST_QUEUES, "m5", headers=[(f"k{number}", "v") for number in range(51)])
         + frame(T.LIST_QUEUES, "m6", headers={"k": "v" * 4_097})
         + frame(77, "m7")
-        + frame(T.ADMIN_LIST_USERS, "m8")
+        + frame(T.ADMIN_CREATE_USER, "m8")
         + frame(T.NACK, "m9")
         + frame(T.ADMIN, "m10", payload=b"{}")
         + frame(T.PUBLISH_MANY, "m11")
@@ -281,7 +281,7 @@ def test_invalid_content_is_refused_with_the_frames_id_and_the_connection_stays(
         ("m5", "INVALID_MESSAGE"),
         ("m6", "INVALID_MESSAGE"),
         ("m7", "UNKNOWN_COMMAND"),
-        ("m8", "UNKNOWN_COMMAND"),
+        ("m8", "INVALID_PAYLOAD"),
         ("m9", "UNKNOWN_COMMAND"),
         ("m10", "UNKNOWN_COMMAND"),
         ("m11", "UNKNOWN_COMMAND"),

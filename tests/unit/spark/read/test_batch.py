@@ -223,6 +223,42 @@ def test_logging_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             read(broker, queue="orders", tokenFile=tmp_path / "none")
 
 
+def test_access_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "vibemq.toml"
+    config.write_text('[auth]\nsuperuser = "root"\nsuperuser_password = "pw"\n')
+    with (
+        running(BrokerProcess(tmp_path / "data", arguments=("--config", str(config)))) as broker,
+        vibemq.sync.connect(broker.url, username="root", password="pw") as root,
+    ):
+        root.create_queue("orders", retention="log")
+        root.publish_many("orders", [b"0", b"1"])
+        root.admin("user.add", user="spark", password="secret")
+        root.admin("user.grant", user="spark", queues="*", actions=["*"])
+        narrow = [{"queues": "orders", "actions": ["subscribe"]}]
+        made = root.admin("token.create", user="spark", permissions=narrow)
+        file = tmp_path / "token"
+        file.write_text(f"{made['token']}\n")
+        monkeypatch.setenv("THE_TOKEN", made["token"])
+        ways: list[dict[str, Any]] = [
+            {"tokenFile": file},
+            {"tokenEnv": "THE_TOKEN"},
+            {"username": "spark", "passwordFile": file},
+            {"username": "spark", "passwordEnv": "THE_TOKEN"},
+        ]
+        for way in ways:
+            assert numbers(read(broker, queue="orders", **way)) == [0, 1], way
+        with pytest.raises(Refused, match="NOT_AUTHORIZED"):
+            read(broker, queue="others", tokenFile=file)
+
+        # Connections are kept between reads: the revoked token's are gone, and a new one is refused.
+        root.admin("token.revoke", token_id=made["token_id"])
+        for way in ways:
+            with pytest.raises(Refused, match="AUTH_FAILED"):
+                read(broker, queue="orders", **way)
+        file.write_text(root.admin("token.create", user="spark")["token"])
+        assert numbers(read(broker, queue="orders", tokenFile=file)) == [0, 1], "the file is read again"
+
+
 def test_tls(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.flags import duration_option
+from vibemq.cli.flags import duration_option, queue_names
 from vibemq.cli.output import count_text
 from vibemq.cli.values import id_runs, key_values
 from vibemq.errors import ConfigInvalid
@@ -14,7 +14,10 @@ from vibemq.model.records import Reason
 _REASONS = tuple(reason.name.lower() for reason in Reason if reason <= Reason.OVERFLOW)
 """Messages that leave their queue for another reason do not become dead letters."""
 
-FromQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only dead letters of this queue.")]
+FromQueue = Annotated[
+    str | None,
+    typer.Option("--queue", "-q", help="Only dead letters of this queue.", autocompletion=queue_names),
+]
 ForReason = Annotated[
     str | None,
     typer.Option("--reason", help="Only dead letters with this reason: " + ", ".join(_REASONS) + "."),

@@ -19,7 +19,7 @@ from vibemq.cli.admin.dlq.filters import (
 )
 from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
 from vibemq.cli.exits import PartlyDone, Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, queue_names
 from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
@@ -38,7 +38,12 @@ def replay(
     message_id: WithMessageId = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="QUEUE", help="Replay to this queue; default: the queue of each dead letter."),
+        typer.Option(
+            "--to",
+            metavar="QUEUE",
+            help="Replay to this queue; default: the queue of each dead letter.",
+            autocompletion=queue_names,
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     rate: Annotated[

@@ -1,0 +1,98 @@
+"""`vibemq-admin connections` and `whoami`: who is connected to a running broker."""
+
+from typing import Annotated
+
+import typer
+
+from vibemq.cli.admin.access import rules
+from vibemq.cli.admin.access.users import rule_table
+from vibemq.cli.exits import NotFound, Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes, user_names
+from vibemq.cli.online import ask, ask_all
+from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
+
+app = typer.Typer(help="Connections of a running broker.", no_args_is_help=True)
+
+
+@app.command("ls")
+def list_connections(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """List all connections, oldest first."""
+    found = ask_all(url, timeout, "connections.list", "connections")
+    rows = [
+        (
+            each["connection_id"],
+            each["user"],
+            each.get("name", ""),
+            each["protocol"],
+            each["remote"],
+            instant_text(each["since"]),
+            bytes_text(each["bytes_received"]),
+            bytes_text(each["bytes_sent"]),
+        )
+        for each in found
+    ]
+    columns = ("connection", "user", "name", "protocol", "remote", "since", "received", "sent")
+    Output(json=json).emit_many(found, table(columns, rows, whole=True))
+
+
+@app.command()
+def close(
+    connection: Annotated[
+        str | None, typer.Argument(metavar="[CONNECTION]", help="Of one connection, as `connections ls` shows it.")
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user",
+            "-u",
+            metavar="USER",
+            help="In its place: all connections of this user.",
+            autocompletion=user_names,
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the client is told.")] = "",
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Close one connection, or all of a user. A client may connect again: revoke its token or change its password
+    first, if it shall stay away. Exit code 3 if there is no such connection.
+
+    Example: vibemq-admin connections close --user spark --reason "new password"
+    """
+    if (connection is None) == (user is None):
+        raise Usage("name either one connection, or a user with --user")
+    out = Output(json=json)
+    if user is not None:
+        out.confirm(f"Close all connections of user {user}?", yes=yes, can_dry_run=False)
+    place = {"connection_id": connection} if user is None else {"user": user}
+    found = ask(url, timeout, "connections.close", reason=reason, **place)
+    if not found["closed"]:
+        raise NotFound(
+            f"there is no connection {connection!r}; `vibemq-admin connections ls` lists those there are"
+            if user is None
+            else f"user {user!r} has no other connection"
+        )
+    out.emit(found, f"{count_text(found['closed'], 'connection')} closed")
+
+
+def whoami(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """Show as which user the broker knows you, and what you may do."""
+    found = ask(url, timeout, "user.self")
+    out = Output(json=json)
+    if json:
+        out.emit(found, "")
+        return
+    narrowed = found["narrowed_to"]
+    pairs = [
+        ("user", found["user"] if found["authentication"] else "nobody: this broker has no authentication"),
+        ("superuser", found["superuser"]),
+        ("access token", found["token"]),
+    ]
+    if narrowed is not None:
+        pairs.append(("no more than", " ".join(map(rules.rule_of, narrowed)) or "nothing"))
+    out.console.print(facts(pairs))
+    if found["permissions"]:
+        out.console.print()
+        out.console.print(rule_table(found["permissions"], title="permissions"))
