@@ -45,6 +45,7 @@ class Peer:
         self.send(encode_body(CommandType.CONNECT, "c", headers=offered))
         answer = decode_body(self.receive())
         if answer.type == CommandType.ERROR:
+            self.close()
             raise Refusal(answer.error_code or "", answer.error_message or "")
         self.granted = answer.headers.get("negotiated-extensions", "").split(",")
 
