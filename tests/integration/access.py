@@ -49,9 +49,9 @@ EVERYBODY = "\n".join(
 
 
 @contextmanager
-def connected(port: int, name: str, *, token: str = "") -> Iterator[Peer]:
+def connected(port: int, name: str, *, token: str = "", password: str = PASSWORD) -> Iterator[Peer]:
     """Over the native protocol; `anonymous` brings no credentials, and who has a token nothing else."""
-    headers = {} if name == "anonymous" else {"authUsername": name, "authPassword": PASSWORD}
+    headers = {} if name == "anonymous" else {"authUsername": name, "authPassword": password}
     if token:
         headers = {"authToken": token}
     peer = Peer(port, headers=headers)

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,19 @@ def asked(peer: Peer, kind: CommandType, **fields: Any) -> Any:
 
 
 def test_the_frames_of_dotnet_clients(service: Service) -> None:
+    with ExitStack() as ends:
+        speak_as_dotnet(service, ends)
+
+
+def speak_as_dotnet(service: Service, ends: ExitStack) -> None:
     root = Peer(service.port, headers={"authUsername": "root", "authPassword": "pw"})
+    ends.callback(root.close)
     create, grant = CommandType.ADMIN_CREATE_USER, CommandType.ADMIN_GRANT_PERMISSION
     assert asked(root, create, username="alice", password="secret") == {"username": "alice"}
     assert asked(root, create, username="alice", password="secret") == "USER_EXISTS"
     assert asked(root, create, username="a b", password="secret") == "INVALID_PAYLOAD"
     alice = Peer(service.port, headers={"authUsername": "alice", "authPassword": "secret"})
+    ends.callback(alice.close)
     assert asked(alice, create, username="eve", password="x") == "NOT_AUTHORIZED"
     some = ["Publish", "Nonsense", "ListQueues"]
     granted = asked(root, grant, username="alice", queuePattern="orders.*", operations=some)

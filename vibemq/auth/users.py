@@ -266,6 +266,17 @@ class Accounts:
 
     # -- credentials ------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def access_token_in(password: str, token: str) -> str:
+        """The access token that was offered, right or wrong; it may stand in either place. "" when there is none."""
+        return next((text for text in (token, password) if tokens.looks_like_token(text)), "")
+
+    def needs_hashing(self, username: str, password: str, token: str) -> bool:
+        """Whether `authenticate` would hash a password."""
+        if self.access_token_in(password, token) or (token and self._shared_token is not None):
+            return False
+        return self.enabled and bool(username and password)
+
     def authenticate(self, username: str, password: str, token: str, now: int) -> Principal:
         """Check credentials. Blocking (tens of milliseconds) when they hold a password.
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,9 @@ from vibemq.operations.range_reads import RangeReads
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
 from vibemq.operations.users import Users
+from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.authenticator import Authenticator
+from vibemq.server.access.guessing import GuessLimiter
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
 from vibemq.server.background_tasks import BackgroundTasks
@@ -76,6 +79,8 @@ class Assembly:
     housekeeping: Housekeeping
     local_session: LocalSession
     long_polls: LongPolls
+    hashing: HashingThreads
+    audit: AuditLog
 
 
 def new_id() -> str:
@@ -153,6 +158,7 @@ async def assemble(
         wake=loop_cycle.wake,
         fatal=fatal,
     )
+    guesses = GuessLimiter()
     connection_table = ConnectionTable(
         settings.limits,
         metrics,
@@ -160,6 +166,7 @@ async def assemble(
         authentication=accounts.enabled,
         queue_defaults=queue_defaults,
         new_id=new_id,
+        turns_away=guesses.turns_away,
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
@@ -169,6 +176,7 @@ async def assemble(
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
     hashing = HashingThreads()
+    audit = AuditLog(time.monotonic)
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
@@ -195,7 +203,10 @@ async def assemble(
         metrics,
         hashing=hashing,
         revocation=revocation,
+        audit=audit,
         rehash=users.rehash,
+        guesses=guesses,
+        monotonic=time.monotonic,
     )
     peer_services = PeerServices(
         clock=clock,
@@ -204,7 +215,7 @@ async def assemble(
         effect_router=effect_router,
         store=store,
         authenticator=authenticator,
-        operations=OperationRunner(operations, background_tasks, metrics, fatal),
+        operations=OperationRunner(operations, background_tasks, metrics, audit, fatal),
         fatal=fatal,
     )
     timers = Timers(engine, committer, clock)
@@ -228,7 +239,7 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy),
+        chores=(transactions.tidy, tokens.tidy, audit.summarize),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
@@ -249,4 +260,6 @@ async def assemble(
         housekeeping=housekeeping,
         local_session=local_session,
         long_polls=long_polls,
+        hashing=hashing,
+        audit=audit,
     )

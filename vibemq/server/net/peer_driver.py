@@ -209,7 +209,7 @@ class PeerDriver:
     def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> bool:
         """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""
         try:
-            call = self._operations.admit(self.principal, request.name, request.arguments)
+            call = self._operations.admit(self, request.name, request.arguments)
             command = call.command(self.number, request.token)
         except VibeMQError as refusal:
             self._metrics.not_authorized += isinstance(refusal, NotAuthorized)
