@@ -250,6 +250,8 @@ def _cut(disk: LoopDisk, number: int, provider: str, rng: Random, work_dir: Path
         anyio.run(until_cut)
         if broker.is_alive:
             broker.kill()
+        else:
+            broker.wait()
         disk.unmount()
         disk.mount()
         return life, _judge(life)
