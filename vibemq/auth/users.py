@@ -7,7 +7,7 @@ same name is not let in as long as they have it.
 import hmac
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -304,6 +304,23 @@ class Accounts:
             raise AuthFailed("user name or password is wrong")
         return Principal(username, user.superuser, self._credential("password", username, user.secret))
 
+    def by_certificate(self, names: Collection[str], username: str) -> Principal:
+        """Whom a certificate stands for that has been checked.
+
+        Raises:
+            AuthRequired: for nobody who is known; a password or a token may do.
+            AuthFailed: for several users, or for another than the given one.
+        """
+        known = [user for user in map(self._users.get, names) if user is not None]
+        if not known:
+            raise AuthRequired("the certificate stands for no user; log in with a user name and password, or a token")
+        if len(known) > 1:
+            raise AuthFailed("the certificate stands for several users; use one with a single name")
+        (user,) = known
+        if username not in ("", user.name):
+            raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
+        return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
+
     def _by_token(self, username: str, text: str, now: int) -> Principal | None:
         """None when there is a user name to go by instead."""
         if tokens.looks_like_token(text):
@@ -351,6 +368,8 @@ class Accounts:
                 return "the token was revoked; connect with a valid one"
             return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
         if user is not None and hmac.compare_digest(offered, self._credential("password", name, user.secret)):
+            return ""
+        if user is not None and hmac.compare_digest(offered, self._credential("certificate", name, "")):
             return ""
         if user is not None and offered in self._kept_credentials.get(name, ()):
             return ""

@@ -28,6 +28,8 @@ class AuthenticatedPeer(Protocol):
     number: int
     connection_id: str
     host: str
+    certified: tuple[str, ...]
+    """Users for whom its TLS certificate stands, known or not."""
     session: Session
     pending: int
     parted: bool
@@ -95,6 +97,9 @@ class Authenticator:
         if not self._accounts.enabled:
             peer.session.authenticated(request.token, ANONYMOUS)
             return
+        if peer.certified and not (request.password or request.auth_token):
+            self._take_certificate(peer, request)
+            return
         token = self._accounts.access_token_in(request.password, request.auth_token)
         if not token and self._must_wait(peer, request):
             return
@@ -118,6 +123,15 @@ class Authenticator:
         if wait_s > 0:
             self._refuse(peer, request, AuthFailed(f"too many failed attempts; try again in {max(1, round(wait_s))} s"))
         return wait_s > 0
+
+    def _take_certificate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
+        """Nothing is guessed here: whoever has a certificate has the key to it."""
+        try:
+            principal = self._accounts.by_certificate(peer.certified, request.username)
+        except AuthError as error:
+            self._refuse(peer, request, error)
+        else:
+            peer.session.authenticated(request.token, principal)
 
     # -- at once ----------------------------------------------------------------------------------------------------
 

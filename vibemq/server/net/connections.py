@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vibemq._version import __version__
-from vibemq.config import Limits
+from vibemq.config import Limits, Tls
 from vibemq.errors import ConnectionLimit, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.session import Principal, ProtocolPlugin, Session, SessionContext, SessionLimits
@@ -34,6 +34,7 @@ class ListenerEndpoint:
     plugin: ProtocolPlugin
     settings: Any
     """The protocol's own, already checked."""
+    tls: Tls | None = None
 
 
 class AdmittedConnection(Protocol):
@@ -43,6 +44,8 @@ class AdmittedConnection(Protocol):
     """The session number; 0 until admitted."""
     connection_id: str
     host: str
+    certified: tuple[str, ...]
+    """Users for whom its TLS certificate stands, known or not."""
     since: int
     session: Session
     endpoint: ListenerEndpoint
@@ -139,7 +142,7 @@ class ConnectionTable:
     def make_session(self, connection: AdmittedConnection) -> Session:
         endpoint: ListenerEndpoint = connection.endpoint
         assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
-        context = self._context(connection.number)
+        context = self._context(connection.number, certified=bool(connection.certified))
         connection.connection_id = context.connection_id
         connection.since = context.now
         return endpoint.plugin.create(context, endpoint.settings)
@@ -149,7 +152,7 @@ class ConnectionTable:
         self._last_number += 1
         return self._context(self._last_number)
 
-    def _context(self, number: int) -> SessionContext:
+    def _context(self, number: int, *, certified: bool = False) -> SessionContext:
         limits = self._limits
         return SessionContext(
             session=number,
@@ -165,6 +168,7 @@ class ConnectionTable:
             queue_defaults=self._queue_defaults,
             now=self._clock.now(),
             new_id=self._new_id,
+            certified=certified,
         )
 
     async def wait_until_empty(self) -> None:
