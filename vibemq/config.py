@@ -42,6 +42,18 @@ class Tls(_Part):
     """PEM file with the private key; None = it stands in the certificate's file."""
     client_ca: Path | None = None
     """PEM file; when given, every client must show a certificate signed by it."""
+    identity: Literal["cn", "dns", "uri", "email"] | None = None
+    """What of a client's certificate names the user that it logs in: the common name, or an alternative name."""
+    identity_pattern: str = "{}"
+    """The form of that name; {} stands for the user."""
+
+    @model_validator(mode="after")
+    def _identity_can_be_trusted(self) -> "Tls":
+        if self.identity is not None and self.client_ca is None:
+            raise ValueError("identity needs client_ca, the authority whose certificates are believed; give both")
+        if self.identity_pattern.count("{}") != 1:
+            raise ValueError("identity_pattern must have {} once, where the name of the user stands")
+        return self
 
 
 class Listener(_Part):

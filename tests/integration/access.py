@@ -49,9 +49,11 @@ EVERYBODY = "\n".join(
 
 
 @contextmanager
-def connected(port: int, name: str) -> Iterator[Peer]:
-    """Over the native protocol; `anonymous` brings no credentials."""
-    headers = {} if name == "anonymous" else {"authUsername": name, "authPassword": PASSWORD}
+def connected(port: int, name: str, *, token: str = "", password: str = PASSWORD) -> Iterator[Peer]:
+    """Over the native protocol; `anonymous` brings no credentials, and who has a token nothing else."""
+    headers = {} if name == "anonymous" else {"authUsername": name, "authPassword": password}
+    if token:
+        headers = {"authToken": token}
     peer = Peer(port, headers=headers)
     try:
         yield peer

@@ -22,11 +22,12 @@ class Authority:
         _openssl("req", "-x509", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", folder / f"{name}.key", "-out", ca)
         return cls(folder, ca)
 
-    def sign(self, name: str) -> Signed:
+    def sign(self, name: str, *, names: str = "DNS:localhost,IP:127.0.0.1") -> Signed:
+        """`names`: the alternative ones, as openssl writes them."""
         certificate, key, request = (self.folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
         _openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
         extensions = self.folder / "extensions"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        extensions.write_text(f"subjectAltName={names}\n")
         signer = ("-CA", self.ca, "-CAkey", self.ca.with_suffix(".key"), "-CAcreateserial")
         _openssl("x509", "-req", "-in", request, *signer, "-extfile", extensions, "-out", certificate)
         return Signed(certificate, key)

@@ -12,45 +12,110 @@ import pytest
 from tests.integration.access import EVERYBODY, SINGLE, connected
 from tests.integration.conditions import running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
-from tests.interop.omq import OmqBroker, OmqWire
+from tests.interop.omq import ERROR, SUBSCRIBED, UNSUBSCRIBED, OmqBroker, OmqWire
 from vibemq.auth.matrix import OPERATIONS
 from vibemq.model import commands as c
 from vibemq.protocols.native.codec import extensions
-from vibemq.protocols.native.codec.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 Q = "a.q"
-KINDS = ("anonymous", "root", "owner", "none", "transact", *SINGLE)
+TOKENS: dict[str, tuple[str, str | None]] = {
+    **{f"owner's {action}": ("owner", action) for action in (*SINGLE, "transact")},
+    "root's publish": ("root", "publish"),
+    "root's whole": ("root", None),
+    "publish's more": ("publish", "*"),
+}
+"""Tokens by name: whose, and narrowed to what; a token gives nothing that its user does not have."""
+KINDS = ("anonymous", "root", "owner", "none", "transact", *SINGLE, *TOKENS)
+LIMITED = tuple(kind for kind in KINDS if kind not in ("anonymous", "root", "root's whole"))
+"""Who may do nothing to queues `b.*`."""
+
+
+def narrowing(action: str) -> list[dict[str, Any]]:
+    if action == "transact":
+        return [{"transactions": "a-*", "actions": ["transact"]}]
+    return [{"queues": "*" if action == "*" else "a.*", "actions": [action]}]
+
+
+class Broker(OmqBroker):
+    """With the text of every token in TOKENS."""
+
+    tokens: dict[str, str]
+
+    def make_tokens(self) -> None:
+        with connected(self.port, "root") as root:
+            self.tokens = {
+                kind: root.admin(
+                    "token.create", user=name, **({} if action is None else {"permissions": narrowing(action)})
+                )["token"]
+                for kind, (name, action) in TOKENS.items()
+            }
+
+    def connect(self, kind: str) -> Any:
+        return connected(self.port, kind, token=self.tokens.get(kind, ""))
 
 
 @pytest.fixture(scope="module")
-def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OmqBroker]:
-    broker = OmqBroker(tmp_path_factory.mktemp("asking"), toml=EVERYBODY)
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("asking"), toml=EVERYBODY)
     with running(broker):
+        broker.make_tokens()
         yield broker
 
 
 @pytest.fixture(scope="module")
-def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OmqBroker]:
-    broker = OmqBroker(tmp_path_factory.mktemp("trusting"))
+def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("trusting"))
     with running(broker):
+        broker.tokens = {}
         yield broker
 
 
 @pytest.fixture
-def broker(request: pytest.FixtureRequest, kind: str) -> OmqBroker:
-    found: OmqBroker = request.getfixturevalue("trusting" if kind == "anonymous" else "asking")
+def broker(request: pytest.FixtureRequest, kind: str) -> Broker:
+    found: Broker = request.getfixturevalue("trusting" if kind == "anonymous" else "asking")
     with connected(found.port, "anonymous" if kind == "anonymous" else "root") as root:
-        root.admin("queue.create", queue=Q)
+        for queue in (Q, elsewhere(Q)):
+            root.admin("queue.create", queue=queue)
     return found
 
 
+def user_of(kind: str) -> str:
+    return TOKENS[kind][0] if kind in TOKENS else kind
+
+
 def held(kind: str) -> frozenset[str]:
-    """The rights of a kind of user on queue `a.q`, its groups, and applications `a-…`."""
+    """The rights of a kind of user on queue `a.q`, its groups, and applications `a-…`; `self`: to look after itself."""
+    if kind in TOKENS:
+        name, action = TOKENS[kind]
+        if action is None:
+            return held(name)
+        return frozenset((name if action == "*" else action,))
     if kind in ("anonymous", "root"):
-        return frozenset((*SINGLE, "transact", "admin"))
+        return frozenset((*SINGLE, "transact", "admin", "self"))
     if kind == "owner":
-        return frozenset((*SINGLE, "transact"))
-    return frozenset(() if kind == "none" else (kind,))
+        return frozenset((*SINGLE, "transact", "self"))
+    return frozenset(("self",) if kind == "none" else (kind, "self"))
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+def elsewhere(name: str) -> str:
+    """What nobody but superusers has a right to: of another owner."""
+    return "b" + name[1:]
+
+
+def missing(name: str) -> str:
+    return f"{name}.missing"
+
+
+PLACES: dict[str, Callable[[str], str]] = {
+    "own": str,
+    "own missing": missing,
+    "foreign": elsewhere,
+    "foreign missing": lambda name: elsewhere(missing(name)),
+}
 
 
 # -- operations -------------------------------------------------------------------------------------------------------
@@ -77,6 +142,19 @@ def cursor(needs: str, queue: str = Q, **arguments: Any) -> Operation:
 EXPECTED: dict[str, Operation] = {
     "broker.info": admin("admin"),
     "broker.metrics": admin("admin"),
+    "user.add": admin("admin", user="no name"),
+    "user.change": admin("admin", user="nobody", superuser=False),
+    "user.remove": admin("admin", user="nobody"),
+    "user.list": admin("admin"),
+    "user.show": admin("self", user="NAME"),
+    "user.password": admin("self", user="NAME", password="new"),
+    "user.grant": admin("admin", user="nobody", queues="*", actions=["publish"]),
+    "user.revoke": admin("admin", user="nobody", queues="*"),
+    "user.check": admin("self", user="NAME", queues=Q, action="publish"),
+    "user.self": admin(""),
+    "token.create": admin("self", user="NAME", expires_ms=0),
+    "token.list": admin("self", user="NAME"),
+    "token.revoke": admin("self", user="NAME", token_id="none"),
     "connections.list": admin("admin"),
     "connections.close": admin("admin", connection_id="none"),
     "user.allowed": admin("admin", action="publish", queues=Q),
@@ -121,55 +199,73 @@ def test_every_operation_is_expected_to_need_something() -> None:
     assert set(EXPECTED) == set(OPERATIONS)
 
 
-def refused(ask: Callable[[], Any]) -> bool:
-    """Whether it is the permission that is missing; any other answer, good or bad, is none of it."""
+def refusal_of(ask: Callable[[], Any]) -> str:
+    """The sentence when it is the permission that is missing; "" for any other answer, good or bad."""
     try:
         ask()
     except Refusal as error:
-        return "NOT_AUTHORIZED" in str(error)
-    return False
+        return str(error) if "NOT_AUTHORIZED" in str(error) else ""
+    return ""
 
 
-def send(peer: Peer, name: str, operation: Operation, kind: str) -> Any:
-    arguments = {
-        key: value.replace("USER", kind) if isinstance(value, str) else value
-        for key, value in operation.arguments.items()
-    }
+def refused(ask: Callable[[], Any]) -> bool:
+    return bool(refusal_of(ask))
+
+
+def send(peer: Peer, name: str, operation: Operation, kind: str, place: Callable[[str], str] = str) -> Any:
+    def filled(key: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if key in ("queue", "app"):
+            value = place(value)
+        return value.replace("USER", kind).replace("NAME", user_of(kind))
+
+    arguments = {key: filled(key, value) for key, value in operation.arguments.items()}
     if operation.frame == CURSOR_FRAME:
-        return peer.ask(name, operation.queue, **arguments)
+        return peer.ask(name, operation.queue and place(operation.queue), **arguments)
     return peer.admin(name, **{key.rstrip("_"): value for key, value in arguments.items()})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_operation(broker: OmqBroker, kind: str) -> None:
-    with connected(broker.port, kind) as peer:
+@pytest.mark.parametrize("place", ["own", "own missing"])
+def test_every_operation(broker: Broker, kind: str, place: str) -> None:
+    with broker.connect(kind) as peer:
         allowed = {
-            name: not refused(lambda name=name, operation=operation: send(peer, name, operation, kind))  # type: ignore[misc]
-            for name, operation in EXPECTED.items()
+            name: not refused(lambda name=name, it=it: send(peer, name, it, kind, PLACES[place]))  # type: ignore[misc]
+            for name, it in EXPECTED.items()
         }
     assert allowed == {name: operation.needs <= held(kind) for name, operation in EXPECTED.items()}
 
 
-@pytest.mark.parametrize("kind", ["owner", "none", *SINGLE])
-def test_no_operation_reaches_what_is_not_named(broker: OmqBroker, kind: str) -> None:
-    """Another queue, another application, or all of them."""
-    elsewhere = {
-        name: Operation(
-            operation.needs,
-            {
-                key: {"queue": "b.q", "app": "b"}.get(key, value)
-                for key, value in operation.arguments.items()
-                if key != "queue" or name not in ("dlq.list", "dlq.show", "dlq.replay", "dlq.purge")
-            },
-            operation.frame,
-            operation.queue and "b.q",
-        )
-        for name, operation in EXPECTED.items()
-        if name != "queue.list"
-    }
-    with connected(broker.port, kind) as peer:
-        for name, operation in elsewhere.items():
-            assert refused(lambda name=name, operation=operation: send(peer, name, operation, kind)), name  # type: ignore[misc]
+def concerns_a_place(operation: Operation) -> bool:
+    return bool(operation.queue) or bool({"queue", "app"} & set(operation.arguments))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_operation_reaches_what_belongs_to_others_or_tells_whether_it_is_there(broker: Broker, kind: str) -> None:
+    with broker.connect(kind) as peer:
+        for name, it in EXPECTED.items():
+            if concerns_a_place(it):
+                there, gone = (
+                    refusal_of(lambda name=name, it=it, place=place: send(peer, name, it, kind, PLACES[place]))  # type: ignore[misc]
+                    for place in ("foreign", "foreign missing")
+                )
+                assert bool(there) == bool(gone) == (kind in LIMITED), name
+                assert gone.replace(".missing", "") == there, name
+
+
+@pytest.mark.parametrize("kind", LIMITED)
+def test_no_operation_reaches_all_queues_at_once_or_another_user(broker: Broker, kind: str) -> None:
+    with broker.connect(kind) as peer:
+        for name in ("dlq.list", "dlq.show", "dlq.replay", "dlq.purge"):
+            others = {key: value for key, value in EXPECTED[name].arguments.items() if key != "queue"}
+            assert refused(lambda name=name, others=others: peer.admin(name, **others)), name  # type: ignore[misc]
+        for name, it in EXPECTED.items():
+            if it.arguments.get("user") == "NAME":
+                for other in ("nobody", "transact" if kind != "transact" else "owner", "root"):
+                    if other != user_of(kind) or kind in TOKENS:
+                        arguments = {**it.arguments, "user": other}
+                        assert refused(lambda name=name, them=arguments: peer.admin(name, **them)), name  # type: ignore[misc]
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------
@@ -180,33 +276,42 @@ def subscribe(peer: Peer, queue: str = Q) -> Any:
     return peer.answer()
 
 
-def plain(kind: CommandType, queue: str = Q) -> Callable[[Peer, str], Any]:
-    def send(peer: Peer, user: str) -> Any:
-        peer.send(encode_body(kind, "x", queue))
+Place = Callable[[str], str]
+Provoke = Callable[[Peer, str, Place], Any]
+"""(peer, kind of user, place)"""
+
+
+def plain(kind: CommandType, queue: str = Q) -> Provoke:
+    def send(peer: Peer, user: str, place: Place) -> Any:
+        peer.send(encode_body(kind, "x", place(queue)))
         return peer.answer()
 
     return send
 
 
-def named(operation: str) -> Callable[[Peer, str], Any]:
-    return lambda peer, kind: send(peer, operation, EXPECTED[operation], kind)
+def named(operation: str) -> Provoke:
+    return lambda peer, kind, place: send(peer, operation, EXPECTED[operation], kind, place)
 
 
-def unanswered(body: bytes) -> Callable[[Peer, str], Any]:
+def unanswered(body: bytes) -> Provoke:
     """A frame without an answer: the connection goes on."""
 
-    def send(peer: Peer, user: str) -> Any:
+    def send(peer: Peer, user: str, place: Place) -> Any:
         peer.send(body)
-        return plain(CommandType.PING)(peer, user)
+        return plain(CommandType.PING)(peer, user, place)
 
     return send
 
 
+def staged(peer: Peer, kind: str, place: Place) -> Any:
+    return peer.stage(place(Q), rows_of(1), app=place(f"a-{kind}"), version=2, stage="s")
+
+
 SERVERS_OWN: tuple[str, None] = ("never", None)
 
-COMMANDS: dict[type, tuple[str, Callable[[Peer, str], Any] | None]] = {
-    c.Publish: ("publish", lambda peer, kind: peer.publish(Q, rows_of(1))),
-    c.Subscribe: ("subscribe", lambda peer, kind: subscribe(peer)),
+COMMANDS: dict[type, tuple[str, Provoke | None]] = {
+    c.Publish: ("publish", lambda peer, kind, place: peer.publish(place(Q), rows_of(1))),
+    c.Subscribe: ("subscribe", lambda peer, kind, place: subscribe(peer, place(Q))),
     c.Unsubscribe: ("", plain(CommandType.UNSUBSCRIBE)),
     c.SetCapacity: ("", unanswered(extensions.flow("sub", 1))),
     c.Settle: ("", unanswered(extensions.settle("sub", 0, [(1, 1)]))),
@@ -226,10 +331,7 @@ COMMANDS: dict[type, tuple[str, Callable[[Peer, str], Any] | None]] = {
     c.EnterBatch: ("subscribe", named("group.enter")),
     c.RejectAt: ("subscribe", named("group.reject")),
     c.Quarantine: ("subscribe", named("group.quarantine")),
-    c.Stage: (
-        "publish transact",
-        lambda peer, kind: peer.stage(Q, rows_of(1), app=f"a-{kind}", version=2, stage="s"),
-    ),
+    c.Stage: ("publish transact", staged),
     c.DecideTransaction: ("transact", named("transaction.commit")),
     c.DropStages: ("transact", named("transaction.abort")),
     c.ReplayDead: ("purge publish", named("dead.redrive")),
@@ -249,30 +351,155 @@ def test_every_command_is_expected_to_need_something() -> None:
     assert set(COMMANDS) == set(get_args(c.Command))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_command(broker: OmqBroker, kind: str) -> None:
-    outcomes, expected = {}, {}
-    for command, (needs, provoke) in COMMANDS.items():
+def outcomes_of(broker: Broker, kind: str, place: str) -> dict[type, str]:
+    """The refusal of every command that a frame says; each in a connection of its own."""
+    outcomes = {}
+    for command, (_, provoke) in COMMANDS.items():
         if provoke is not None:
-            with connected(broker.port, kind) as peer:
-                outcomes[command] = not refused(lambda provoke=provoke, peer=peer: provoke(peer, kind))  # type: ignore[misc]
-            expected[command] = frozenset(needs.split()) <= held(kind)
-    assert outcomes == expected
+            with broker.connect(kind) as peer:
+                outcomes[command] = refusal_of(lambda provoke=provoke, peer=peer: provoke(peer, kind, PLACES[place]))  # type: ignore[misc]
+    return outcomes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["own", "own missing"])
+def test_every_command(broker: Broker, kind: str, place: str) -> None:
+    allowed = {command: not refusal for command, refusal in outcomes_of(broker, kind, place).items()}
+    assert allowed == {command: frozenset(COMMANDS[command][0].split()) <= held(kind) for command in allowed}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_command_reaches_what_belongs_to_others_or_tells_whether_it_is_there(broker: Broker, kind: str) -> None:
+    there, gone = (outcomes_of(broker, kind, place) for place in ("foreign", "foreign missing"))
+    assert {command: refusal.replace(".missing", "") for command, refusal in gone.items()} == there
+    free = kind not in LIMITED
+    assert {command for command, refusal in there.items() if refusal} == {
+        command for command in there if COMMANDS[command][0] and not free
+    }
+
+
+# -- rights that are taken away from an open connection ---------------------------------------------------------------
+
+
+@pytest.fixture
+def root(asking: Broker) -> Iterator[Peer]:
+    """Its user `temp` may do everything to queues `a.*`, until it is revoked."""
+    with asking.connect("root") as root:
+        root.admin("queue.create", queue=Q)
+        root.admin("user.add", user="temp", password="pw")
+        root.admin("user.grant", user="temp", queues="a.*", actions=["*"])
+        root.admin("user.grant", user="temp", transactions="a-*", actions=["transact"])
+        yield root
+        root.admin("user.remove", user="temp")
+
+
+def revoke_everything(root: Peer) -> None:
+    root.admin("user.revoke", user="temp", queues="a.*")
+    root.admin("user.revoke", user="temp", transactions="a-*")
+
+
+def grant_everything(root: Peer) -> None:
+    root.admin("user.grant", user="temp", queues="a.*", actions=["*"])
+    root.admin("user.grant", user="temp", transactions="a-*", actions=["transact"])
+
+
+NEEDY = [
+    command for command, (needs, provoke) in COMMANDS.items() if provoke is not None and needs not in ("", "admin")
+]
+
+
+def test_no_command_passes_after_a_revocation(asking: Broker, root: Peer) -> None:
+    for command in NEEDY:
+        provoke = COMMANDS[command][1]
+        assert provoke is not None
+        with asking.connect("temp") as peer:
+
+            def ask(peer: Peer = peer, provoke: Provoke = provoke) -> Any:
+                return provoke(peer, "temp", str)
+
+            assert not refused(ask), command
+            if command is c.Subscribe:
+                continue  # Its subscription ends with the right; the test below is about that.
+            revoke_everything(root)
+            assert refused(ask), command
+        grant_everything(root)
+
+
+def test_no_operation_passes_after_a_revocation(asking: Broker, root: Peer) -> None:
+    needy = {name: it for name, it in EXPECTED.items() if it.needs and not it.needs & {"admin", "self"}}
+    with asking.connect("temp") as peer:
+        before = {name for name, it in needy.items() if refused(lambda n=name, o=it: send(peer, n, o, "temp"))}  # type: ignore[misc]
+        assert before == set()
+        revoke_everything(root)
+        after = {name for name, it in needy.items() if refused(lambda n=name, o=it: send(peer, n, o, "temp"))}  # type: ignore[misc]
+        assert after == set(needy)
+
+
+def test_a_running_subscription_ends_with_its_right(asking: Broker, root: Peer) -> None:
+    with asking.connect("temp") as peer:
+        subscribe(peer)
+        revoke_everything(root)
+        body = peer.receive()
+        assert body[1] == CommandType.SUBSCRIPTION_ENDED
+        ended = extensions.parse_subscription_ended(body)
+        assert ended.code == "NOT_AUTHORIZED"
+        assert "'subscribe'" in ended.message
+        root.publish(Q, rows_of(1))
+        peer.send(encode_body(CommandType.PING, "x"))
+        assert peer.receive()[1] == CommandType.PONG
+        assert refused(lambda: subscribe(peer))
+
+
+def test_a_removed_user_and_a_revoked_token_are_hung_up_on(asking: Broker) -> None:
+    with asking.connect("root") as root:
+        root.admin("user.add", user="brief", password="pw")
+        made = root.admin("token.create", user="brief")
+        with connected(asking.port, "brief", token=made["token"]) as peer, connected(asking.port, "brief") as other:
+            root.admin("token.revoke", user="brief", token_id=made["token_id"])
+            assert "revoked" in farewell(peer)
+            with pytest.raises(Refusal, match="the token is not valid"):
+                connected(asking.port, "brief", token=made["token"]).__enter__()
+            root.admin("user.remove", user="brief")
+            assert "removed" in farewell(other)
+
+
+def farewell(peer: Peer) -> str:
+    """The reason in the goodbye; nothing comes behind it."""
+    message = decode_body(peer.receive())
+    assert message.type == CommandType.DISCONNECT
+    with pytest.raises(ConnectionError):
+        peer.receive()
+    return message.headers["reason"]
 
 
 # -- the message-queue protocol ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_needs_subscribe(broker: OmqBroker, kind: str) -> None:
-    for topic, rights in ((Q, held(kind)), ("b.q", held(kind) if kind in ("anonymous", "root") else frozenset())):
-        text = omq_answer(broker, kind, topic)
-        assert ("not authorized" in text) == ("subscribe" not in rights), (topic, text)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in TOKENS])
+def test_a_topic_needs_subscribe(broker: Broker, kind: str) -> None:
+    for place, of in PLACES.items():
+        rights = held(kind) if place.startswith("own") or kind not in LIMITED else frozenset()
+        text = omq_answer(broker, kind, of(Q))
+        assert ("not authorized" in text) == ("subscribe" not in rights), (place, text)
 
 
-def omq_answer(broker: OmqBroker, kind: str, topic: str) -> str:
+def omq_answer(broker: Broker, kind: str, topic: str) -> str:
     name = kind if kind == "anonymous" else f"{kind}:pw"
     with OmqWire(broker.omq_port, name=name) as wire:
         wire.tell(f"(Subscribe {topic} From_current)\n")
         _, payload = next(wire.frames)
         return payload.decode()
+
+
+def test_no_topic_is_served_after_a_revocation(asking: Broker, root: Peer) -> None:
+    with OmqWire(asking.omq_port, name="temp:pw") as wire:
+        wire.subscribe(Q, "From_current")
+        revoke_everything(root)
+        kind, payload = next(wire.frames)
+        assert kind == UNSUBSCRIBED, payload
+        wire.tell(f"(Subscribe {Q} From_current)\n")
+        kind, payload = next(wire.frames)
+        assert (kind, b"not authorized" in payload) == (ERROR, True), payload
+        grant_everything(root)
+        wire.tell(f"(Subscribe {Q} From_current)\n")
+        assert next(wire.frames)[0] == SUBSCRIBED

@@ -11,6 +11,7 @@ MODULES = {
     "syscalls": "syscalls",
     "power-cut": "power_cut",
     "kill-9": "kills",
+    "users": "user_kills",
     "inject": "inject",
     "network": "network",
     "slow-peers": "slow_peers",

@@ -7,7 +7,7 @@ same name is not let in as long as they have it.
 import hmac
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -266,6 +266,17 @@ class Accounts:
 
     # -- credentials ------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def access_token_in(password: str, token: str) -> str:
+        """The access token that was offered, right or wrong; it may stand in either place. "" when there is none."""
+        return next((text for text in (token, password) if tokens.looks_like_token(text)), "")
+
+    def needs_hashing(self, username: str, password: str, token: str) -> bool:
+        """Whether `authenticate` would hash a password."""
+        if self.access_token_in(password, token) or (token and self._shared_token is not None):
+            return False
+        return self.enabled and bool(username and password)
+
     def authenticate(self, username: str, password: str, token: str, now: int) -> Principal:
         """Check credentials. Blocking (tens of milliseconds) when they hold a password.
 
@@ -292,6 +303,23 @@ class Accounts:
         if not right or user is None:
             raise AuthFailed("user name or password is wrong")
         return Principal(username, user.superuser, self._credential("password", username, user.secret))
+
+    def by_certificate(self, names: Collection[str], username: str) -> Principal:
+        """Whom a certificate stands for that has been checked.
+
+        Raises:
+            AuthRequired: for nobody who is known; a password or a token may do.
+            AuthFailed: for several users, or for another than the given one.
+        """
+        known = [user for user in map(self._users.get, names) if user is not None]
+        if not known:
+            raise AuthRequired("the certificate stands for no user; log in with a user name and password, or a token")
+        if len(known) > 1:
+            raise AuthFailed("the certificate stands for several users; use one with a single name")
+        (user,) = known
+        if username not in ("", user.name):
+            raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
+        return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
 
     def _by_token(self, username: str, text: str, now: int) -> Principal | None:
         """None when there is a user name to go by instead."""
@@ -342,6 +370,8 @@ class Accounts:
                 return "the token was revoked; connect with a valid one"
             return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
         if user is not None and hmac.compare_digest(offered, self._credential("password", name, user.secret)):
+            return ""
+        if user is not None and hmac.compare_digest(offered, self._credential("certificate", name, "")):
             return ""
         if user is not None and offered in self._kept_credentials.get(name, ()):
             return ""

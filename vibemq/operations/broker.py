@@ -85,5 +85,6 @@ OPERATIONS: list[Operation[Any]] = [
         task=BrokerOperations.backup,
         scans=True,
         logged=True,
+        audited=True,
     ),
 ]

@@ -91,5 +91,6 @@ OPERATIONS: list[Operation[Any]] = [
         Connections,
         task=Connections.close,
         logged=True,
+        audited=True,
     ),
 ]

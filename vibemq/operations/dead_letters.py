@@ -443,6 +443,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=DeadLetters.replay,
         scans=True,
         logged=True,
+        audited=True,
     ),
     Operation(
         "dlq.purge",
@@ -452,5 +453,6 @@ OPERATIONS: list[Operation[Any]] = [
         task=DeadLetters.purge,
         scans=True,
         logged=True,
+        audited=True,
     ),
 ]

@@ -61,6 +61,8 @@ class Operation(Generic[A]):
     """Reads much: only a few of these run at a time."""
     logged: bool = False
     """An operator's act, which the broker's log names."""
+    audited: bool = False
+    """Changes what others may do or have: the audit log names who asked for it, and what became of it."""
     permissions: Row = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +90,15 @@ class Call:
         """The answer of a long operation. Raises errors of the family."""
         assert self.operation.task is not None
         return await self.operation.task(self.service, self.caller, self.arguments)
+
+    def told(self, result: Any) -> dict[str, Any]:
+        """The arguments as the audit log may name them, without secrets; and which token was made."""
+        fields = type(self.arguments).model_fields
+        secret = {name for name, about in fields.items() if about.repr is False}
+        told = self.arguments.model_dump(mode="json", exclude=secret, exclude_none=True)
+        if isinstance(result, dict) and "token_id" in result:
+            told["token_id"] = result["token_id"]
+        return told
 
 
 class Registry:
@@ -122,3 +133,7 @@ class Registry:
         actor = self._policy.admit(principal, operation.permissions, arguments.get, operation=name)
         wanted = read(operation.arguments, name, arguments)
         return Call(operation, self._services[name], Caller(principal, actor, session), wanted)
+
+    def is_audited(self, name: str) -> bool:
+        operation = self._operations.get(name)
+        return operation is not None and operation.audited

@@ -134,9 +134,16 @@ OPERATIONS: list[Operation[Any]] = [
         Tokens,
         task=Tokens.create,
         logged=True,
+        audited=True,
     ),
     Operation("token.list", "Access tokens, in pages.", TokenListArguments, Tokens, task=Tokens.page),
     Operation(
-        "token.revoke", "Take an access token away.", RevokeTokenArguments, Tokens, task=Tokens.revoke, logged=True
+        "token.revoke",
+        "Take an access token away.",
+        RevokeTokenArguments,
+        Tokens,
+        task=Tokens.revoke,
+        logged=True,
+        audited=True,
     ),
 ]

@@ -175,5 +175,6 @@ OPERATIONS: list[Operation[Any]] = [
         Transactions,
         task=Transactions.forget,
         logged=True,
+        audited=True,
     ),
 ]

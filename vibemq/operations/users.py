@@ -392,7 +392,7 @@ def user_json(user: KnownUser, *, rules: bool = True) -> dict[str, Any]:
 
 
 OPERATIONS: list[Operation[Any]] = [
-    Operation("user.add", "Add a user.", AddUserArguments, Users, task=Users.add, logged=True),
+    Operation("user.add", "Add a user.", AddUserArguments, Users, task=Users.add, logged=True, audited=True),
     Operation(
         "user.change",
         "Make a user a superuser, or an ordinary one.",
@@ -400,13 +400,28 @@ OPERATIONS: list[Operation[Any]] = [
         Users,
         task=Users.change,
         logged=True,
+        audited=True,
     ),
-    Operation("user.remove", "Remove a user and its tokens.", OfUser, Users, task=Users.remove, logged=True),
+    Operation(
+        "user.remove", "Remove a user and its tokens.", OfUser, Users, task=Users.remove, logged=True, audited=True
+    ),
     Operation("user.list", "Users by name, in pages.", UserListArguments, Users, task=Users.page),
     Operation("user.show", "One user and its permissions.", OfUser, Users, task=Users.show),
-    Operation("user.password", "Change a user's password.", PasswordArguments, Users, task=Users.password, logged=True),
-    Operation("user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True),
-    Operation("user.revoke", "Take a permission away.", RevokeArguments, Users, task=Users.revoke, logged=True),
+    Operation(
+        "user.password",
+        "Change a user's password.",
+        PasswordArguments,
+        Users,
+        task=Users.password,
+        logged=True,
+        audited=True,
+    ),
+    Operation(
+        "user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True, audited=True
+    ),
+    Operation(
+        "user.revoke", "Take a permission away.", RevokeArguments, Users, task=Users.revoke, logged=True, audited=True
+    ),
     Operation(
         "user.check", "Whether a user may do something, and by which rule.", CheckArguments, Users, task=Users.check
     ),

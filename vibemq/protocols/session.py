@@ -96,6 +96,8 @@ class SessionContext:
     """Instant of the accept, ms."""
     new_id: Callable[[], str]
     """Source of fresh ids (32 hex), injected so that sessions stay deterministic in tests."""
+    certified: bool = False
+    """Whether the peer's TLS certificate may stand for a user: then it may leave its credentials out."""
 
 
 class Session(Protocol):

@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,9 @@ from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
 from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
+from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.authenticator import Authenticator
+from vibemq.server.access.guessing import GuessLimiter
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
 from vibemq.server.background_tasks import BackgroundTasks
@@ -77,6 +80,8 @@ class Assembly:
     housekeeping: Housekeeping
     local_session: LocalSession
     long_polls: LongPolls
+    hashing: HashingThreads
+    audit: AuditLog
 
 
 def new_id() -> str:
@@ -154,6 +159,7 @@ async def assemble(
         wake=loop_cycle.wake,
         fatal=fatal,
     )
+    guesses = GuessLimiter()
     connection_table = ConnectionTable(
         settings.limits,
         metrics,
@@ -161,6 +167,7 @@ async def assemble(
         authentication=accounts.enabled,
         queue_defaults=queue_defaults,
         new_id=new_id,
+        turns_away=guesses.turns_away,
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
@@ -170,6 +177,7 @@ async def assemble(
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
     hashing = HashingThreads()
+    audit = AuditLog(time.monotonic)
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
@@ -197,7 +205,10 @@ async def assemble(
         metrics,
         hashing=hashing,
         revocation=revocation,
+        audit=audit,
         rehash=users.rehash,
+        guesses=guesses,
+        monotonic=time.monotonic,
     )
     peer_services = PeerServices(
         clock=clock,
@@ -206,7 +217,7 @@ async def assemble(
         effect_router=effect_router,
         store=store,
         authenticator=authenticator,
-        operations=OperationRunner(operations, background_tasks, metrics, fatal),
+        operations=OperationRunner(operations, background_tasks, metrics, audit, fatal),
         fatal=fatal,
     )
     timers = Timers(engine, committer, clock)
@@ -230,7 +241,7 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy),
+        chores=(transactions.tidy, tokens.tidy, audit.summarize),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
@@ -251,4 +262,6 @@ async def assemble(
         housekeeping=housekeeping,
         local_session=local_session,
         long_polls=long_polls,
+        hashing=hashing,
+        audit=audit,
     )

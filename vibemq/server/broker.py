@@ -243,6 +243,7 @@ class Broker:
         for services in self._services:
             services.cut()
         if self._parts is not None:
+            self._parts.hashing.close()
             self._parts.timers.stop()
             for connection in self._parts.connection_table:
                 connection.drop("the broker has stopped")

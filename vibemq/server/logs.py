@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from vibemq.config import Log
+from vibemq.server.access.audit import AUDIT
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -96,3 +97,14 @@ def set_up(log: Log) -> None:
     else:
         handler.setFormatter(TextFormatter())
     logging.basicConfig(level=log.level.upper(), handlers=[handler], force=True)
+    _set_up_audit()
+
+
+def _set_up_audit() -> None:
+    """JSON lines for whoever collects them, whatever people want to read."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    audit = logging.getLogger(AUDIT)
+    audit.handlers = [handler]
+    audit.setLevel(logging.INFO)
+    audit.propagate = False

@@ -33,7 +33,9 @@ def connect(state: NativeState, message: WireMessage) -> None:
         _granted(headers.get("supported-extensions", "")),
         headers.get("client-name", "")[:CLIENT_NAME_MAX],
     )
-    if state.context.authentication and not auth_token and not (username and password):
+    nothing = not (auth_token or password)
+    lacking = not auth_token and not (username and password)
+    if state.context.authentication and lacking and not (nothing and state.context.certified):
         missing = "send the headers authUsername and authPassword, or authToken, with Connect"
         refuse(state, token, AuthRequired(f"this broker asks for credentials; {missing}"))
         return

@@ -46,6 +46,10 @@ def connect(state: OmqState, command: Connect) -> None:
         state.fail(Refusal("invalid id", f"an id is 1 to {ID_BYTES_MAX} bytes of UTF-8"))
         return
     name, _, secret = text.partition(":")
+    if not secret and state.context.certified:
+        # The id is the client's own name for itself, unless the certificate stands for nobody.
+        state.ask(Authenticate(OmqConnectAsked(name, secret, again=False)))
+        return
     if state.context.authentication and not secret:
         state.fail(AuthRequired("this broker asks for credentials; connect with the id NAME:TOKEN"))
         return

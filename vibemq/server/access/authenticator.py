@@ -1,26 +1,25 @@
 """Logins: who a peer is."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from vibemq.auth.passwords import is_outdated
 from vibemq.auth.users import ANONYMOUS, Accounts
-from vibemq.errors import AuthError, AuthFailed, VibeMQError, forget_frames
+from vibemq.errors import AuthError, AuthFailed, RateLimited, VibeMQError, forget_frames
 from vibemq.model.commands import Command
 from vibemq.protocols.session import Authenticate, Principal, Session
-from vibemq.server.access.hashing import HashingThreads
-from vibemq.server.access.limits import FailureBackoff
+from vibemq.server.access.audit import AuditLog
+from vibemq.server.access.guessing import GuessLimiter, address_of
+from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HashingThreads
+from vibemq.server.access.login_queue import LoginQueue, LoginStanding
 from vibemq.server.access.revocation import Revocation
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.clock import Clock
 from vibemq.server.monitoring.metrics import Metrics
 
-log = logging.getLogger("vibemq.requests")
-
-NAME_MAX = 128
-"""Characters of a name in the log that a peer has chosen."""
+TURNED_DOWN_PER_TURN = 16
+"""Waiting logins whose check does not begin, in one turn of the loop."""
 
 
 class AuthenticatedPeer(Protocol):
@@ -29,6 +28,8 @@ class AuthenticatedPeer(Protocol):
     number: int
     connection_id: str
     host: str
+    certified: tuple[str, ...]
+    """Users for whom its TLS certificate stands, known or not."""
     session: Session
     pending: int
     parted: bool
@@ -50,7 +51,8 @@ class AuthenticatedPeer(Protocol):
 
 
 class Authenticator:
-    """Checks credentials in threads, and slows guessing down.
+    """Checks credentials, and slows guessing down. Passwords are checked in threads, few at a time; who has to wait is
+    in a bounded queue. An access token costs next to nothing and cannot be guessed: it waits for nobody.
 
     Args:
         rehash: (name, password, outdated hash): has a password that was right hashed by today's rules.
@@ -65,7 +67,10 @@ class Authenticator:
         *,
         hashing: HashingThreads,
         revocation: Revocation,
+        audit: AuditLog,
         rehash: Callable[[str, str, str], Coroutine[Any, Any, None]],
+        guesses: GuessLimiter,
+        monotonic: Callable[[], float],
     ) -> None:
         self._accounts = accounts
         self._background_tasks = background_tasks
@@ -73,9 +78,15 @@ class Authenticator:
         self._metrics = metrics
         self._hashing = hashing
         self._revocation = revocation
+        self._audit = audit
         self._rehash = rehash
+        self._monotonic = monotonic
         self._loop = asyncio.get_running_loop()
-        self._backoff = FailureBackoff()
+        self._guesses = guesses
+        self._waiting: LoginQueue[tuple[AuthenticatedPeer, Authenticate, LoginStanding]] = LoginQueue()
+        self._checked = 0
+        """Passwords that are being checked."""
+        self._beginning = False
 
     @property
     def enabled(self) -> bool:
@@ -86,33 +97,106 @@ class Authenticator:
         if not self._accounts.enabled:
             peer.session.authenticated(request.token, ANONYMOUS)
             return
-        wait_s = self._backoff.wait_s(peer.host, self._loop.time())
-        if wait_s > 0:
-            self._refuse(peer, request, AuthFailed(f"too many failed attempts; try again in {wait_s:.0f} s"))
+        if peer.certified and not (request.password or request.auth_token):
+            self._take_certificate(peer, request)
             return
-        peer.pending += 1
-        self._background_tasks.begin(self._authenticate, peer, request, failed=peer.failed)
+        token = self._accounts.access_token_in(request.password, request.auth_token)
+        if not token and self._must_wait(peer, request):
+            return
+        if token or not self._accounts.needs_hashing(request.username, request.password, request.auth_token):
+            self._check_now(peer, request)
+            return
+        if self._line_up(peer, request, self._guesses.standing(peer.host, request.username)):
+            peer.pending += 1
+            self._begin_checks()
+
+    def _line_up(self, peer: AuthenticatedPeer, request: Authenticate, standing: LoginStanding) -> bool:
+        """False: there was no room, and it was refused."""
+        added = self._waiting.add(address_of(peer.host), (peer, request, standing), standing)
+        if not added:
+            self._refuse(peer, request, RateLimited("too many logins wait for their check; try again in a second"))
+        return added
+
+    def _must_wait(self, peer: AuthenticatedPeer, request: Authenticate) -> bool:
+        """Whether it was refused because of what failed before."""
+        wait_s = self._guesses.wait_s(peer.host, request.username, self._monotonic())
+        if wait_s > 0:
+            self._refuse(peer, request, AuthFailed(f"too many failed attempts; try again in {max(1, round(wait_s))} s"))
+        return wait_s > 0
+
+    def _take_certificate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
+        """Nothing is guessed here: whoever has a certificate has the key to it."""
+        try:
+            principal = self._accounts.by_certificate(peer.certified, request.username)
+        except AuthError as error:
+            self._refuse(peer, request, error)
+        else:
+            peer.session.authenticated(request.token, principal)
+
+    # -- at once ----------------------------------------------------------------------------------------------------
+
+    def _check_now(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
+        try:
+            principal = self._accounts.authenticate(*self._credentials(request))
+        except AuthError as error:
+            self._failed(peer, request, error)
+        else:
+            self._succeeded(peer, request, principal)
+
+    # -- in threads -------------------------------------------------------------------------------------------------
+
+    def _begin_checks(self) -> None:
+        """Begin as many as may run together."""
+        if self._beginning:
+            return
+        self._beginning = True
+        turned_down = 0
+        try:
+            while self._checked < HASHED_TOGETHER_MAX and (login := self._waiting.take()) is not None:
+                turned_down += not self._begin_check(*login)
+                if turned_down >= TURNED_DOWN_PER_TURN:
+                    self._loop.call_soon(self._begin_checks)
+                    break
+        finally:
+            self._beginning = False
+
+    def _begin_check(self, peer: AuthenticatedPeer, request: Authenticate, standing: LoginStanding) -> bool:
+        """False: its peer has gone, or failed meanwhile; then it has to wait longer, or is refused without a check."""
+        if peer.parted:
+            peer.pending -= 1
+        elif self._must_wait(peer, request):
+            peer.pending -= 1
+            self._go_on(peer)
+        elif standing < (now := self._guesses.standing(peer.host, request.username)):
+            if not self._line_up(peer, request, now):
+                peer.pending -= 1
+                self._go_on(peer)
+        else:
+            self._checked += 1
+            self._background_tasks.begin(self._authenticate, peer, request, failed=peer.failed)
+            return True
+        return False
 
     async def _authenticate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
-        credentials = request.username, request.password, request.auth_token, self._clock.now()
         try:
-            principal = await self._hashing.run(self._accounts.authenticate, *credentials)
+            principal = await self._hashing.run(self._accounts.authenticate, *self._credentials(request))
         except AuthError as error:
-            self._backoff.failed(peer.host, self._loop.time())
-            self._refuse(peer, request, error)
+            self._failed(peer, request, error)
         except Exception:
             fault = VibeMQError("the broker could not check the credentials; its log has the reason")
             peer.session.refused(request.token, fault)
             raise
         else:
-            self._backoff.succeeded(peer.host)
-            self._hash_again(principal, request)
             peer.session.tick(self._clock.now())
-            peer.session.authenticated(request.token, principal)
-            # What changed while the credentials were checked counts too.
-            self._revocation.look_at(peer)
+            self._hash_again(principal, request)
+            self._succeeded(peer, request, principal)
         finally:
             peer.pending -= 1
+            self._checked -= 1
+            self._begin_checks()
+        self._go_on(peer)
+
+    def _go_on(self, peer: AuthenticatedPeer) -> None:
         if not peer.ending:
             peer.process()
         peer.wake()
@@ -122,15 +206,24 @@ class Authenticator:
         if user is not None and not principal.token_id and is_outdated(user.password_hash):
             self._background_tasks.begin(self._rehash, user.name, request.password, user.password_hash)
 
+    # -- outcomes ---------------------------------------------------------------------------------------------------
+
+    def _credentials(self, request: Authenticate) -> tuple[str, str, str, int]:
+        return request.username, request.password, request.auth_token, self._clock.now()
+
+    def _succeeded(self, peer: AuthenticatedPeer, request: Authenticate, principal: Principal) -> None:
+        self._guesses.succeeded(peer.host, request.username)
+        peer.session.authenticated(request.token, principal)
+        # What changed while the credentials were checked counts too.
+        self._revocation.look_at(peer)
+
+    def _failed(self, peer: AuthenticatedPeer, request: Authenticate, error: AuthError) -> None:
+        self._guesses.failed(peer.host, request.username, self._monotonic())
+        self._refuse(peer, request, error)
+
     def _refuse(self, peer: AuthenticatedPeer, request: Authenticate, error: VibeMQError) -> None:
         self._metrics.auth_failures += 1
-        fields = {"event": "auth.failed", "conn_id": peer.connection_id, "remote": peer.host}
-        log.warning("authentication failed", extra={**fields, "user": _shown(request.username)})
+        self._audit.login_failed(peer, request.username, str(error))
         # The session keeps it, and its frames would keep the peer.
         forget_frames(error)
         peer.session.refused(request.token, error)
-
-
-def _shown(text: str) -> str:
-    """Text of a peer's choice for a line of the log: no line breaks, no escapes, not for ever."""
-    return text[:NAME_MAX] if text.isprintable() else ascii(text[:NAME_MAX])

@@ -53,34 +53,6 @@ class AddressLimiter:
         return bucket.take(1, now)
 
 
-class FailureBackoff:
-    """Slows guessing down: after `free` failures an address waits 1 s, then 2, 4 … up to `wait_max_s`."""
-
-    def __init__(self, *, free: int = 5, wait_max_s: float = 60.0, table_max: int = TABLE_MAX) -> None:
-        self._free = free
-        self._wait_max_s = wait_max_s
-        self._table_max = table_max
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    def wait_s(self, host: str, now: float) -> float:
-        """Seconds until that address may try again; 0 = now."""
-        _, until = self._failures.get(network_of(host) or "local", (0, 0.0))
-        return max(0.0, until - now)
-
-    def failed(self, host: str, now: float) -> None:
-        key = network_of(host) or "local"
-        failures = self._failures.get(key, (0, 0.0))[0] + 1
-        # The exponent is capped before the shift: an attacker's failures must not become a huge integer.
-        wait = min(self._wait_max_s, float(1 << min(failures - self._free, 10))) if failures > self._free else 0.0
-        self._failures[key] = (failures, now + wait)
-        self._failures.move_to_end(key)
-        if len(self._failures) > self._table_max:
-            self._failures.popitem(last=False)
-
-    def succeeded(self, host: str) -> None:
-        self._failures.pop(network_of(host) or "local", None)
-
-
 def network_of(host: str) -> str | None:
     """What counts as one peer: an IPv4 address or an IPv6 /64; None for loopback and what is no address."""
     try:

@@ -9,17 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vibemq._version import __version__
-from vibemq.config import Limits
+from vibemq.config import Limits, Tls
 from vibemq.errors import ConnectionLimit, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.session import Principal, ProtocolPlugin, Session, SessionContext, SessionLimits
 from vibemq.server.access.limits import AddressLimiter
+from vibemq.server.access.newcomers import Newcomers
 from vibemq.server.clock import Clock
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.peer_driver import PeerDriver
 
 FILES_KEPT = 192
 """Open files that connections must leave to storage, logs and HTTP."""
+
+NEWCOMERS_LOOKED_AT_EVERY_S = 0.1
+"""For those who have been let in meanwhile; a flood of connections must not look at all of them for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class ListenerEndpoint:
     plugin: ProtocolPlugin
     settings: Any
     """The protocol's own, already checked."""
+    tls: Tls | None = None
 
 
 class AdmittedConnection(Protocol):
@@ -39,6 +44,8 @@ class AdmittedConnection(Protocol):
     """The session number; 0 until admitted."""
     connection_id: str
     host: str
+    certified: tuple[str, ...]
+    """Users for whom its TLS certificate stands, known or not."""
     since: int
     session: Session
     endpoint: ListenerEndpoint
@@ -84,18 +91,21 @@ class ConnectionTable:
         authentication: bool,
         queue_defaults: QueueOptions,
         new_id: Callable[[], str],
+        turns_away: Callable[[str, float], bool],
     ) -> None:
+        """`turns_away`: (host, now), whether the address may not connect because of logins that failed."""
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
         self._authentication = authentication
         self._queue_defaults = queue_defaults
         self._new_id = new_id
+        self._turns_away = turns_away
+        self._newcomers_looked_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
         self._connections: dict[int, AdmittedConnection] = {}
-        self._unauthenticated: dict[AdmittedConnection, float] = {}
-        """Not yet authenticated, oldest first, with the moment they came."""
+        self._newcomers: Newcomers[AdmittedConnection] = Newcomers(limits.max_unauthenticated)
         self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._last_number = 0
         self.stuck: dict[AdmittedConnection, tuple[float, int]] = {}
@@ -125,14 +135,14 @@ class ConnectionTable:
         connection.number = self._last_number
         connection.session = self.make_session(connection)
         self._connections[connection.number] = connection
-        self._unauthenticated[connection] = self._loop.time()
+        self._newcomers.add(connection, connection.host, self._loop.time())
         self._metrics.connections_accepted += 1
         return None
 
     def make_session(self, connection: AdmittedConnection) -> Session:
         endpoint: ListenerEndpoint = connection.endpoint
         assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
-        context = self._context(connection.number)
+        context = self._context(connection.number, certified=bool(connection.certified))
         connection.connection_id = context.connection_id
         connection.since = context.now
         return endpoint.plugin.create(context, endpoint.settings)
@@ -142,7 +152,7 @@ class ConnectionTable:
         self._last_number += 1
         return self._context(self._last_number)
 
-    def _context(self, number: int) -> SessionContext:
+    def _context(self, number: int, *, certified: bool = False) -> SessionContext:
         limits = self._limits
         return SessionContext(
             session=number,
@@ -158,6 +168,7 @@ class ConnectionTable:
             queue_defaults=self._queue_defaults,
             now=self._clock.now(),
             new_id=self._new_id,
+            certified=certified,
         )
 
     async def wait_until_empty(self) -> None:
@@ -172,7 +183,7 @@ class ConnectionTable:
     def remove(self, connection: AdmittedConnection) -> None:
         self._somebody_left.set()
         self._connections.pop(connection.number, None)
-        self._unauthenticated.pop(connection, None)
+        self._newcomers.remove(connection)
         self.stuck.pop(connection, None)
 
     def sweep(self) -> None:
@@ -180,9 +191,9 @@ class ConnectionTable:
         now = self._loop.time()
         self._sweep_stuck(now)
         patience_s = self._limits.handshake_timeout_ms / 1000 + 1
-        for connection, came in list(self._unauthenticated.items()):
+        for connection, came in self._newcomers.oldest_first():
             if connection.principal is not None:
-                del self._unauthenticated[connection]
+                self._newcomers.remove(connection)
             elif now - came < patience_s:
                 # Oldest first, but a check of credentials may run longer; those behind came later anyway.
                 break
@@ -203,16 +214,29 @@ class ConnectionTable:
         limits = self._limits
         if self.closed_to_new:
             return ShuttingDown("the broker is stopping")
+        if self._turns_away(host, self._loop.time()):
+            self._metrics.rate_limited += 1
+            return RateLimited(f"too many logins from {host} have failed; try again later")
         if not self._arrivals.allows(host, self._loop.time()):
             self._metrics.rate_limited += 1
             return RateLimited(f"more than {limits.connections_per_ip_per_minute} connections per minute from {host}")
         if len(self._connections) >= self._most:
             return ConnectionLimit(f"the broker serves {self._most} connections already; try again later")
-        if limits.max_unauthenticated and len(self._unauthenticated) >= limits.max_unauthenticated:
-            self._forget_friends()
-            if len(self._unauthenticated) >= limits.max_unauthenticated:
-                return ConnectionLimit("too many connections have not finished their handshake; try again later")
-        return None
+        return self._make_room(host) if self._newcomers.full else None
 
-    def _forget_friends(self) -> None:
-        self._unauthenticated = {c: came for c, came in self._unauthenticated.items() if c.principal is None}
+    def _make_room(self, host: str) -> VibeMQError | None:
+        now = self._loop.time()
+        if now - self._newcomers_looked_at >= NEWCOMERS_LOOKED_AT_EVERY_S:
+            self._newcomers_looked_at = now
+            for connection, _ in self._newcomers.oldest_first():
+                if connection.principal is not None:
+                    self._newcomers.remove(connection)
+        if not self._newcomers.full:
+            return None
+        leaving = self._newcomers.who_makes_room(host)
+        if leaving is None:
+            return ConnectionLimit("too many connections have not finished their handshake; try again later")
+        self._metrics.connections_rejected += 1
+        self._newcomers.remove(leaving)
+        leaving.drop("too many connections from its address have not finished their handshake")
+        return None

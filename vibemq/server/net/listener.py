@@ -34,7 +34,7 @@ def endpoint_of(listener: Listener) -> ListenerEndpoint:
     except LookupError as error:
         raise ConfigInvalid(f"listener protocol {listener.protocol!r} cannot be used: {error}") from error
     settings = plugin_settings(plugin.settings, listener.settings, f"the {listener.protocol} listener's settings")
-    return ListenerEndpoint(listener.protocol, plugin, settings)
+    return ListenerEndpoint(listener.protocol, plugin, settings, listener.tls)
 
 
 async def listen(listener: Listener, endpoint: ListenerEndpoint, services: SocketServices) -> Listening:

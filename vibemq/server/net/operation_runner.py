@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 from anyio import CapacityLimiter
 
-from vibemq.errors import NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
+from vibemq.errors import AuthError, NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
+from vibemq.server.access.audit import AuditLog
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -21,10 +22,15 @@ SCANS_TOGETHER_MAX = 8
 class OperatingPeer(Protocol):
     """What an operation needs of the peer that asks (`vibemq.server.net.peer_driver.PeerDriver`)."""
 
+    number: int
+    connection_id: str
     host: str
     session: Session
     pending: int
     wake: Callable[[], None]
+
+    @property
+    def principal(self) -> Principal | None: ...
 
     @property
     def hears_answers(self) -> bool: ...
@@ -40,17 +46,24 @@ class OperationRunner:
         registry: Registry,
         background_tasks: BackgroundTasks,
         metrics: Metrics,
+        audit: AuditLog,
         fatal: Callable[[BaseException], None],
     ) -> None:
         self._registry = registry
         self._background_tasks = background_tasks
         self._metrics = metrics
+        self._audit = audit
         self._fatal = fatal
         self._scan_slots = CapacityLimiter(SCANS_TOGETHER_MAX)
 
-    def admit(self, principal: Principal | None, name: str, arguments: Mapping[str, Any], session: int) -> Call:
+    def admit(self, peer: OperatingPeer, name: str, arguments: Mapping[str, Any]) -> Call:
         """As `Registry.admit`."""
-        return self._registry.admit(principal, name, arguments, session=session)
+        try:
+            return self._registry.admit(peer.principal, name, arguments, session=peer.number)
+        except AuthError as error:
+            if self._registry.is_audited(name):
+                self._audit.denied(peer, peer.principal, name, str(error))
+            raise
 
     def begin(self, peer: OperatingPeer, token: object, call: Call) -> None:
         """Carry out a long operation in a task of its own."""
@@ -84,6 +97,9 @@ class OperationRunner:
         if operation.logged:
             said = result if isinstance(result, VibeMQError) else "done"
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": peer.host})
+        if operation.audited:
+            reason = str(result) if isinstance(result, VibeMQError) else ""
+            self._audit.changed(peer, principal, operation.name, call.told(result), reason)
         if peer.hears_answers:
             peer.answer(token, result)
         peer.wake()

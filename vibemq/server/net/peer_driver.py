@@ -55,6 +55,7 @@ class PeerDriver:
     Args:
         number: of the session.
         connection_id, host: for logs, and for what is counted by address.
+        certified: users for whom its TLS certificate stands, known or not.
         wake: asks for a `collect` soon.
     """
 
@@ -68,6 +69,7 @@ class PeerDriver:
         connection_id: str,
         host: str,
         wake: Callable[[], None],
+        certified: tuple[str, ...] = (),
     ) -> None:
         self._clock = services.clock
         self._metrics = services.metrics
@@ -82,6 +84,7 @@ class PeerDriver:
         self.number = number
         self.connection_id = connection_id
         self.host = host
+        self.certified = certified
         self.wake = wake
         self.scheduled_tick: int | None = None
         """Instant of the nearest tick that the timers know for this session."""
@@ -215,7 +218,7 @@ class PeerDriver:
     def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> bool:
         """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""
         try:
-            call = self._operations.admit(self.principal, request.name, request.arguments, self.number)
+            call = self._operations.admit(self, request.name, request.arguments)
             command = call.command(self.number, request.token)
         except VibeMQError as refusal:
             self._metrics.not_authorized += isinstance(refusal, NotAuthorized)

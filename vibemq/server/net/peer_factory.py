@@ -23,14 +23,28 @@ class PeerFactory:
         self._loop = asyncio.get_running_loop()
 
     def drive(
-        self, session: Session, *, number: int, connection_id: str, host: str, wake: Callable[[], None]
+        self,
+        session: Session,
+        *,
+        number: int,
+        connection_id: str,
+        host: str,
+        wake: Callable[[], None],
+        certified: tuple[str, ...] = (),
     ) -> PeerDriver:
         """A peer with its rights and its rate limit; its deadlines are watched."""
         guard = PeerAdmission(
             self._policy, self._services.metrics, per_second=self._messages_per_second_max, now=self._loop.time()
         )
         peer = PeerDriver(
-            self._services, session, guard, number=number, connection_id=connection_id, host=host, wake=wake
+            self._services,
+            session,
+            guard,
+            number=number,
+            connection_id=connection_id,
+            host=host,
+            wake=wake,
+            certified=certified,
         )
         self._timers.watch(peer)
         return peer

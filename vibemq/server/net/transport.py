@@ -14,6 +14,7 @@ from typing import Any, cast
 from vibemq.config import Limits
 from vibemq.errors import StorageError, VibeMQError
 from vibemq.protocols.session import Principal, Session
+from vibemq.server.access.certificates import users_in
 from vibemq.server.commit.backpressure import Backpressure
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.monitoring.metrics import Metrics
@@ -63,6 +64,7 @@ class Connection(asyncio.Protocol):
         self.connection_id = ""
         self.host = ""
         self.port = 0
+        self.certified: tuple[str, ...] = ()
         self.since = 0
         self.bytes_received = 0
         self.bytes_sent = 0
@@ -77,6 +79,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
+        self.certified = users_in(transport.get_extra_info("peercert"), self.endpoint.tls)
         services = self._services
         self.high_water = services.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
@@ -102,6 +105,7 @@ class Connection(asyncio.Protocol):
             connection_id=self.connection_id,
             host=self.host,
             wake=self.wake,
+            certified=self.certified,
         )
         log.debug("connected", extra={"event": "conn.opened", "conn_id": self.connection_id, "remote": self.host})
 

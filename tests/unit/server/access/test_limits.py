@@ -1,4 +1,4 @@
-from vibemq.server.access.limits import AddressLimiter, FailureBackoff, TokenBucket, network_of
+from vibemq.server.access.limits import AddressLimiter, TokenBucket, network_of
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
@@ -45,22 +45,3 @@ def test_the_table_forgets_the_least_recently_seen() -> None:
     assert len(limiter) == 2
     assert limiter.allows("10.0.0.1", 0.0), "forgotten, so it begins anew"
     assert not limiter.allows("10.0.0.3", 0.0)
-
-
-def test_failures_cost_more_and_more_and_success_forgives() -> None:
-    backoff = FailureBackoff(free=2, wait_max_s=60.0)
-    waits = []
-    for _ in range(12):
-        backoff.failed("10.0.0.1", 0.0)
-        waits.append(backoff.wait_s("10.0.0.1", 0.0))
-    assert waits[:5] == [0.0, 0.0, 2.0, 4.0, 8.0]
-    assert waits[-1] == 60.0
-    assert backoff.wait_s("10.0.0.2", 0.0) == 0.0
-    backoff.succeeded("10.0.0.1")
-    assert backoff.wait_s("10.0.0.1", 0.0) == 0.0
-
-
-def test_local_guesses_are_slowed_down_too() -> None:
-    backoff = FailureBackoff(free=0)
-    backoff.failed("127.0.0.1", 0.0)
-    assert backoff.wait_s("127.0.0.1", 0.0) > 0

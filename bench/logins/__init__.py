@@ -1,0 +1,1 @@
+"""What a flood of wrong logins costs those who are logged in already."""

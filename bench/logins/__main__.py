@@ -1,0 +1,151 @@
+"""Measure publishes of one client beside a thousand wrong logins a second from fifty addresses, and without them.
+
+Publishes are due at a fixed rate, and their latency counts from the instant when they are due. Rounds with and without
+the attack take turns; what counts is the median of each. The owner logs in during the attack, from an address of its
+own that has never logged in before.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import vibemq
+from bench.common.accounting import memory_mib
+from bench.common.options import parsed
+from bench.common.report import Journal, table
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
+
+RATIO_MAX, OWNER_MAX_S, MIB_MAX = 2.0, 1.0, 64.0
+PASSWORD = "a password of the owner"  # of a broker that lives for some seconds
+
+
+def main() -> None:
+    options = _options()
+    with (
+        Journal(options.output) as journal,
+        tempfile.TemporaryDirectory(prefix="vibemq-bench-", dir=options.data_root) as folder,
+        serving(Path(folder)) as (pid, port),
+    ):
+        before = memory_mib([pid], children=False)
+        quiet, attacked, owner = [], [], []
+        for number in range(options.rounds):
+            quiet.append(asyncio.run(p99_ms(port, options)))
+            with attacking(port, options.logins):
+                # The first guesses are the ones that are checked.
+                owner.append(asyncio.run(owner_logs_in(port, f"127.0.1.{number + 1}")))
+                attacked.append(asyncio.run(p99_ms(port, options)))
+                owner.append(asyncio.run(owner_logs_in(port, f"127.0.2.{number + 1}")))
+            journal.write("round", quiet_p99_ms=quiet[-1], attacked_p99_ms=attacked[-1], owner_s=owner[-2:])
+            print(f"  p99 {quiet[-1]:.2f} ms without, {attacked[-1]:.2f} ms with", flush=True)
+        grown = memory_mib([pid], children=False) - before
+    ratio = median(attacked) / median(quiet)
+    rows = [
+        ["p99 of publishes, without", f"{median(quiet):.2f} ms", "", ""],
+        ["p99 of publishes, attacked", f"{median(attacked):.2f} ms", "", ""],
+        ["ratio", f"{ratio:.2f}", f"< {RATIO_MAX:g}", _verdict(ratio < RATIO_MAX)],
+        ["the owner's login, worst", f"{max(owner):.2f} s", f"< {OWNER_MAX_S:g} s", _verdict(max(owner) < OWNER_MAX_S)],
+        ["private memory, grown by", f"{grown:.0f} MiB", f"< {MIB_MAX:g} MiB", _verdict(grown < MIB_MAX)],
+    ]
+    print(f"\n{table(['what', 'figure', 'goal', 'verdict'], rows)}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="with and without, of which the median counts (5)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of publishing in each (10)")
+    parser.add_argument("--rate", type=float, default=200.0, help="publishes a second (200)")
+    parser.add_argument("--logins", type=float, default=1000.0, help="wrong logins a second (1000)")
+    return parsed("logins", parser, whose="the broker's")
+
+
+def _verdict(holds: bool) -> str:
+    return "pass" if holds else "fall short"
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[int, int]]:
+    """(process, port of the native listener)"""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(folder), "--port", "0", "--http-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "VIBEMQ_AUTH__SUPERUSER": "root", "VIBEMQ_AUTH__SUPERUSER_PASSWORD": PASSWORD},
+    )
+    try:
+        assert process.stdout is not None
+        port = 0
+        for line in process.stdout:
+            event = json.loads(line)
+            port = event["port"] if event.get("protocol") == "native" else port
+            if event["event"] == "ready":
+                break
+        yield process.pid, port
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextmanager
+def attacking(port: int, rate: float) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.logins.attack", str(port), str(rate)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    try:
+        yield
+        if process.poll() is not None:
+            raise RuntimeError(f"the attack has ended by itself: {first}")
+    finally:
+        process.kill()
+        last = [first, *process.stdout.read().splitlines()][-1]
+        process.wait()
+    print(f"  attack: {last.strip()}", flush=True)
+
+
+async def p99_ms(port: int, options: argparse.Namespace) -> float:
+    latencies: list[float] = []
+    async with vibemq.connect(f"vibemq://127.0.0.1:{port}", username="root", password=PASSWORD) as mq:
+        await mq.publish("bench", b"warm")
+        began = time.monotonic()
+
+        async def publish(due: float) -> None:
+            await mq.publish("bench", b"x" * 100)
+            latencies.append(time.monotonic() - due)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(int(options.rate * options.seconds)):
+                due = began + number / options.rate
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                tasks.create_task(publish(due))
+    latencies.sort()
+    return latencies[int(len(latencies) * 0.99)] * 1000
+
+
+async def owner_logs_in(port: int, address: str) -> float:
+    """From an address that the broker has never seen; how long it took."""
+    began = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    headers = {"authUsername": "root", "authPassword": PASSWORD}
+    writer.write(encode_frame(encode_body(CommandType.CONNECT, "c", headers=headers), body_bytes_max=1 << 20))
+    answer = await reader.read(4096)
+    took = time.monotonic() - began
+    writer.close()
+    if CommandType.CONNECT_ACK not in answer[:8]:
+        raise RuntimeError(f"the owner was not let in: {answer!r}")
+    return took
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Logins under attack, in simulated time: what is counted is checks of passwords, not how long they take."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from tests.integration.access import cheap_hash
+from vibemq.auth import users as auth_users
+from vibemq.auth.users import Account, Accounts
+from vibemq.errors import RateLimited, VibeMQError
+from vibemq.model.access import Principal
+from vibemq.protocols.session import Authenticate
+from vibemq.server.access.audit import AuditLog
+from vibemq.server.access.authenticator import Authenticator
+from vibemq.server.access.guessing import GuessLimiter
+from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HashingThreads
+from vibemq.server.access.login_queue import ADDRESS_MAX
+from vibemq.server.access.revocation import Revocation
+from vibemq.server.background_tasks import BackgroundTasks
+from vibemq.server.clock import Clock
+from vibemq.server.monitoring.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+CHECK_S = 0.04
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class FakeSession:
+    principal: Principal | None = None
+    error: VibeMQError | None = None
+
+    def authenticated(self, token: object, principal: Principal) -> None:
+        self.principal = principal
+
+    def refused(self, token: object, error: VibeMQError) -> None:
+        self.error = error
+
+    def tick(self, now: int) -> None:
+        pass
+
+
+@dataclass
+class FakePeer:
+    host: str
+    session: Any = field(default_factory=FakeSession)
+    number: int = 1
+    connection_id: str = "c"
+    certified: tuple[str, ...] = ()
+    pending: int = 0
+    parted: bool = False
+    leaving: bool = False
+    ending: bool = False
+
+    @property
+    def principal(self) -> Principal | None:
+        found: Principal | None = self.session.principal
+        return found
+
+    @property
+    def answered(self) -> bool:
+        return self.principal is not None or self.session.error is not None
+
+    def process(self) -> None: ...
+    def wake(self) -> None: ...
+    def decide(self, commands: Any) -> None: ...
+    def dismiss(self, reason: str) -> None: ...
+    def failed(self, error: Exception) -> None:
+        raise error
+
+
+class World:
+    """Two threads that take CHECK_S of simulated time for a password."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.checks = 0
+        self.together = 0
+        self._running: list[tuple[float, asyncio.Future[None]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        accounts = Accounts([Account("ann", cheap_hash("right"), superuser=True)])
+        clock = Clock()
+        revocation = Revocation(accounts, clock, subscriptions=lambda number: [], peers=list)
+        self.authenticator = Authenticator(
+            accounts,
+            cast(BackgroundTasks, self),
+            clock,
+            Metrics(),
+            hashing=cast(HashingThreads, self),
+            revocation=revocation,
+            audit=AuditLog(lambda: self.now_s),
+            rehash=self._never,
+            guesses=GuessLimiter(),
+            monotonic=lambda: self.now_s,
+        )
+
+    async def _never(self, *_: str) -> None:
+        raise AssertionError
+
+    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, failed: object) -> None:
+        task = asyncio.get_running_loop().create_task(work(*arguments))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def run(self, work: Callable[..., Any], *arguments: object) -> Any:
+        done = asyncio.get_running_loop().create_future()
+        self._running.append((self.now_s + CHECK_S, done))
+        self.checks += 1
+        self.together = max(self.together, len(self._running))
+        await done
+        return work(*arguments)
+
+    def ask(self, host: str, name: str, password: str) -> FakePeer:
+        peer = FakePeer(host)
+        self.authenticator.authenticate(cast(Any, peer), Authenticate("t", name, password))
+        return peer
+
+    async def go_on(self, seconds: float) -> None:
+        self.now_s += seconds
+        due = [entry for entry in self._running if entry[0] <= self.now_s]
+        self._running = [entry for entry in self._running if entry[0] > self.now_s]
+        for _, done in due:
+            done.set_result(None)
+        for _ in range(8):
+            await asyncio.sleep(0)
+
+    async def until_answered(self, peer: FakePeer) -> float:
+        began = self.now_s
+        while not peer.answered:
+            await self.go_on(0.001)
+        return self.now_s - began
+
+
+@pytest.mark.parametrize("name", ["ann", "nobody"])
+async def test_a_thousand_wrong_logins_a_second_cost_few_checks_and_the_owner_gets_in(name: str) -> None:
+    world = World()
+    before = world.ask("198.51.100.1", "ann", "right")
+    await world.until_answered(before)
+    world.checks = 0
+    owner_known = owner_fresh = None
+    waits = {}
+    for millisecond in range(30_000):
+        world.ask(f"203.0.113.{millisecond % 50}", name, "wrong")
+        if millisecond in (1_000, 15_000):
+            began = world.now_s
+            owner_known, owner_fresh = (
+                world.ask(host, "ann", "right") for host in ("198.51.100.1", f"198.51.100.{millisecond // 100}")
+            )
+            waits[millisecond] = (began, owner_known, owner_fresh)
+        await world.go_on(0.001)
+        for moment, (began, known, fresh) in waits.items():
+            if world.now_s - began >= 1.0:
+                assert known.principal is not None, moment
+                assert fresh.principal is not None, moment
+    assert owner_known is not None
+    # 5 are free, then 1 + 2 + 4 + 8 + 16 s are waited for; and the owner's four.
+    assert world.checks <= 50 * 10 + 4
+    assert world.together == HASHED_TOGETHER_MAX
+
+
+async def test_logins_that_came_at_once_are_refused_at_their_turn() -> None:
+    world = World()
+    peers = [world.ask("203.0.113.1", "ann", "wrong") for _ in range(ADDRESS_MAX + HASHED_TOGETHER_MAX + 10)]
+    assert [type(peer.session.error) for peer in peers if peer.answered] == [RateLimited] * 10
+    for peer in peers:
+        await world.until_answered(peer)
+    assert all(peer.pending == 0 for peer in peers)
+    assert world.checks <= 5 + HASHED_TOGETHER_MAX - 1
+
+
+async def test_who_has_left_is_not_checked() -> None:
+    world = World()
+    peers = [world.ask(f"203.0.113.{number}", "ann", "right") for number in range(5)]
+    for peer in peers[2:]:
+        peer.parted = True
+    for _ in range(10):
+        await world.go_on(CHECK_S)
+    assert world.checks == 2
+    assert all(peer.pending == 0 for peer in peers)
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of every password check: the kind and parameters of the hash."""
+    noted: list[str] = []
+    verify = auth_users.verify_password
+
+    def noting(password: str, stored: str) -> bool:
+        noted.append(auth_users.cost_of(stored))
+        return verify(password, stored)
+
+    monkeypatch.setattr(auth_users, "verify_password", noting)
+    return noted
+
+
+async def test_an_unknown_name_costs_one_check_as_a_known_one(costs: list[str]) -> None:
+    world = World()
+    for name in ("ann", "nobody", "x" * 10_000, "\udc80"):
+        await world.until_answered(world.ask("203.0.113.1" + name[:1], name, "wrong"))
+    assert len(costs) == world.checks == 4
+    assert len(set(costs)) == 1

@@ -1,0 +1,113 @@
+from vibemq.server.access.guessing import (
+    ARRIVALS_AT_ONCE,
+    FORGOTTEN_S,
+    FREE,
+    NAME_FAILURES_PER_MINUTE,
+    GuessLimiter,
+    address_of,
+)
+from vibemq.server.access.login_queue import LoginStanding
+
+HOST = "192.0.2.1"
+
+
+def fail(limiter: GuessLimiter, host: str, name: str, times: int, now: float = 0.0) -> list[float]:
+    """How long to wait after each."""
+    waits = []
+    for _ in range(times):
+        limiter.failed(host, name, now)
+        waits.append(limiter.wait_s(host, name, now))
+    return waits
+
+
+def test_failures_cost_more_and_more() -> None:
+    limiter = GuessLimiter()
+    waits = fail(limiter, HOST, "ann", 14)
+    assert waits[: FREE + 3] == [0.0] * (FREE - 1) + [1.0, 2.0, 4.0, 8.0]
+    assert waits[-1] == 60.0
+    assert limiter.wait_s("192.0.2.2", "ann", 0.0) == 0.0
+
+
+def test_at_most_ten_guesses_a_minute_from_one_address() -> None:
+    limiter, guesses = GuessLimiter(), 0
+    for tenth in range(600):
+        if limiter.wait_s(HOST, f"user{tenth}", tenth / 10) == 0:
+            guesses += 1
+            limiter.failed(HOST, f"user{tenth}", tenth / 10)
+    assert guesses == 10
+
+
+def test_other_names_wait_for_what_an_address_has_failed_at_but_not_those_who_are_known_there() -> None:
+    limiter = GuessLimiter()
+    limiter.succeeded(HOST, "ann")
+    fail(limiter, HOST, "bob", 8)
+    assert limiter.wait_s(HOST, "carl", 0.0) > 0
+    assert limiter.wait_s(HOST, "ann", 0.0) == 0
+
+
+def test_a_login_forgives_its_own_failures_only() -> None:
+    limiter = GuessLimiter()
+    fail(limiter, HOST, "victim", 8)
+    waiting = limiter.wait_s(HOST, "victim", 0.0)
+    fail(limiter, HOST, "mallory", 3)
+    limiter.succeeded(HOST, "mallory")
+    assert limiter.wait_s(HOST, "victim", 0.0) >= waiting
+    limiter.succeeded(HOST, "victim")
+    assert limiter.wait_s(HOST, "victim", 0.0) == 0
+
+
+def test_a_name_under_attack_is_open_to_its_owner() -> None:
+    limiter = GuessLimiter()
+    limiter.succeeded("198.51.100.1", "ann")
+    for number in range(2 * NAME_FAILURES_PER_MINUTE):
+        limiter.failed(f"203.0.113.{number}", "ann", 0.0)
+    assert limiter.wait_s("203.0.113.1", "ann", 0.0) == 0, "it came before the attack was one"
+    assert limiter.wait_s("203.0.113.39", "ann", 0.0) > 0, "one guess was free"
+    assert limiter.wait_s("198.51.100.2", "ann", 0.0) == 0, "a fresh address"
+    assert fail(limiter, "198.51.100.1", "ann", FREE - 1) == [0.0] * (FREE - 1), "known there"
+
+
+def test_failures_are_forgotten_one_day() -> None:
+    limiter = GuessLimiter()
+    fail(limiter, HOST, "ann", 12)
+    later = 61 + FORGOTTEN_S
+    assert fail(limiter, HOST, "ann", 1, later) == [0.0]
+
+
+def test_a_million_failures_are_one_wait_and_bounded_tables() -> None:
+    limiter = GuessLimiter(table_max=100)
+    for number in range(5_000):
+        limiter.failed(f"10.0.{number % 250}.{number // 250}", "x" * (number % 7), float(number))
+        limiter.succeeded(f"10.1.{number % 250}.{number // 250}", "y")
+    assert len(limiter) <= 6 * 100
+    assert fail(limiter, HOST, "ann", 5_000)[-1] == 60.0
+
+
+def test_local_guesses_are_slowed_down_by_address() -> None:
+    assert address_of("127.0.0.1") == "127.0.0.1"
+    assert address_of("") == address_of("local")
+    limiter = GuessLimiter()
+    fail(limiter, "127.0.0.2", "ann", FREE)
+    assert limiter.wait_s("127.0.0.2", "ann", 0.0) > 0
+    assert limiter.wait_s("127.0.0.1", "ann", 0.0) == 0
+
+
+def test_standing() -> None:
+    limiter = GuessLimiter()
+    assert limiter.standing(HOST, "ann") is LoginStanding.FRESH
+    limiter.failed(HOST, "bob", 0.0)
+    assert limiter.standing(HOST, "ann") is LoginStanding.SUSPECT
+    limiter.succeeded(HOST, "ann")
+    assert limiter.standing(HOST, "ann") is LoginStanding.KNOWN
+    assert limiter.standing(HOST, "carl") is LoginStanding.SUSPECT
+
+
+def test_an_address_that_waits_may_not_connect_as_it_likes_unless_somebody_has_logged_in_from_there() -> None:
+    limiter = GuessLimiter()
+    assert not any(limiter.turns_away(HOST, 0.0) for _ in range(100))
+    fail(limiter, HOST, "ann", 12)
+    assert [limiter.turns_away(HOST, 0.0) for _ in range(ARRIVALS_AT_ONCE + 1)] == [False] * ARRIVALS_AT_ONCE + [True]
+    assert not limiter.turns_away("192.0.2.2", 0.0)
+    assert not limiter.turns_away(HOST, 2.0)
+    limiter.succeeded(HOST, "bob")
+    assert not any(limiter.turns_away(HOST, 2.0) for _ in range(100))
