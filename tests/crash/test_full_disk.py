@@ -3,11 +3,13 @@
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.integration.conditions import small_disk as disk_of
+from tests.unit.storage.full_store import REFUSALS, FullStore
 from vibemq.errors import StorageFull
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, HandedOut, MessagesAdded, QueueCreated, Record, Settled
@@ -107,3 +109,22 @@ def test_a_checkpoint_has_the_room_that_is_kept_for_it(small_disk: Path) -> None
         assert accepted > 5_000
         assert provider.stats().details["checkpointer_error"] == ""
         assert provider.stats().details["ballast_held"]
+
+
+@pytest.mark.parametrize("mebibytes", [8, 12])
+def test_a_drained_store_that_has_nearly_all_of_the_disk_gives_it_back(tmp_path: Path, mebibytes: int) -> None:
+    """What checkpoints have left free is enough for the copy of an empty store."""
+    with (
+        disk_of(tmp_path / "disk", mebibytes) as disk,
+        closing(LmdbProvider(disk / "data", LmdbSettings())) as provider,
+    ):
+        store = FullStore(provider, 20_000, 300_000)
+        refused = 0
+        while refused < 2 * REFUSALS:
+            refused = 0 if store.publish() else refused + 1
+            if refused:
+                provider.maintain()
+                with suppress(StorageFull):
+                    provider.checkpoint()
+        store.settle()
+        append_patiently(provider, [MessagesAdded(1, store.next, 5, ROWS)], seconds=20)

@@ -23,8 +23,9 @@ from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_
 from vibemq.protocols.omq.frames import Frame as OmqFrame
 from vibemq.protocols.omq.frames import MessageFrame, OmqFrameReader, Ping, SubscribedFrame, UnsubscribedFrame
 
-DEAD, LOG, JOBS, HOLES = "dead", "log", "jobs", "holes"
-"""Queues: of the dead letters; read by very many groups; for messages; one message of two is gone."""
+DEAD, LOG, JOBS, HOLES, NEWS = "dead", "log", "jobs", "holes", "news"
+"""Queues: of the dead letters; read by very many groups; for messages; one message of two is gone; a fan-out to very
+many groups."""
 MANY_ROWS = 2_000
 BODY = b'"twenty bytes of it"'
 EXTENSIONS = "batch/1,cursor/1,admin/1,settle/1"
@@ -332,6 +333,15 @@ FRAME_ROWS: dict[CommandType, Row | Prepared] = {
     CommandType.STAGE: lambda w, n: w.peer.stage(JOBS, rows_of(MANY_ROWS), app="other", version=n + 1, stage="s"),
     **{kind: asked(kind, CommandType.ERROR) for kind in USERS},
 }
+
+
+def told_to_all(world: World, attempt: int) -> None:
+    world.peer.publish(NEWS, rows_of(100))
+    world.peer.settled()
+
+
+CROWD_ROWS: dict[str, Row] = {"publish to very many groups": told_to_all}
+"""What another row does, where it meets more."""
 
 
 # -- commands of the OCaml message queue ------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 PATIENT = ReconnectPolicy(initial_delay=0.02, max_delay=0.2, first_connect=True)
 ONE_TRY = ReconnectPolicy(max_attempts=0)
+IN_BULK = 20
+BIG = 20_000
 
 
 @pytest.fixture
@@ -155,7 +157,7 @@ async def test_with_the_settings_as_always_a_drained_disk_takes_as_much_again(
                 with anyio.fail_after(60):
                     again = 0
                     while again < filled // 3:
-                        taken = await book.publish(mq, "q", 50, size=4000)
+                        taken = await book.publish(mq, "q", IN_BULK, size=BIG)
                         again += taken
                         if not taken:
                             await anyio.sleep(0.1)
@@ -168,7 +170,7 @@ async def fill_in_bulk(mq: vibemq.Client, book: Book) -> int:
     """Publish until some are refused; how many were taken."""
     taken = 0
     with anyio.fail_after(60):
-        while (accepted := await book.publish(mq, "q", 50, size=4000)) == 50:
+        while (accepted := await book.publish(mq, "q", IN_BULK, size=BIG)) == IN_BULK:
             taken += accepted
     return taken + accepted
 

@@ -12,11 +12,11 @@ from anyio import to_thread
 from starlette.routing import Route
 
 from tests.integration import every_call
-from tests.integration.every_call import DEAD, HOLES, JOBS, LOG, Prepared, Row, World
+from tests.integration.every_call import DEAD, HOLES, JOBS, LOG, NEWS, Prepared, Row, World
 from tests.waiting import until
 from tests.watchdog import HOLD_S_MAX, longest_hold_s
 from vibemq.config import Http, Limits, Listener, Settings
-from vibemq.model.options import QueueOptions, Retention
+from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
     CursorChanged,
@@ -41,7 +41,7 @@ from vibemq.web.app import make_app
 
 pytestmark = pytest.mark.anyio
 
-QUEUES, LETTERS, GROUPS, MESSAGES = 10_000, 50_000, 2_000, 20_000
+QUEUES, LETTERS, GROUPS, MESSAGES, FAN_OUT = 10_000, 50_000, 2_000, 20_000, 10_000
 AT_ONCE = 5_000
 
 
@@ -85,9 +85,11 @@ def crowd() -> Iterator[Sequence[Record]]:
     yield [*queue(4, HOLES), *messages(4, MESSAGES)]
     yield [Settled(4, 0, [(sequence, sequence) for sequence in range(2, MESSAGES, 2)])]
     yield [GroupCreated(4, 1, "g1", True, 1), CursorChanged(4, 1, CursorFacts(1, 1, 0, 0, 0, False, 0, ""))]
-    for first in range(5, QUEUES + 1, 1_000):
+    yield queue(5, NEWS, mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    yield [GroupCreated(5, number, f"n{number}", True, 1) for number in range(1, FAN_OUT + 1)]
+    for first in range(6, QUEUES + 1, 1_000):
         numbers = range(first, min(first + 1_000, QUEUES + 1))
-        yield [record for number in numbers for record in queue(number, f"q{number - 4}")]
+        yield [record for number in numbers for record in queue(number, f"q{number - 5}")]
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,11 @@ async def test_operations(world: World, name: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in CommandType if kind not in every_call.ANSWERS])
 async def test_frames_of_the_native_protocol(world: World, kind: CommandType) -> None:
     await assert_does_not_hold(every_call.FRAME_ROWS[kind], world)
+
+
+@pytest.mark.parametrize("name", every_call.CROWD_ROWS)
+async def test_calls_that_meet_a_crowd(world: World, name: str) -> None:
+    await assert_does_not_hold(every_call.CROWD_ROWS[name], world)
 
 
 @pytest.mark.parametrize("name", [command.__name__ for command in get_args(ClientCommand)])

@@ -140,9 +140,9 @@ async def test_queues_that_are_deleted_with_their_consumers_and_messages(broker:
         async with vibemq.connect(broker.url) as mq:
             for number in range(TIMES):
                 queue = f"queue-{number}"
-                await mq.create_queue(queue)
+                await mq.create_queue(queue, mode="fan_out_with_ack" if number % 2 else "round_robin")
                 await mq.publish_many(queue, [b"x"] * 10)
-                async with mq.subscribe(queue) as subscription:
+                async with mq.subscribe(queue) as subscription, mq.subscribe(queue, group="other"):
                     async for message in subscription:
                         await message.reject("no")
                         break

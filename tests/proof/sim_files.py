@@ -232,7 +232,7 @@ def seams(machine: Machine) -> Iterator[None]:
         (checkpointer, {"RealDisk": real_disk}),
         (recovery, {"SegmentReader": _remembering()}),
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
-        (prepare, {"os": _Os, "open_reader": _open_reader, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
+        (prepare, {"os": _Os, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"check_pages": no_check, "tighten": no_check}),
         (provider, {"shutil": SimpleNamespace(disk_usage=disk_usage)}),
         (checkpointer, {"shutil": SimpleNamespace(disk_usage=disk_usage), "time": clock, "_answer": no_check}),

@@ -260,7 +260,7 @@ class Engine:
             step.dirty |= state.carried.dirty
             step.freed |= state.carried.freed
         state.carried = step if step.dirty or step.freed else None
-        if state.carried is not None:
+        if state.carried is not None or state.showing:
             state.owed_at = step.now
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
@@ -272,7 +272,10 @@ class Engine:
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
-        while (step.dirty or step.freed) and units > 0:
+        showing = state.showing
+        while (step.dirty or step.freed or showing) and units > 0:
+            if showing:
+                units -= self._call_groups(step)
             while step.freed:
                 publish.unpark(state, step, step.freed.popitem()[0])
             dirty, step.dirty = step.dirty, {}
@@ -283,7 +286,7 @@ class Engine:
                 elif queue.deleted:
                     continue
                 elif expire(state, step, queue):
-                    units -= dispatch(state, step, queue, group, units)
+                    units -= dispatch(state, step, queue, group, units) or 1
                 else:
                     step.touch(queue, group)
                     units = 0
@@ -292,13 +295,38 @@ class Engine:
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
-        if step.dirty or step.freed:
+        if step.dirty or step.freed or showing:
             self._carry(step)
         ticket = self._issue(step) if step.records else 0
         for wait in step.waits:
             for awaited in wait.tickets:
                 state.open[awaited].waits.append(wait)
         return Outcome(step.records, step.effects, step.after_append, step.gated, step.durability, ticket)
+
+    def _call_groups(self, step: Step) -> int:
+        """Groups that share a tail which has moved get their turn with the others, first those that have waited for it
+        longest; no more of them at once than a step deals with. Returns what it has cost beyond a unit for each."""
+        showing = self._state.showing
+        units = STEP_UNITS - len(step.dirty)
+        extra = 0
+        for _ in range(len(showing)):
+            if units <= 0:
+                break
+            queue = next(iter(showing))
+            tail = queue.tail
+            assert tail is not None
+            if not expire(self._state, step, queue):
+                self._state.arm(queue, step.now)
+            groups, cost = tail.call(units)
+            for group in groups:
+                step.touch(queue, group)
+            units -= cost
+            extra += cost - len(groups)
+            if tail.is_ahead:
+                showing.move_to_end(queue)
+            else:
+                del showing[queue]
+        return extra
 
     def _pay(self, step: Step) -> None:
         """Put what is owed before the records of this outcome."""

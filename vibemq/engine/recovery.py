@@ -5,7 +5,7 @@ from operator import le
 
 from vibemq.engine.handlers.cursors.holds import take_up
 from vibemq.engine.handlers.cursors.ranges import leap
-from vibemq.engine.handlers.fan_out import delete_group, open_waiting_group, rename_group
+from vibemq.engine.handlers.fan_out import add_group, delete_group, open_waiting_group, rename_group
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -118,7 +118,8 @@ def _published_at(known: tuple[bytes, tuple[int, int]]) -> tuple[int, bytes]:
 
 def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQueue, stored: StoredGroup) -> None:
     queue.next_group_id = stored.group_id
-    group = queue.new_group(stored.name, durable=stored.durable, start=max(stored.head, stored_queue.next_sequence))
+    start = max(stored.head, stored_queue.next_sequence)
+    group = add_group(state, queue, stored.name, durable=stored.durable, start=start)
     group.epoch = stored.epoch
     group.owner = stored.owner
     unsettled = _unsettled(stored_queue, stored)

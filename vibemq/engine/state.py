@@ -1,7 +1,7 @@
 """The state of the engine, and the counters of the whole broker. Handlers change it."""
 
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappush
@@ -115,6 +115,8 @@ class EngineState:
         """When to try again without other records, or to go on with what follows from a failure."""
         self.carried: Step | None = None
         """Consequences of failed outcomes, for the next step."""
+        self.showing: OrderedDict[Queue, None] = OrderedDict()
+        """Queues with a tail that has moved: some of their groups are yet to be called."""
         self.totals = Totals()
         self.retired: Counter[str] = Counter()
         """Counters of queues that were deleted since the start."""

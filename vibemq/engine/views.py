@@ -258,7 +258,7 @@ def violations(queue: Queue) -> list[str]:
         held = sum(consumer.unacked.count for consumer in group.consumers) + group.held_back
         if held != group.in_flight:
             found.append(f"{queue.name}/{group.name}: {held} held, {group.in_flight} counted in flight")
-        if group.counters.remainder() != group.unsettled:
+        if group.unsettled != group.counters.remainder():
             found.append(f"{queue.name}/{group.name}: {group.unsettled} unsettled, {group.counters} expected")
         if len(group.unsettled_set()) != group.unsettled:
             found.append(f"{queue.name}/{group.name}: a message is in two places")

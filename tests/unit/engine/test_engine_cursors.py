@@ -9,6 +9,7 @@ import pytest
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers.cursors import ranges
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.stage_names import stage_name
 from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, OffsetGone, WrongIncarnation
 from vibemq.model.commands import (
@@ -34,6 +35,7 @@ from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import CursorChanged, MessageExtra, Settled
 from vibemq.model.runs import Run
 from vibemq.storage.state.liveness import is_alive
+from vibemq.storage.state.reducer import apply
 
 
 @pytest.fixture
@@ -628,3 +630,27 @@ def test_a_group_is_put_before_scattered_messages_as_a_whole(driver: Driver, com
     driver.ask(RemoveMessages(1, None, "q", [(s, s) for s in range(2, 2 * SCATTERED + 1, 2)]))
     cost = instructions(lambda: driver.engine.handle([command], driver.now)).total()
     assert cost < INSTRUCTIONS_PER_RUN * SCATTERED
+
+
+def test_a_start_settles_what_many_lagging_cursors_have_acknowledged_in_steps() -> None:
+    cursors = 4 * STEP_UNITS
+    driver = Driver()
+    driver.create()
+    driver.publish(10)
+    for number in range(cursors):
+        driver.handle(JoinCursor(1, None, "q", f"c{number}", take_over=True, create=True))
+    for group_id, group in driver.disk.queues[1].groups.items():
+        if group.cursor is not None:
+            apply(driver.disk, CursorChanged(1, group_id, group.cursor._replace(committed=6)), driver.dead)
+    driver.hold = True
+    driver.restart()
+    settled = [len(driver.waiting[0].records)]
+    while (at := driver.engine.next_deadline()) is not None and at <= driver.now:
+        driver.waiting.clear()
+        driver.tick()
+        settled += [len(outcome.records) for outcome in driver.waiting]
+    assert max(settled) <= STEP_UNITS + 2
+    assert sum(settled) >= cursors
+    assert not driver.engine.violations()
+    assert driver.info().in_flight == 0
+    assert {group.unsettled for group in driver.engine._state.queues["q"].groups.values() if group.cursor} == {5}

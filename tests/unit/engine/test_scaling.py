@@ -467,7 +467,7 @@ _ENDED = "every subscription ends"
 LINEAR: dict[tuple[str, str], str] = {
     **{
         (step, world): _EACH_GROUP
-        for step in ("Publish 0", "Publish 1", "MoveStaged 0", "ReplayDead 0", "PurgeQueue 1", "RemoveMessages 0")
+        for step in ("PurgeQueue 1", "RemoveMessages 0")
         for world in ("many_groups", "many_cursors")
     },
     ("refused publish", "many_groups"): _EACH_GROUP,

@@ -17,6 +17,9 @@ from vibemq.model.records import Dropped, Reason
 from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
+_EXTRAS_PER_UNIT = 8
+"""Messages with a delay or a priority that become visible to one group for the cost of one run."""
+
 
 def add(
     state: EngineState,
@@ -120,12 +123,16 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
             shown.remove(*run)
         runs = shown.runs()
     for start, stop in runs:
-        _enter_all(state, step, queue, start, stop)
+        _enter_all(state, step, queue, start, stop, len(added.extras or ()))
 
 
-def _enter_all(state: EngineState, step: Step, queue: Queue, first: int, last: int) -> None:
+def _enter_all(state: EngineState, step: Step, queue: Queue, first: int, last: int, extras: int = 0) -> None:
     if queue.log is not None:
         queue.log.add(first, last)
+    if queue.tail is not None:
+        queue.tail.show(first, last, -(-extras // _EXTRAS_PER_UNIT) if queue.delayed or queue.levels else 0)
+        state.showing[queue] = None
+        return
     for group in queue.groups.values():
         if last >= group.start:
             enter(state, step, queue, group, max(first, group.start), last)

@@ -6,9 +6,12 @@ further subscribers  an own group each, from now; named ones are durable, unname
 last one leaves      its group becomes the waiting group again, with everything unsettled
 """
 
+from functools import partial
+
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
+from vibemq.engine.queue.tail import Tail
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized
@@ -101,13 +104,20 @@ def create_group(
     begin = _first_sequence(queue, start, start_sequence)
     wanted = queue.alive(begin, step.now)
     head = _head(queue, wanted, begin)
-    group = queue.new_group(name, durable=durable, start=begin)
+    group = add_group(state, queue, name, durable=durable, start=begin)
     need = durable_need(queue) if durable else Durability.ASYNC
     step.note_structure(GroupCreated(queue.queue_id, group.group_id, name, durable, head), need)
     _fill(state, step, queue, group, wanted, head)
     if begin == 1:
         queue.whole = group
     return group
+
+
+def add_group(state: EngineState, queue: Queue, name: str, *, durable: bool, start: int) -> Group:
+    """From the second one on, the groups of a queue share the tail of what is visible."""
+    if queue.groups and queue.tail is None:
+        queue.share_tail(Tail(partial(_put_off, state, queue)))
+    return queue.new_group(name, durable=durable, start=start)
 
 
 def move_group(
@@ -161,7 +171,7 @@ def _fill(state: EngineState, step: Step, queue: Queue, group: Group, wanted: Ru
         group.ready.fill(wanted)
         if queue.delayed:
             for run in wanted.runs():
-                _delay(state, step, queue, group, *run)
+                _put_off(state, queue, group, *run)
         step.touch(queue, group)
     # What is on its way is behind everything that is wanted.
     end = queue.open_end()
@@ -184,19 +194,20 @@ def _absent_on_their_way(queue: Queue, first: int, last: int) -> list[Run]:
 
 
 def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
-    """Visible messages become ready, or wait for their instant."""
-    group.counters.entered += last - first + 1
-    group.ready.add(first, last)
-    if queue.delayed:
-        _delay(state, step, queue, group, first, last)
+    """Visible messages become ready in a queue's only group, or wait for their instant."""
+    group.enter(first, last)
+    _put_off(state, queue, group, first, last)
     step.touch(queue, group)
 
 
-def _delay(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
+def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: int) -> None:
+    """What of the run, which is ready, has to wait for its instant does."""
     delayed = queue.delayed
+    if not delayed:
+        return
     for sequence in delayed.within(first, last):
         due = delayed[sequence]
-        if due > step.now:
+        if due > state.now:
             group.ready.remove(sequence, sequence)
             group.postpone(sequence, due)
             state.arm_part(queue, group, due)
@@ -232,6 +243,8 @@ def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> No
     del queue.groups[group.name]
     step.dirty.pop(group, None)
     group.counters.dropped += group.unsettled
+    if queue.tail is not None:
+        queue.tail.drop(group)
     queue.retire(group.counters)
     step.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
     step.free(queue)

@@ -134,10 +134,13 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     if queue.dead:
         state.dead_of_deleted_queues[queue.queue_id] = queue.dead
     state.parking.pop(queue, None)
+    state.showing.pop(queue, None)
     step.freed.pop(queue, None)
     queue.unseen.clear()
-    # They refer to consumers, which refer to the queue.
+    # These refer to consumers and groups, which refer to the queue.
     queue.alarms = []
+    if queue.tail is not None:
+        queue.tail.end()
     step.note_structure(QueueDeleted(queue.queue_id))
 
 

@@ -11,6 +11,7 @@ from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import Levels, Ready
+from vibemq.engine.queue.tail import Tail
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of
@@ -60,27 +61,31 @@ FORGOTTEN_PER_RUN = 20
 """To forget the history of so many messages costs as much as a run."""
 _NO_DELAYED = Delayed()
 _NO_ATTEMPTS: dict[int, Attempts] = {}
+_NO_TAIL: "Tail[Group]" = Tail()
+"""Of a queue's only group: it is told at once."""
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
 
 
 class Group:
     __slots__ = (
+        "_delayed",
         "_levels",
         "_places",
+        "_ready",
+        "_seen",
+        "_tail",
         "armed_at",
         "attempts",
         "consumers",
         "counters",
         "cursor",
-        "delayed",
         "durable",
         "epoch",
         "group_id",
         "in_flight",
         "name",
         "owner",
-        "ready",
         "start",
         "top",
         "turn",
@@ -96,8 +101,11 @@ class Group:
         self.start = start
         """New messages below it are none of this group's."""
         # What most groups never need is shared by all of them, never put into, and replaced where it is.
-        self.ready = Ready(levels)
-        self.delayed = _NO_DELAYED
+        self._ready = Ready(levels)
+        self._delayed = _NO_DELAYED
+        self._tail = _NO_TAIL
+        self._seen = 0
+        """What the tail has shown up to here is in the group."""
         self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
@@ -115,6 +123,37 @@ class Group:
         self.armed_at = END
         """When it wants to be seen to: see `EngineState.arm_part`."""
         self.counters = GroupCounters()
+
+    @property
+    def ready(self) -> Ready:
+        if self._seen != self._tail.last:
+            self.catch_up()
+        return self._ready
+
+    @property
+    def delayed(self) -> Delayed:
+        if self._seen != self._tail.last:
+            self.catch_up()
+        return self._delayed
+
+    def follow(self, tail: "Tail[Group]") -> None:
+        """Take from now on what it shows."""
+        self._tail, self._seen = tail, tail.last
+        tail.add(self, attended=self.top is not None)
+
+    def catch_up(self) -> None:
+        tail, seen = self._tail, self._seen
+        self._seen = tail.last
+        for first, last in tail.since(seen):
+            if last >= self.start:
+                self.enter(max(first, self.start), last)
+
+    def enter(self, first: int, last: int) -> None:
+        """Messages have become visible to it: they are ready, or wait for their instant."""
+        self.counters.entered += last - first + 1
+        self._ready.add(first, last)
+        if self._tail.put_off is not None:
+            self._tail.put_off(self, first, last)
 
     @property
     def waiting(self) -> int:
@@ -137,6 +176,8 @@ class Group:
         level = self._levels.get(consumer.priority)
         if level is None:
             level = self._levels[consumer.priority] = Rotation()
+            if self.top is None:
+                self._tail.move(self, attended=True)
             self.top = self._levels[max(self._levels)]
         level.members[consumer.place] = consumer
         level.offer(consumer)
@@ -151,6 +192,8 @@ class Group:
         if not level.members:
             del self._levels[consumer.priority]
             self.top = self._levels[max(self._levels)] if self._levels else None
+            if self.top is None:
+                self._tail.move(self, attended=False)
 
     def leave(self, consumer: Consumer) -> bool:
         """Take it out; whether it was there."""
@@ -260,7 +303,7 @@ class Group:
     @property
     def untouched(self) -> bool:
         """Whether everything that has ever entered is still here."""
-        return self.counters.entered == self.unsettled
+        return self.unsettled == self.counters.entered
 
     def take_waiting(self, first: int, last: int) -> list[Run]:
         """Take out what waits within [first, last]; the caller says what becomes of it."""
@@ -276,7 +319,7 @@ class Group:
     def drop_waiting(self) -> None:
         """As `take_waiting` of everything, of which nobody wants to know what it was."""
         self.ready.clear()
-        self.delayed = _NO_DELAYED
+        self._delayed = _NO_DELAYED
 
     def cut_waiting(self, first: int, last: int, most: int, *, by_message: bool = False) -> tuple[int, int]:
         """(stop, cost): how far of [first, last] about `most` runs of what waits reach, or messages, and how many these
@@ -313,14 +356,14 @@ class Group:
     def postpone(self, sequence: int, due: int) -> None:
         """The message waits for that instant."""
         if self.delayed is _NO_DELAYED:
-            self.delayed = Delayed()
-        self.delayed.add(sequence, due)
+            self._delayed = Delayed()
+        self._delayed.add(sequence, due)
 
     def postpone_all(self, due: Instants) -> None:
         if due:
             if self.delayed is _NO_DELAYED:
-                self.delayed = Delayed()
-            self.delayed.fill(due)
+                self._delayed = Delayed()
+            self._delayed.fill(due)
 
     def forget_history(self, runs: list[Run]) -> None:
         """The runs are settled: drop what was known about their attempts."""

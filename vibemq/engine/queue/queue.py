@@ -10,6 +10,7 @@ from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
+from vibemq.engine.queue.tail import Tail
 from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, MessageExtra
@@ -102,6 +103,7 @@ class Queue:
         "sizes",
         "starts_max",
         "swept",
+        "tail",
         "unseen",
         "unseen_count",
         "whole",
@@ -122,6 +124,8 @@ class Queue:
         """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
         self.starts_max = 0
         """No group starts above it."""
+        self.tail: Tail[Group] | None = None
+        """Shows new messages to the groups, once there has been a second one."""
         # What most queues never need is shared by all of them, never put into, and replaced where it is.
         self.sizes = _NO_SIZES
         self.levels: Levels | None = {} if options.mode is DeliveryMode.PRIORITY_BASED else None
@@ -165,7 +169,15 @@ class Queue:
         self.next_group_id += 1
         self.starts_max = max(self.starts_max, start)
         self.groups[name] = group
+        if self.tail is not None:
+            group.follow(self.tail)
         return group
+
+    def share_tail(self, tail: Tail[Group]) -> None:
+        """More than one group will look at new messages."""
+        self.tail = tail
+        for group in self.groups.values():
+            group.follow(tail)
 
     @property
     def transient(self) -> bool:

@@ -17,7 +17,7 @@ from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.local.store_file import fsync_file, fsync_folder
 
 COMPACTING = "compacting"
-MARGIN_BYTES = 1 << 20
+MARGIN_BYTES = 256 << 10
 """What the disk must have free beyond the copy."""
 
 

@@ -32,6 +32,11 @@ class Ballast:
         """Why new messages are refused; empty while they are not. One value, which other threads read."""
 
     @property
+    def size(self) -> int:
+        """What it has when it is held: less than was wanted on a small disk."""
+        return min(self._wanted, shutil.disk_usage(self._folder).total // DISK_PART)
+
+    @property
     def missing(self) -> bool:
         """Given up, or never had for want of room."""
         return bool(self._why)
@@ -40,13 +45,13 @@ class Ballast:
     def held(self) -> bool:
         """Whether the blocks are really there."""
         try:
-            return self._path.stat().st_blocks * 512 >= self._size()
+            return self._path.stat().st_blocks * 512 >= self.size
         except FileNotFoundError:
             return False
 
     @property
     def bytes_held(self) -> int:
-        return self._size() if self._wanted and self.held else 0
+        return self.size if self._wanted and self.held else 0
 
     def obstacle(self, *, reusable: int = 0) -> str:
         """What `take` would find in its way, and how to repair it; empty when nothing. Changes nothing."""
@@ -64,6 +69,14 @@ class Ballast:
         self._why = self._taken(beside, reusable) if self._wanted else ""
         return not self._why and self._wanted > 0
 
+    def take_back(self) -> bool:
+        """Reserve the blocks as soon as they fit, after work for which they were given up and which has freed as much.
+
+        Return whether they are held.
+        """
+        self._why = "" if self.held else self._reserved()
+        return not self._why
+
     @property
     def why(self) -> str:
         """Why messages are refused while the ballast is missing, and how to repair it; empty while it is not."""
@@ -73,12 +86,12 @@ class Ballast:
         """Why not; empty when the blocks are held."""
         if self.held:
             return ""
-        obstacle = self._obstacle(beside, reusable)
-        if obstacle:
-            return obstacle
+        return self._obstacle(beside, reusable) or self._reserved()
+
+    def _reserved(self) -> str:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, self._size())
+            os.posix_fallocate(descriptor, 0, self.size)
         except OSError as error:
             self._path.unlink(missing_ok=True)
             return self._too_big() if error.errno == errno.EFBIG else self._disk_full()
@@ -87,7 +100,7 @@ class Ballast:
         return ""
 
     def _obstacle(self, beside: int, reusable: int) -> str:
-        size, limit = self._size(), file_limit()
+        size, limit = self.size, file_limit()
         if limit is not None and size > limit:
             return self._too_big()
         free = shutil.disk_usage(self._folder).free - beside
@@ -115,7 +128,7 @@ class Ballast:
     def _disk_full(self) -> str:
         return (
             f"the disk of {self._folder} is full, what is left of it is kept for draining the queues: "
-            f"free {2 * self._size() >> 20} MiB or more and publish again"
+            f"free {2 * self.size >> 20} MiB or more and publish again"
         )
 
     def _limited(self, limit: str) -> str:
@@ -123,10 +136,7 @@ class Ballast:
 
     def _too_big(self) -> str:
         return (
-            f"files in {self._folder} may not be as big as the ballast of {self._size()} bytes, without which the "
+            f"files in {self._folder} may not be as big as the ballast of {self.size} bytes, without which the "
             "queues could not be drained on a full disk: raise the process's limit of file size "
             f"({WHERE_SET}) and restart the broker"
         )
-
-    def _size(self) -> int:
-        return min(self._wanted, shutil.disk_usage(self._folder).total // DISK_PART)

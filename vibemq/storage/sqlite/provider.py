@@ -56,11 +56,11 @@ from vibemq.storage.sqlite.connection import (
 )
 from vibemq.storage.sqlite.copying import back_up
 from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_what_is_behind
+from vibemq.storage.sqlite.room import DRAIN_BYTES, LOG_BYTES_MIN, fold_pages, log_room, needed
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 logger = logging.getLogger(__name__)
 
-LOG_BYTES_ON_FULL_DISK = 256 << 10
 SHORT_PART = 10
 """A disk is short of space when less than one byte in so many is free."""
 UNUSED_BYTES_MIN = 1 << 20
@@ -69,8 +69,6 @@ SHRINK_BYTES_MAX = 64 << 20
 """A store with more used pages is not written anew while the broker runs: appends wait for it."""
 SHRINK_MARGIN_BYTES = 512 << 10
 """What the disk must have free beyond the used pages."""
-DRAIN_BYTES = 256 << 10
-"""What stays free on a full disk beyond the room that folding the log takes."""
 DRAIN_PART = 16
 """One byte in so many of what the database's file may have stays free for the drain, when its size is limited."""
 PAGES_MAX = 0xFFFFFFFE
@@ -104,10 +102,18 @@ class SqliteStorage:
     in_flight_max = 1
     concurrent_reads = True
 
-    def __init__(self, data_dir: Path, settings: SqliteSettings, *, now: Callable[[], int] = _now) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: SqliteSettings,
+        *,
+        now: Callable[[], int] = _now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._data_dir = data_dir
         self._settings = settings
         self._now = now
+        self._monotonic = monotonic
         self._path = data_dir / DATABASE
         self._where = str(self._path)
         self._lock = threading.RLock()
@@ -171,6 +177,7 @@ class SqliteStorage:
         refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {fold_pages(self._ballast.size)}").fetchone()
         connection = self._connection
         self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: self._own_transaction(connection))
         state = self._store.load(self._now())
@@ -323,41 +330,66 @@ class SqliteStorage:
         )
 
     def _keep_room_to_fold(self, records: Sequence[Record]) -> None:
-        """Raise StorageFull for messages after which the log could not be folded any more, not even with the ballast.
+        """Raise StorageFull for messages after which the log could not be folded without the ballast.
 
         A log that cannot be folded grows with every settlement, and so the disk could never be drained.
         """
         rows = sum(record.rows.size for record in records if type(record) is MessagesAdded)
         if not rows:
             return
-        free = shutil.disk_usage(self._data_dir).free
-        if free >= os.fstat(self._log).st_size + 3 * rows:
+        disk = shutil.disk_usage(self._data_dir)
+        if disk.free >= os.fstat(self._log).st_size + needed(rows, growth=0, unused=0, disk_bytes=disk.total):
             return  # no log takes more than its own size
-        used, unused = page_bytes(self._open_connection())
-        growth = max(0, used + unused - self._path.stat().st_size)
-        # What does not fit into unused pages is written twice, into the log and at the database's end.
-        need = growth + rows + max(0, rows - unused)
-        room = free + self._ballast.bytes_held
-        if need + DRAIN_BYTES > room:
+        growth, unused = self._growth(), self._unused_bytes()
+        need = needed(rows, growth=growth, unused=unused, disk_bytes=disk.total)
+        if need > disk.free:
             raise StorageFull(
-                f"no room in {self._where}: {room} bytes are left, {growth + DRAIN_BYTES} of them are kept "
-                f"for the drain, and the messages take {need - growth}; nothing was written, free some disk space"
+                f"no room in {self._where}: {disk.free} bytes of its disk are free, and {need} must be for messages "
+                f"of {rows} bytes, so that the queues can be drained after them; nothing was written, free some disk "
+                "space or drain queues"
             )
+
+    def _growth(self) -> int:
+        """Bytes that the database's file lacks of the pages which the log has for it."""
+        used, unused = page_bytes(self._open_connection())
+        return max(0, used + unused - self._path.stat().st_size)
 
     def _has_room_to_merge(self) -> bool:
         """The last room of a disk is for the drain."""
-        log_bytes = os.fstat(self._log).st_size
-        return shutil.disk_usage(self._data_dir).free >= log_bytes + MERGE_BYTES and not self._ballast.missing
+        disk = shutil.disk_usage(self._data_dir)
+        wanted = os.fstat(self._log).st_size + MERGE_BYTES + log_room(disk.total)
+        return disk.free >= wanted and not self._ballast.missing
 
     def _spare_room(self) -> bool:
-        """Keep the log short on a full disk: it must not eat the room that folding it takes. Whether it was cut.
-
-        It can be when the pages in it have their places in the database, as in one with enough unused pages.
-        """
+        """Keep the log short on a full disk: it must not eat the room that folding it takes. Whether it was cut."""
         size = os.fstat(self._log).st_size
-        if size >= LOG_BYTES_ON_FULL_DISK:
-            self._fold_log()
+        if size < LOG_BYTES_MIN:
+            return False
+        self._fold_log()
+        if os.fstat(self._log).st_size >= size and self._ballast.held and self._lacks_disk():
+            self._fold_on_the_ballast()
         return os.fstat(self._log).st_size < size
+
+    def _lacks_disk(self) -> bool:
+        """Whether it is the disk, or a quota, on which the log's new pages find no place."""
+        growth = self._growth()
+        return growth > 0 and (file_limit() is None or shutil.disk_usage(self._data_dir).free < growth)
+
+    def _fold_on_the_ballast(self) -> None:
+        """Fold a log whose new pages find no place, because settlements or other programs have taken it.
+
+        Nothing else could: when everything is drained no settlement comes that would give the ballast up. The log has
+        every page for which the file must grow, so it gives back no less than folding it takes.
+        """
+        self._ballast.release()
+        logger.warning("the ballast is given up until the write-ahead log of %s is folded", self._where)
+        self._fold_log()
+        self._ballast.take_back()
+
+    def _spare_room_on_a_short_disk(self) -> None:
+        disk = shutil.disk_usage(self._data_dir)
+        if disk.free < os.fstat(self._log).st_size + log_room(disk.total):
+            self._spare_room()
 
     def _fold_log(self) -> None:
         try:
@@ -406,6 +438,7 @@ class SqliteStorage:
     def maintain(self) -> None:
         with self._lock:
             connection = self._open_connection()
+            self._spare_room_on_a_short_disk()
             self._ballast.take(reusable=self._unused_bytes())
             self._flush_note()
             try:
@@ -430,13 +463,13 @@ class SqliteStorage:
         """
         disk = shutil.disk_usage(self._data_dir)
         short = self._ballast.missing or disk.free < disk.total // SHORT_PART
-        if not short or time.monotonic() < self._shrink_not_before:
+        if not short or self._monotonic() < self._shrink_not_before:
             return
         used, unused = page_bytes(connection)
         fits = used <= SHRINK_BYTES_MAX and disk.free > used + SHRINK_MARGIN_BYTES
         if not fits or unused <= max(used, UNUSED_BYTES_MIN):
             return
-        self._shrink_not_before = time.monotonic() + SHRINK_AGAIN_S
+        self._shrink_not_before = self._monotonic() + SHRINK_AGAIN_S
         logger.warning("the disk is short and %d MiB of the store are unused: giving them back", unused >> 20)
         with self._own_transaction(connection):
             pass  # a store that another broker has taken over is not touched

@@ -5,7 +5,7 @@ Part of the reducer (`reducer.py`); no function here knows groups' progress exce
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, MutableMapping, Sequence
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
@@ -27,6 +27,7 @@ CHUNK_BYTES_MAX = 256 * 1024
 CHUNK_SPAN_MS_MAX = 60_000
 AGED_CHUNK_SPAN_MS_MAX = 1_000
 """For queues where age decides (TTL or retention): how coarse the age of a message may be known."""
+_PRUNED_TOGETHER = 2_000
 
 
 def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
@@ -86,7 +87,8 @@ def _add_dedup_ids(
     queue: StoredQueue, record: MessagesAdded, extras: dict[int, MessageExtra], dirty: Dirty | None
 ) -> None:
     if queue.dedup:
-        _prune_dedup(queue, record.published_at, dirty)
+        # More than this record may add, so that they do not grow.
+        _prune_dedup(queue, record.published_at, _PRUNED_TOGETHER + len(extras), dirty)
     if queue.options.dedup_window_ms:
         for index, extra in extras.items():
             if extra.dedup_id:
@@ -113,13 +115,16 @@ def _add_dedup(queue: StoredQueue, dedup_id: bytes, sequence: int, published_at:
         dirty.dedup[queue.queue_id, sequence] = True
 
 
-def _prune_dedup(queue: StoredQueue, now: int, dirty: Dirty | None) -> None:
+def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -> None:
+    """Forget ids whose window is over, and the oldest of too many: up to `most` of them."""
     window = queue.options.dedup_window_ms
-    # What is so far in the future was written under a clock that was ahead.
-    gone = list(takewhile(lambda item: abs(item[1][1] - now) > window, queue.dedup.items()))
     surplus = len(queue.dedup) - DEDUP_IDS_MAX
-    if surplus > len(gone):
-        gone = list(islice(queue.dedup.items(), surplus))
+    gone: list[tuple[bytes, tuple[int, int]]] = []
+    for known in islice(queue.dedup.items(), most):
+        # What is so far in the future was written under a clock that was ahead.
+        if len(gone) >= surplus and abs(known[1][1] - now) <= window:
+            break
+        gone.append(known)
     for dedup_id, (sequence, _) in gone:
         del queue.dedup[dedup_id]
         if dirty is not None:

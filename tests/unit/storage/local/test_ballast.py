@@ -1,5 +1,7 @@
 """Room kept for the drain of a full disk."""
 
+import errno
+import os
 import resource
 import shutil
 from collections import namedtuple
@@ -45,6 +47,31 @@ def test_taken_given_up_and_taken_back(tmp_path: Path, monkeypatch: pytest.Monke
     disk.free = 2 * MIB
     assert ballast.take()
     ballast.refuse_messages([MESSAGES])
+
+
+def test_what_was_given_up_for_work_that_frees_as_much_is_taken_back_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Disk(monkeypatch, total=100 * MIB, free=2 * MIB)
+    ballast = Ballast(tmp_path, MIB)
+    assert ballast.take()
+    Disk(monkeypatch, total=100 * MIB, free=0)
+    ballast.release()
+    assert not ballast.take()
+    assert ballast.take_back()
+    assert ballast.held
+    ballast.refuse_messages([MESSAGES])
+
+    ballast.release()
+
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert not ballast.take_back()
+    assert not ballast.held
+    with pytest.raises(StorageFull, match="free 2 MiB or more"):
+        ballast.refuse_messages([MESSAGES])
 
 
 def test_a_start_without_room_refuses_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """The reducer, one rule at a time; tests/properties holds it against a naive model."""
 
+from itertools import pairwise
+
 import pytest
 
 from vibemq.model.options import Durability, QueueOptions, Retention
@@ -284,3 +286,15 @@ def test_a_fast_publisher_cannot_fill_the_dedup_table(monkeypatch: pytest.Monkey
     batches = [MessagesAdded(Q, n, 100, Rows.of([b"row"]), {0: MessageExtra(dedup_id=b"%d" % n)}) for n in range(1, 9)]
     known = state_of(*batches).queues[Q].dedup
     assert list(known) == [b"5", b"6", b"7", b"8"], "pruned before each addition, oldest first"
+
+
+def test_a_crowd_of_overdue_dedup_ids_is_forgotten_over_several_records() -> None:
+    ids = {index: MessageExtra(dedup_id=b"%d" % index) for index in range(9_000)}
+    state = state_of(MessagesAdded(Q, 1, 100, Rows.of([b"row"] * 9_000), ids))
+    late, known = 100_000_000, [9_000]
+    while len(state.queues[Q].dedup) > 1:
+        more = {0: MessageExtra(dedup_id=b"late-%d" % len(known))}
+        apply(state, MessagesAdded(Q, 9_000 + len(known), late * len(known), Rows.of([b"row"]), more), DeadTable())
+        known.append(len(state.queues[Q].dedup))
+    assert len(known) == 6
+    assert all(before - after <= 2_000 for before, after in pairwise(known))

@@ -60,17 +60,17 @@ def next_alarm_of(group: Group, cursor: Cursor, now: int) -> int:
 
 
 def take_up(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
-    """A stored cursor: what it had acknowledged and not released is held for a whole hold anew."""
+    """A stored cursor: what it had acknowledged and not released is held for a whole hold anew. Without a hold it is
+    released, and leaves with the timers of the cursor, in steps."""
     group.cursor = cursor
     acknowledged = group.take_waiting(1, cursor.committed - 1)
     if not cursor.head:
         cursor.head = min((first for first, _ in acknowledged), default=cursor.committed)
+    group.in_flight += run_count(acknowledged)
+    cursor.keep(acknowledged)
     if cursor.hold_ms and (acknowledged or cursor.head < cursor.committed):
-        group.in_flight += run_count(acknowledged)
-        cursor.keep(acknowledged)
         cursor.hold(step.now)
     else:
-        settle(step, queue, group, acknowledged)
         cursor.release(cursor.head)
     state.arm_part(queue, group, step.now)
 

@@ -1,0 +1,68 @@
+"""A small disk filled up by a sqlite store: nothing but the kernel says what fits."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conditions import small_disk, write_until_full
+from tests.unit.storage.full_store import FullStore
+from vibemq.storage.sqlite.provider import SqliteStorage
+from vibemq.storage.sqlite.settings import SqliteSettings
+
+pytestmark = pytest.mark.slow
+
+BODIES = [200, 4_000, 20_000, 200_000]
+CASES = [(8, 32_000), (8, 250_000), (8, 1_000_000), (12, 1_000_000), (24, 250_000), (24, 1_000_000), (48, 1_000_000)]
+
+
+def minutes() -> Iterator[float]:
+    now = 0.0
+    while True:
+        now += 60.0
+        yield now
+
+
+def storage_on(data_dir: Path) -> SqliteStorage:
+    """No round of housekeeping is too early for anything."""
+    return SqliteStorage(data_dir, SqliteSettings(), monotonic=minutes().__next__)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5], ids=["drained", "half drained"])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(("mebibytes", "batch"), CASES)
+def test_a_drained_store_takes_messages_again(
+    tmp_path: Path, mebibytes: int, batch: int, body: int, part: float
+) -> None:
+    """With and without a restart; everything that was confirmed is there, and no settlement is refused."""
+    with small_disk(tmp_path / "disk", mebibytes) as disk, closing(storage_on(disk / "data")) as storage:
+        store = FullStore(storage, body, batch)
+        for restart in (False, True):
+            taken = store.fill()
+            if restart:
+                store.restart()
+            store.settle(part)
+            if restart:
+                store.restart()
+            store.publish_again(max(int(taken * part) // 3, 1))
+            store.assert_nothing_lost()
+        assert list(storage.check()) == []
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("mebibytes", [8, 24, 48])
+def test_a_store_is_drained_although_others_have_the_rest_of_the_disk(
+    tmp_path: Path, mebibytes: int, body: int
+) -> None:
+    with small_disk(tmp_path / "disk", mebibytes) as disk, closing(storage_on(disk / "data")) as storage:
+        store = FullStore(storage, body, 300_000)
+        store.publish_again((mebibytes << 19) // body)
+        write_until_full(disk / "others")
+        store.fill()
+        write_until_full(disk / "others")
+        store.settle()
+        (disk / "others").unlink()
+        store.publish_again(2)
+        store.assert_nothing_lost()
+        assert list(storage.check()) == []
