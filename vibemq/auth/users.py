@@ -273,21 +273,24 @@ class Accounts:
 
     def needs_hashing(self, username: str, password: str, token: str) -> bool:
         """Whether `authenticate` would hash a password."""
-        if self.access_token_in(password, token) or (token and self._shared_token is not None):
+        if self.access_token_in(password, token):
             return False
+        if token and self._shared_token is not None:
+            return bool(username) and password == token
         return self.enabled and bool(username and password)
 
     def authenticate(self, username: str, password: str, token: str, now: int) -> Principal:
         """Check credentials. Blocking (tens of milliseconds) when they hold a password.
 
-        An access token may stand in either place. Raises AuthRequired or AuthFailed.
+        An access token may stand in either place. A peer that cannot say which of the two its secret is offers it as
+        both: what is not the shared token is then tried as the password. Raises AuthRequired or AuthFailed.
         """
         if not self.enabled:
             return ANONYMOUS
         if not token and tokens.looks_like_token(password):
             token = password
         if token:
-            found = self._by_token(username, token, now)
+            found = self._by_token(username, password, token, now)
             if found is not None:
                 return found
         if not username or not password:
@@ -321,7 +324,7 @@ class Accounts:
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
         return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
 
-    def _by_token(self, username: str, text: str, now: int) -> Principal | None:
+    def _by_token(self, username: str, password: str, text: str, now: int) -> Principal | None:
         """None when there is a user name to go by instead."""
         if tokens.looks_like_token(text):
             return self._by_access_token(username, text, now)
@@ -329,6 +332,8 @@ class Accounts:
         if shared is not None:
             if hmac.compare_digest(text.encode(errors="surrogatepass"), shared):
                 return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", text))
+            if username and password == text:
+                return None
             raise AuthFailed("the token is not valid")
         if not username and text.startswith(tokens.PREFIX):
             raise AuthFailed("the token is not valid; it is not whole")

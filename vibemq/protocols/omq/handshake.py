@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vibemq.errors import AuthFailed, AuthRequired, VibeMQError
+from vibemq.errors import AuthFailed, AuthRequired
 from vibemq.protocols.omq.commands import Connect
 from vibemq.protocols.omq.errors import Refusal
 from vibemq.protocols.omq.frames import ACCEPTED, HANDSHAKE, REFUSED, VERSION
@@ -17,9 +17,6 @@ class OmqConnectAsked:
     """Token of an Authenticate."""
 
     name: str
-    secret: str
-    again: bool
-    """Whether a second reading of the credentials is left to try."""
 
 
 def shake_hands(state: OmqState, version: bytes) -> bool:
@@ -48,20 +45,15 @@ def connect(state: OmqState, command: Connect) -> None:
     name, _, secret = text.partition(":")
     if not secret and state.context.certified:
         # The id is the client's own name for itself, unless the certificate stands for nobody.
-        state.ask(Authenticate(OmqConnectAsked(name, secret, again=False)))
+        state.ask(Authenticate(OmqConnectAsked(name)))
         return
     if state.context.authentication and not secret:
         state.fail(AuthRequired("this broker asks for credentials; connect with the id NAME:TOKEN"))
         return
-    # A broker may know a shared token, users with passwords, or both: the token counts first.
-    state.ask(Authenticate(OmqConnectAsked(name, secret, again=bool(name)), name, secret, secret))
+    # A broker may know a shared token, users with passwords, or both.
+    state.ask(Authenticate(OmqConnectAsked(name), name, secret, secret))
 
 
-def refused(state: OmqState, token: OmqConnectAsked, error: VibeMQError) -> bool:
-    """Whether the secret is to be checked once more, as the password that a shared token may have stood before."""
-    if token.again and isinstance(error, AuthFailed):
-        state.ask(Authenticate(OmqConnectAsked(token.name, token.secret, again=False), token.name, token.secret))
-        return True
-    # Which of name and token was wrong is nobody's business.
+def refused(state: OmqState) -> None:
+    """Which of name and token was wrong is nobody's business."""
     state.fail(AuthFailed("the id NAME:TOKEN is not known here"))
-    return False

@@ -173,8 +173,8 @@ class OmqSession:
     def refused(self, token: Any, error: VibeMQError) -> None:
         state = self._state
         if isinstance(token, OmqConnectAsked):
-            if not handshake.refused(state, token, error):
-                self._resume()
+            handshake.refused(state)
+            self._resume()
         elif token is not None:
             self._subscriptions.answered(token, error)
         elif state.principal is None:

@@ -79,13 +79,13 @@ class FakePeer:
 class World:
     """Two threads that take CHECK_S of simulated time for a password."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str | None = None) -> None:
         self.now_s = 0.0
         self.checks = 0
         self.together = 0
         self._running: list[tuple[float, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        accounts = Accounts([Account("ann", cheap_hash("right"), superuser=True)])
+        accounts = Accounts([Account("ann", cheap_hash("right"), superuser=True)], token=token)
         clock = Clock()
         revocation = Revocation(accounts, clock, subscriptions=lambda number: [], peers=list)
         self.authenticator = Authenticator(
@@ -206,3 +206,16 @@ async def test_an_unknown_name_costs_one_check_as_a_known_one(costs: list[str]) 
         await world.until_answered(world.ask("203.0.113.1" + name[:1], name, "wrong"))
     assert len(costs) == world.checks == 4
     assert len(set(costs)) == 1
+
+
+async def test_a_secret_offered_as_token_and_as_password_is_checked_once(costs: list[str]) -> None:
+    """As the OCaml protocol offers it."""
+    for token in (None, "shared"):
+        world = World(token)
+        costs.clear()
+        peers = [FakePeer("203.0.113.1"), FakePeer("203.0.113.2")]
+        for peer, secret in zip(peers, ("right", "wrong"), strict=True):
+            world.authenticator.authenticate(cast(Any, peer), Authenticate("t", "ann", secret, secret))
+            await world.until_answered(peer)
+        assert [peer.principal is not None for peer in peers] == [True, False]
+        assert len(costs) == 2
