@@ -218,7 +218,9 @@ class Authenticator:
         self._revocation.look_at(peer)
 
     def _failed(self, peer: AuthenticatedPeer, request: Authenticate, error: AuthError) -> None:
-        self._guesses.failed(peer.host, request.username, self._monotonic())
+        # Nobody guesses access tokens: a wrong one is no reason to keep its user from logging in with the password.
+        token = self._accounts.access_token_in(request.password, request.auth_token)
+        self._guesses.failed(peer.host, "" if token else request.username, self._monotonic())
         self._refuse(peer, request, error)
 
     def _refuse(self, peer: AuthenticatedPeer, request: Authenticate, error: VibeMQError) -> None:
