@@ -13,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from tests.integration.access import PASSWORD, cheap_hash
 from tests.integration.cursor_peer import FRAME_MAX, rows_of
 from tests.integration.cursor_peer import Peer as CursorPeer
 from vibemq.model.records import tag_of
@@ -28,6 +31,7 @@ DEAD, LOG, JOBS, HOLES, NEWS = "dead", "log", "jobs", "holes", "news"
 many groups."""
 MANY_ROWS = 2_000
 BODY = b'"twenty bytes of it"'
+ROOT = "root"
 EXTENSIONS = "batch/1,cursor/1,admin/1,settle/1"
 PLAIN_EXTENSIONS = "settle/1"
 """Of a peer that is handed each message in a frame of its own, and names it by its id."""
@@ -35,7 +39,8 @@ PLAIN_EXTENSIONS = "settle/1"
 
 class Peer(CursorPeer):
     def __init__(self, port: int, extensions: str = EXTENSIONS) -> None:
-        super().__init__(port, headers={"supported-extensions": extensions})
+        credentials = {"authUsername": ROOT, "authPassword": PASSWORD}
+        super().__init__(port, headers={"supported-extensions": extensions, **credentials})
 
     def frame(self, kind: CommandType, queue: str = "", payload: bytes = b"", **headers: str) -> None:
         self.send(encode_body(kind, "f", queue, payload, {name.replace("_", "-"): v for name, v in headers.items()}))
@@ -205,6 +210,24 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     ),
     "transaction.last": cursor("transaction.last", "", app="app"),
     "transaction.forget": admin("transaction.forget", app="app"),
+    "user.add": lambda w, n: w.peer.admin("user.add", user=f"added-{n}", password_hash=cheap_hash()),
+    "user.change": admin("user.change", user="u1", superuser=False),
+    # Each of them has very many tokens.
+    "user.remove": lambda w, n: w.peer.admin("user.remove", user=f"bearer-{n}"),
+    "user.list": admin("user.list"),
+    "user.show": admin("user.show", user="u2"),
+    "user.password": admin("user.password", user="u2", password="other"),
+    "user.grant": admin("user.grant", user="u2", queues="some.*", actions=["publish"]),
+    "user.revoke": admin("user.revoke", user="u2", queues="some.*"),
+    "user.check": admin("user.check", user="u2", queues="jobs", action="publish"),
+    "user.allowed": admin("user.allowed", queues="jobs", action="publish"),
+    "user.self": admin("user.self"),
+    "token.create": admin("token.create", user="u3"),
+    "token.list": admin("token.list"),
+    "token.revoke": (
+        lambda w, n: w.peer.admin("token.create", user="u4")["token_id"],
+        lambda w, token_id: w.peer.admin("token.revoke", token_id=token_id),
+    ),
 }
 
 
@@ -236,7 +259,9 @@ def sent(*bodies: bytes) -> Callable[[World, Peer], object]:
 def asked(kind: CommandType, answer: CommandType, queue: str = "", payload: bytes = b"", **headers: str) -> Row:
     def call(world: World, attempt: int) -> bytes:
         world.peer.frame(kind, queue, payload, **headers)
-        return world.peer.until(answer)
+        body = world.peer.until(answer)
+        assert body[1] == answer, decode_body(body).error_message
+        return body
 
     return call
 
@@ -298,8 +323,17 @@ ANSWERS = {
     CommandType.ERROR,
 }
 """Types of frames that only the broker sends."""
-USERS = {kind for kind in CommandType if kind.name.startswith("ADMIN_")}
-"""Of the .NET broker, whose users live elsewhere here: refused."""
+
+
+def of_users(kind: CommandType, **fields: Any) -> Row:
+    """A frame as .NET clients send it; `{}` in a field stands for the number of the attempt."""
+
+    def call(world: World, attempt: int) -> bytes:
+        filled = {name: v.format(attempt) if isinstance(v, str) else v for name, v in fields.items()}
+        return asked(kind, kind, payload=orjson.dumps(filled))(world, attempt)  # type: ignore[return-value]
+
+    return call
+
 
 FRAME_ROWS: dict[CommandType, Row | Prepared] = {
     CommandType.CONNECT: connected,
@@ -331,7 +365,17 @@ FRAME_ROWS: dict[CommandType, Row | Prepared] = {
     CommandType.ADMIN: admin("queue.info", queue="q1"),
     CommandType.CURSOR_REQUEST: cursor("group.offsets", LOG, group="g3"),
     CommandType.STAGE: lambda w, n: w.peer.stage(JOBS, rows_of(MANY_ROWS), app="other", version=n + 1, stage="s"),
-    **{kind: asked(kind, CommandType.ERROR) for kind in USERS},
+    CommandType.ADMIN_CREATE_USER: of_users(CommandType.ADMIN_CREATE_USER, username="net-{}", password="secret"),
+    CommandType.ADMIN_DELETE_USER: of_users(CommandType.ADMIN_DELETE_USER, username="holder-{}"),
+    CommandType.ADMIN_CHANGE_PASSWORD: of_users(CommandType.ADMIN_CHANGE_PASSWORD, username="u5", newPassword="other"),
+    CommandType.ADMIN_GRANT_PERMISSION: of_users(
+        CommandType.ADMIN_GRANT_PERMISSION, username="u5", queuePattern="more.*", operations=["Publish"]
+    ),
+    CommandType.ADMIN_REVOKE_PERMISSION: of_users(
+        CommandType.ADMIN_REVOKE_PERMISSION, username="u5", queuePattern="more.*"
+    ),
+    CommandType.ADMIN_LIST_USERS: asked(CommandType.ADMIN_LIST_USERS, CommandType.ADMIN_LIST_USERS),
+    CommandType.ADMIN_GET_USER_PERMISSIONS: of_users(CommandType.ADMIN_GET_USER_PERMISSIONS, username="u5"),
 }
 
 
@@ -352,7 +396,7 @@ class OmqPeer:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._reader = OmqFrameReader()
         self._inbox: deque[OmqFrame] = deque()
-        self.say(struct.pack("!q", 1) + b"(Connect 1 peer)\n")
+        self.say(struct.pack("!q", 1) + f"(Connect 1 {ROOT}:{PASSWORD})\n".encode())
         assert self.socket.recv(8, socket.MSG_WAITALL) == struct.pack("!q", 1)
 
     def say(self, data: bytes) -> None:

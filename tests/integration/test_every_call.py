@@ -1,4 +1,5 @@
-"""No call of any door holds the loop for longer than 5 ms, with very many queues, dead letters, groups and messages;
+"""No call of any door holds the loop for longer than 5 ms, with very many queues, dead letters, groups, messages and
+users;
 10 ms are let pass, see `tests/watchdog.py`.
 
 A new operation, frame, command or page without a row in `every_call.py` fails here.
@@ -9,13 +10,17 @@ from typing import Any, get_args
 
 import pytest
 from anyio import to_thread
+from pydantic import SecretStr
 from starlette.routing import Route
 
 from tests.integration import every_call
+from tests.integration.access import cheap_hash
 from tests.integration.every_call import DEAD, HOLES, JOBS, LOG, NEWS, Prepared, Row, World
 from tests.waiting import until
-from tests.watchdog import HOLD_S_MAX, longest_hold_s
-from vibemq.config import Http, Limits, Listener, Settings
+from tests.watchdog import ATTEMPTS, HOLD_S_MAX, longest_hold_s
+from vibemq.config import Auth, Http, Limits, Listener, Settings, User
+from vibemq.model.access import ResourceKind, Rule
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -29,6 +34,8 @@ from vibemq.model.records import (
     Reason,
     Record,
     Settled,
+    TokenStored,
+    UserStored,
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.operations import OPERATIONS
@@ -42,6 +49,7 @@ from vibemq.web.app import make_app
 pytestmark = pytest.mark.anyio
 
 QUEUES, LETTERS, GROUPS, MESSAGES, FAN_OUT = 10_000, 50_000, 2_000, 20_000, 10_000
+USERS, TOKENS = 10_000, 1_000
 AT_ONCE = 5_000
 
 
@@ -75,6 +83,20 @@ def cursors(queue_id: int) -> Iterator[Record]:
         yield CursorChanged(queue_id, number, CursorFacts(1, number, 0, 0, 0, False, 0, ""))
 
 
+def people() -> Iterator[Sequence[Record]]:
+    """Users with permissions, and some with very many tokens."""
+    hashed = cheap_hash()
+    rules = tuple(Rule(ResourceKind.QUEUE, f"part-{number}.*", frozenset({"publish"})) for number in range(10))
+    for first in range(0, USERS, AT_ONCE):
+        names = [f"u{number}" for number in range(first, first + AT_ONCE)]
+        yield [UserStored(StoredUser(name, hashed, False, rules, 1_000, 1_000)) for name in names]
+    for kind in ("bearer", "holder"):
+        for number in range(ATTEMPTS):
+            name = f"{kind}-{number}"
+            held = (StoredToken(f"{name}-{n}", name, b"k", b"d", "", 1_000, 0, 0) for n in range(TOKENS))
+            yield [UserStored(StoredUser(name, hashed, False, rules, 1_000, 1_000)), *map(TokenStored, held)]
+
+
 def crowd() -> Iterator[Sequence[Record]]:
     yield queue(1, DEAD)
     yield list(messages(1, LETTERS))
@@ -90,6 +112,7 @@ def crowd() -> Iterator[Sequence[Record]]:
     for first in range(6, QUEUES + 1, 1_000):
         numbers = range(first, min(first + 1_000, QUEUES + 1))
         yield [record for number in numbers for record in queue(number, f"q{number - 5}")]
+    yield from people()
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +128,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         listeners=(Listener(port=0, settings={"prefetch": MESSAGES}), Listener(port=0, protocol="omq")),
         http=Http(port=0),
         limits=Limits(connections_per_ip_per_minute=0),
+        auth=Auth(users={every_call.ROOT: User(password_hash=SecretStr(cheap_hash()), superuser=True)}),
     )
     async with Broker(settings=settings) as broker:
         assert broker.http_address is not None
