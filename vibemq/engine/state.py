@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappush
+from urllib.parse import quote
 
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
@@ -46,14 +47,18 @@ class Transaction:
     """The user to whom the application belongs; "" = nobody."""
     committed: list[Run] = field(default_factory=list)
     """Runs of all committed versions; see `vibemq.model.stored.with_version`."""
-    entered: int = 0
-    """Of a query's batches: the one that was entered last, also again. Not stored."""
-    entered_at: int = 0
 
 
-def batches_of(query: str) -> str:
-    """The application whose versions are the batches that the query's readers have entered."""
-    return f"{query}.read"
+REGISTER = "~read/"
+"""Begins the names of applications that the engine alone commits."""
+
+
+def register_of(query: str, group: Group) -> str:
+    """The application whose versions are the batches of the query that readers of the group's user have entered.
+
+    What one user's readers say of a query counts for no other user.
+    """
+    return f"{REGISTER}{quote(group.owner, safe='')}/{query}"
 
 
 @dataclass(slots=True)

@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
-from vibemq.errors import BatchChanged, GroupFenced, InvalidOptions, PlanUnknown
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.errors import BatchChanged, GroupFenced, InvalidOptions, NotAuthorized, PlanUnknown
 from vibemq.model.commands import (
     Begin,
     CommitCursor,
+    DecideTransaction,
     DeleteGroup,
     EnterBatch,
     JoinCursor,
     PlanBatch,
     SeekGroup,
+    Stage,
     StartAt,
 )
 from vibemq.model.options import DeliveryMode
@@ -204,3 +206,41 @@ def test_whether_a_batch_was_read(driver: Driver) -> None:
     assert (is_unread(4), is_unread(8)) == (False, True)
     assert isinstance(enter(driver, 1, 4, 7), Plan), "who was not known may be anybody"
     assert len(driver.records_of(TransactionDecided)) == 1
+
+
+def test_an_old_batch_that_is_entered_again_tells_nothing_of_those_behind_it(driver: Driver) -> None:
+    """Batch 2 had no rows, so its number is used; a checkpoint that was rolled back to batch 1 repeats that one."""
+    made(driver, 1, 4, 8)
+    plan(driver, 8, 8, empty_mark="m2")
+    for again in range(2):
+        assert isinstance(enter(driver, 4, 8, 1), Plan)
+        plan(driver, 8, 12)
+        refused(enter(driver, 8, 12, 2), "was run before without these rows")
+        if not again:
+            driver.restart()
+            join(driver)
+
+
+def test_what_one_users_readers_say_of_a_query_counts_for_no_other(driver: Driver) -> None:
+    def enters(user: str, group: str, batch: int) -> Any:
+        driver.ask(JoinCursor(1, None, "q", group, user=user))
+        driver.advance(1)
+        driver.ask(PlanBatch(1, None, "q", group, epoch_of(driver, group), tag_of("1"), "4", user=user))
+        tags = tag_of("1"), tag_of("4")
+        return driver.ask(EnterBatch(1, None, "q", group, epoch_of(driver, group), *tags, "Q", batch, user=user))
+
+    assert isinstance(enters("ben", "bens", 1 << 53), Plan)
+    assert isinstance(enters("ann", "anns", 0), Plan)
+
+
+def test_no_user_has_an_application_of_the_broker(driver: Driver) -> None:
+    made(driver, 1, 4)
+    (register,) = driver.records_of(TransactionDecided)
+    assert register.app == "~read//Q"
+    for user in ("ann", ""):
+        staged = driver.ask(Stage(1, None, "q", register.app, 9, "s", 0, rows_of(1, 50), user=user))
+        assert isinstance(staged, InvalidOptions)
+        assert isinstance(driver.ask(DecideTransaction(1, None, register.app, 9, [], user=user)), InvalidOptions)
+    with pytest.raises(NotAuthorized):
+        driver.engine.readers.last_version(register.app, "ann")
+    assert driver.engine.readers.last_version(register.app) == 0

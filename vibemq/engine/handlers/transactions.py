@@ -14,7 +14,7 @@ from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.stage_names import delay_mark, stage_name, version_and_app
-from vibemq.engine.state import EngineState, Transaction
+from vibemq.engine.state import REGISTER, EngineState, Transaction
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound
 from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged, Pressure, Stage
@@ -33,6 +33,7 @@ FIRST_VERSION_MAX = 1 << 53
 
 
 def stage(state: EngineState, step: Step, command: Stage) -> None:
+    check_application(command.app)
     name = stage_name(command.app, command.version, command.stage, command.user)
     done = decided_of(state, command.app, command.user)
     duplicate = _is_duplicate(done, command.app, command.version)
@@ -87,6 +88,7 @@ def _options(state: EngineState) -> QueueOptions:
 
 
 def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices | None:
+    check_application(command.app)
     stages = list(dict.fromkeys(command.stages))
     names = [stage_name(command.app, command.version, stage, command.user) for stage in stages]
     done = decided_of(state, command.app, command.user)
@@ -130,12 +132,20 @@ def remember(state: EngineState, step: Step, app: str, version: int) -> None:
     _forget_old(state, step)
 
 
+def check_application(app: str) -> None:
+    """Raises InvalidOptions for a name that is not for transactions of users."""
+    if app.startswith(REGISTER):
+        raise InvalidOptions(f"names of applications that begin with {REGISTER} are the broker's own; use another name")
+
+
 def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
     """The last decision of the application, None when there is none.
 
     Raises NotAuthorized when the application belongs to another user; `user` "" may act for everybody.
     """
     done = state.transactions.get(app)
+    if done is not None and user and app.startswith(REGISTER):
+        raise NotAuthorized(f"application {app[:40]!r} is the broker's own")
     if done is not None and done.owner and user and done.owner != user:
         raise NotAuthorized(
             f"application {app[:40]!r} belongs to another user; {user!r} must commit under a name of its own"

@@ -17,7 +17,7 @@ from vibemq.engine.handlers.transactions import remember
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import EngineState, batches_of
+from vibemq.engine.state import EngineState, register_of
 from vibemq.engine.step import Step
 from vibemq.errors import BatchChanged, InvalidOptions
 from vibemq.model.commands import EnterBatch
@@ -50,25 +50,22 @@ def _number(
     state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, number: int, command: EnterBatch
 ) -> None:
     """Raises BatchChanged when the plan cannot be the batch of this number."""
-    plan, application = cursor.plans.at(number), batches_of(command.query)
+    plan, register = cursor.plans.at(number), register_of(command.query, group)
     assert plan is not None
     if (plan.query, plan.batch) != (command.query, command.batch):
-        why = _why_not(state, cursor, number, plan, command)
+        why = _why_not(state, group, cursor, number, plan, command)
         if why:
             raise BatchChanged(
                 f"group {group.name!r} of queue {queue.name!r}: batch {command.batch} of query {command.query} {why}"
             )
         entered = plan._replace(query=command.query, batch=command.batch, begun_at=plan.begun_at or step.now)
         put(step, queue, group, cursor, number, entered)
-        known = state.transactions.get(application)
+        known = state.transactions.get(register)
         if known is None or known.version < command.batch:
-            remember(state, step, application, command.batch)
-    last = state.transactions.get(application)
-    if last is not None:
-        last.entered, last.entered_at = command.batch, step.now
+            remember(state, step, register, command.batch)
 
 
-def _why_not(state: EngineState, cursor: Cursor, number: int, plan: Plan, command: EnterBatch) -> str:
+def _why_not(state: EngineState, group: Group, cursor: Cursor, number: int, plan: Plan, command: EnterBatch) -> str:
     """Why the plan cannot be this batch; "" = it can."""
     query, batch = command.query, command.batch
     before, between = cursor.plans.before_it(number)
@@ -78,24 +75,26 @@ def _why_not(state: EngineState, cursor: Cursor, number: int, plan: Plan, comman
         return f"would have the rows that batch {plan.batch} of query {plan.query} had"
     if before is not None and before.query != query and not cursor.begun:
         return f"would follow batch {before.batch} of query {before.query}"
-    least = _least(state, cursor, number, query, before, between)
+    least = _least(state, group, cursor, number, query, before, between)
     if batch < least:
         return f"was run before without these rows; the first that can have them is batch {least}"
     after = cursor.plans.at(number + 1)
     if after is not None and after.query == query and after.batch <= batch:
         return f"would have the rows of a batch before batch {after.batch}"
-    last = state.transactions.get(batches_of(query))
+    last = state.transactions.get(register_of(query, group))
     if last is not None and batch <= last.version and plan.made_at > last.decided_at:
         return f"was run before (the last one was batch {last.version}), and these rows were planned later"
     return ""
 
 
-def _least(state: EngineState, cursor: Cursor, number: int, query: str, before: Plan | None, between: int) -> int:
+def _least(
+    state: EngineState, group: Group, cursor: Cursor, number: int, query: str, before: Plan | None, between: int
+) -> int:
     """The lowest number that a batch of the query may have here."""
     if before is None:
         return 0 if cursor.begun else between
     if before.query != query:
         return 0
     if cursor.plans.at(number - 1) is before:
-        between = settled_count(state, before).empty
+        between = settled_count(state, group, before).empty
     return before.batch + 1 + between

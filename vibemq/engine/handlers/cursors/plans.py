@@ -5,7 +5,7 @@ from vibemq.engine.handlers.fan_out import check_owner, durable_need
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import EngineState, batches_of
+from vibemq.engine.state import EngineState, register_of
 from vibemq.engine.step import Step, light
 from vibemq.errors import InvalidOptions, PlanUnknown
 from vibemq.model.commands import PlanBatch
@@ -65,19 +65,20 @@ def _without_rows(
         return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now, empty_mark=mark))
     if not cursor.plans.may_begin(command.tag) or newest.empty_mark == mark:
         return newest
-    counted = settled_count(state, newest)._replace(empty_mark=mark, empty_at=step.now)
+    counted = settled_count(state, group, newest)._replace(empty_mark=mark, empty_at=step.now)
     counted = counted._replace(empty=counted.empty + 1)
     put(step, queue, group, cursor, number, counted)
     return counted
 
 
-def settled_count(state: EngineState, plan: Plan) -> Plan:
+def settled_count(state: EngineState, group: Group, plan: Plan) -> Plan:
     """The plan with the number of batches without rows that have followed it. Another source of the query may know it
-    better: when it has entered a batch since the last of these was told of, that is this one."""
-    entered = state.transactions.get(batches_of(plan.query)) if plan.query and plan.empty else None
-    if entered is None or entered.entered_at <= plan.empty_at:
+    better: when it has entered a batch for the first time since the last of these was told of, that is this one.
+    A batch that is entered again, because a checkpoint was rolled back, tells nothing."""
+    last = state.transactions.get(register_of(plan.query, group)) if plan.query and plan.empty else None
+    if last is None or last.decided_at <= plan.empty_at:
         return plan
-    return plan._replace(empty=max(0, entered.entered - plan.batch))
+    return plan._replace(empty=max(0, last.version - plan.batch))
 
 
 def put(step: Step, queue: Queue, group: Group, cursor: Cursor, number: int, plan: Plan) -> None:
