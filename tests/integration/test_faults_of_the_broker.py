@@ -128,9 +128,10 @@ async def test_storage_that_failed_in_a_task_of_a_connection_still_ends_the_brok
         raise StorageFailed("the disk is gone")
 
     with pytest.raises(StorageFailed, match="the disk is gone"):  # noqa: PT012  # the context is what raises
-        async with Broker(settings=settings(tmp_path, auth=Auth(token=SecretStr("secret")))) as broker:
+        auth = Auth(superuser="root", superuser_password=SecretStr("secret"))
+        async with Broker(settings=settings(tmp_path, auth=auth)) as broker:
             monkeypatch.setattr(Accounts, "authenticate", failed)
             async with Peer.to(broker, greet=False) as peer:
-                await peer.send(frame(CommandType.CONNECT, "c", authToken="secret"))
+                await peer.send(frame(CommandType.CONNECT, "c", authUsername="root", authPassword="secret"))
                 with anyio.fail_after(CEILING_S):
                     await anyio.sleep_forever()

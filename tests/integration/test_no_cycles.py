@@ -234,7 +234,10 @@ async def test_wrong_credentials(tmp_path: Path, protocol: str) -> None:
             for _ in range(TIMES):
                 await raw(broker.port, asked[protocol], answer=True)
             await all_gone(broker)
-        assert broker._running().socket_services.metrics.auth_failures >= TIMES
+        metrics = broker._running().socket_services.metrics
+        # After some failures, connections of the same address are turned away at times.
+        assert metrics.auth_failures + metrics.connections_rejected >= TIMES
+        assert metrics.auth_failures >= TIMES // 4
 
 
 async def test_commands_that_the_engine_refuses(broker: Broker) -> None:

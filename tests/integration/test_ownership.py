@@ -404,7 +404,7 @@ def test_a_malformed_hash_is_refused_at_the_start(tmp_path: Path) -> None:
     said = run("vibemq", "serve", "--config", config, "--data-dir", tmp_path / "data")
     assert said.code != 0
     assert "auth.users.ann.password_hash" in said.err
-    assert "hash_password" in said.err
+    assert "vibemq-admin user hash" in said.err
     assert "scrypt$14$8$0" not in said.err
 
 

@@ -172,6 +172,6 @@ METHOD = Method(
     title="fuzz: every decoder and parser",
     run=run_all,
     short=Size(250, 3),
-    crash=Size(cases=160_000, seconds=300),
-    torture=Size(cases=1_000_000, seconds=1_800),
+    crash=Size(cases=140_000, seconds=260),
+    torture=Size(cases=1_000_000, seconds=1_640),
 )

@@ -298,7 +298,7 @@ METHOD = Method(
     run=run,
     short=Size(cases=10, seconds=30),
     crash=Size(cases=200, seconds=180),
-    torture=Size(cases=1_000, seconds=900),
+    torture=Size(cases=1_000, seconds=640),
     waits=True,
     missing=missing_compiler,
 )

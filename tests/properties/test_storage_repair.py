@@ -41,6 +41,8 @@ EVERY_KIND = frozenset(
         keys.DEDUP,
         keys.PLAN,
         keys.TRANSACTION,
+        keys.USER,
+        keys.TOKEN,
         keys.DEAD,
         keys.DEAD_BY_MESSAGE,
         keys.BLOCK_INFO,
@@ -95,7 +97,7 @@ def test_repair_of_a_sound_store_keeps_every_pair(random: Random, batches: int) 
 
 
 def test_the_stores_have_every_kind_of_value() -> None:
-    found = {key[:1] for seed in range(3) for key in pairs(sound_store(Random(seed), 60))}
+    found = {key[:1] for seed in range(8) for key in pairs(sound_store(Random(seed), 60))}
     assert found == EVERY_KIND
 
 

@@ -51,6 +51,11 @@ class RangeArguments(OfQueue):
     def room(self) -> int:
         return min(self.max_bytes or FETCH_BYTES, FETCH_BYTES_MAX)
 
+    @property
+    def asked_bytes(self) -> int:
+        """What the reader itself has said that it takes; 0 = nothing, so that the limit of its connection counts."""
+        return self.room if "max_bytes" in self.model_fields_set else 0
+
 
 class FetchArguments(RangeArguments):
     group: Text | None = Field(None, description="Name of the group; left out: what the queue keeps for anybody.")
@@ -89,7 +94,15 @@ class RangeReads:
         gaps = _gaps(start, after, given, span.lost, span.quarantined)
         priorities = self._readers.priorities(queue, start, after - 1) if "priority" in columns else {}
         return Fetched(
-            columns, start, after, slices, gaps, span.incarnation, priorities, compact=wanted.compact, max_bytes=size
+            columns,
+            start,
+            after,
+            slices,
+            gaps,
+            span.incarnation,
+            priorities,
+            compact=wanted.compact,
+            max_bytes=wanted.asked_bytes,
         )
 
     async def _rows(self, span: Span, size: int, *, compact: bool) -> tuple[list[Slice], int]:
@@ -163,7 +176,7 @@ class RangeReads:
             priorities,
             facts,
             wanted.compact,
-            wanted.room,
+            wanted.asked_bytes,
         )
 
     async def redrive(self, caller: Caller, wanted: RedriveArguments) -> dict[str, Any]:

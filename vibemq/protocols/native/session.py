@@ -165,7 +165,8 @@ class NativeSession:
         state = self._state
         if now > state.now:
             state.now = now
-        if self._heard:
+        if self._heard or self.unread:
+            # Nobody is silent whose bytes have not been read yet.
             self._heard = False
             self._heard_at = state.now
             if state.principal is not None and self._fatal is None and not state.wanted:

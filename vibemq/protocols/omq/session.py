@@ -215,7 +215,7 @@ class OmqSession:
         if state.closing:
             return
         deadline = self._silence_deadline()
-        unread = self._unread and state.principal is not None
+        unread = (self._unread or self.unread) and state.principal is not None
         if deadline is not None and state.now >= deadline and not unread:
             self._give_up()
         elif state.principal is not None and state.now >= self._next_ping():

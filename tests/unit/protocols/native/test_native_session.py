@@ -827,6 +827,18 @@ def test_the_end_of_the_stream_comes_behind_all_that_was_said() -> None:
     assert peer.session.closing
 
 
+def test_who_has_said_what_is_not_read_yet_is_not_silent() -> None:
+    peer = Peer(connect={"supported-extensions": ALL})
+    peer.hear(frame(T.DELETE_QUEUE, "d", "orders") * 200)
+    assert peer.session.unread
+    for minutes in range(1, 60):
+        peer.session.tick(NOW + minutes * 600_000)
+    assert not peer.session.closing
+    peer.session.commands()
+    peer.session.tick(NOW + 60 * 600_000)
+    assert peer.session.closing
+
+
 def test_nothing_is_unread_behind_a_connect_that_is_not_answered() -> None:
     peer = Peer()
     peer.session.receive_data(frame(T.PING, "p") * (READ_UNITS - 1) + frame(T.CONNECT, "c") + frame(T.PING, "p"))
