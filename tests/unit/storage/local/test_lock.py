@@ -1,5 +1,6 @@
 """Who owns a data directory, and on what file system it lies."""
 
+import errno
 import fcntl
 import json
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import ConfigInvalid, StorageLocked
-from vibemq.storage.lmdb.environment.writer_lock import WRITER_LOCK, WriterLock
+from vibemq.storage.lmdb.environment.writer_lock import WRITER_LOCK, WriterLock, wait_for_writer
 from vibemq.storage.local.lock import DirectoryLock, boot_id, describe_owner, file_system_of, refuse_remote
 from vibemq.storage.local.store_file import StoreInfo, write_store_info
 
@@ -66,6 +67,31 @@ def test_the_lock_of_a_writer_is_of_the_file_that_has_the_name(tmp_path: Path, m
     with pytest.raises(StorageLocked):
         second.acquire(wait_s=0)
     first.release()
+
+
+@pytest.fixture
+def nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """flock(2) as on NFS: an exclusive lock is of a file that is open for writing, a shared one of one for reading."""
+    locked = fcntl.flock
+
+    def as_of_fcntl(file: int, operation: int) -> None:
+        access = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE
+        unfit = os.O_RDONLY if operation & fcntl.LOCK_EX else os.O_WRONLY
+        if access == unfit:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        locked(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_of_fcntl)
+
+
+@pytest.mark.usefixtures("nfs")
+def test_a_checkpointer_can_be_kept_out_and_waited_for_on_nfs(tmp_path: Path) -> None:
+    lock = WriterLock(tmp_path)
+    lock.acquire(wait_s=0)
+    with pytest.raises(StorageLocked, match=WRITER_LOCK):
+        wait_for_writer(tmp_path, wait_s=0)
+    lock.release()
+    wait_for_writer(tmp_path, wait_s=0)
 
 
 def test_another_process_is_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:
