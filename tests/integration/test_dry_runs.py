@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
+from vibemq.errors import StorageLocked
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
@@ -40,6 +42,17 @@ rows = Rows.of([pack_row(f"n{{n}}", b"x" * 100) for n in range({MESSAGES})])
 store.append([MessagesAdded(1, {MESSAGES + 1}, 1, rows)])
 store.sync()
 os.kill(os.getpid(), 9)
+"""
+
+
+LOOKING = """
+import sys
+from pathlib import Path
+from vibemq.cli.admin.offline import looked_at
+
+with looked_at(Path(sys.argv[1]), None):
+    print("looking", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -176,6 +189,33 @@ def test_a_store_that_is_cut_short_is_looked_at_in_a_copy(admin: Run, data_dir: 
     _, found = admin("check", "--data-dir", data_dir)
     assert photo(data_dir) == before
     assert all(str(path) in problem["what"] for problem in found["problems"])
+
+
+@contextmanager
+def somebody_looking(folder: Path) -> Iterator[None]:
+    """Another process that looks at the directory while the block runs."""
+    words = [sys.executable, "-c", LOOKING, str(folder)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "looking\n"
+        yield
+        child.stdin.close()
+    assert child.returncode == 0
+
+
+def test_two_can_look_at_once_and_a_broker_is_not_told_of_the_one_that_was_killed(
+    admin: Run, data_dir: Path, provider: str
+) -> None:
+    kill_a_broker(data_dir, provider)
+    killed = json.loads((data_dir / "owner.json").read_text())["pid"]
+    before = photo(data_dir)
+    with somebody_looking(data_dir):
+        assert admin("check", "--data-dir", data_dir)[0] == 0
+        with pytest.raises(StorageLocked, match="only reads it") as refused:
+            opened(data_dir, provider)
+        assert f"process {killed}" not in str(refused.value)
+    assert photo(data_dir) == before
 
 
 def test_a_dry_run_of_restore_changes_neither_the_backup_nor_the_directory(
