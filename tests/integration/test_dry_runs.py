@@ -4,11 +4,12 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ from vibemq.storage.lmdb.environment.writer_lock import wait_for_writer
 
 Run = Callable[..., tuple[int, Any]]
 NOBODY = 65534
+DOTNET = """
+CREATE TABLE queues (name TEXT PRIMARY KEY, options_json TEXT, created_at TEXT);
+CREATE TABLE messages (id TEXT PRIMARY KEY, queue_name TEXT, payload_json TEXT, timestamp TEXT,
+    headers_json TEXT, version INTEGER, priority INTEGER, delivery_attempts INTEGER);
+CREATE TABLE dead_letters (id TEXT PRIMARY KEY, message_id TEXT, message_json TEXT, reason INTEGER, failed_at TEXT);
+INSERT INTO queues VALUES ('invoices', '{}', '2026-01-02T03:04:05.0000000Z');
+INSERT INTO messages VALUES ('a', 'invoices', '{"n":1}', '2026-01-02T03:04:06Z', '{"k":"v"}', 1, 1, 0);
+"""
 MESSAGES = 500
 
 KILLED = f"""
@@ -238,19 +247,60 @@ def test_a_directory_that_cannot_be_written_can_be_looked_at(
     if left == "by a copy without its lock":
         (data_dir / "lock").unlink()
     assert admin(*words, "--data-dir", data_dir)[0] == 0, "whatever the verb imports is imported now"
-    for path in data_dir.rglob("*"):
+    with unwritable(data_dir):
+        code, _ = admin(*words, "--data-dir", data_dir)
+    assert code == 0
+
+
+@pytest.mark.parametrize("left", ["by a stop", "by a kill"])
+def test_a_resumed_import_into_a_directory_that_cannot_be_written_can_be_tried(
+    admin: Run, data_dir: Path, place: Path, provider: str, left: str, copied: list[str]
+) -> None:
+    file = place / "dotnet.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(DOTNET)
+    file.chmod(0o644)
+    words = ("import", file, "--data-dir", data_dir, "--resume")
+    assert admin(*words)[1]["messages"] == 1
+    if left == "by a kill":
+        kill_a_broker(data_dir, provider)
+    assert admin(*words, "--dry-run")[1]["skipped"] == 1
+    assert {"store.json"} <= set(copied)
+    assert not {"ballast", "lock", "owner.json"} & set(copied)
+    with unwritable(data_dir):
+        code, would = admin(*words, "--dry-run")
+    assert (code, would["messages"], would["skipped"]) == (0, 0, 1)
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are copied from here on."""
+    names: list[str] = []
+    copyfile = shutil.copyfile
+
+    def noted(source: Path, target: Path, **how: Any) -> Path:
+        names.append(Path(source).name)
+        return copyfile(source, target, **how)
+
+    monkeypatch.setattr(shutil, "copyfile", noted)
+    return names
+
+
+@contextmanager
+def unwritable(folder: Path) -> Iterator[None]:
+    """While the block runs nobody may write there, and we are somebody for whom that counts."""
+    for path in folder.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    data_dir.chmod(0o555)
+    folder.chmod(0o555)
     user = os.geteuid()
     if user == 0:
         os.seteuid(NOBODY)  # modes say nothing to root
     try:
         with pytest.raises(PermissionError):
-            (data_dir / "new").touch()
-        code, _ = admin(*words, "--data-dir", data_dir)
+            (folder / "new").touch()
+        yield
     finally:
         os.seteuid(user)
-        data_dir.chmod(0o755)
-        for path in data_dir.rglob("*"):
+        folder.chmod(0o755)
+        for path in folder.rglob("*"):
             path.chmod(0o755)
-    assert code == 0
