@@ -4,10 +4,12 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
+from vibemq.errors import StorageLocked
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
@@ -24,6 +27,14 @@ from vibemq.storage.lmdb.environment.writer_lock import wait_for_writer
 
 Run = Callable[..., tuple[int, Any]]
 NOBODY = 65534
+DOTNET = """
+CREATE TABLE queues (name TEXT PRIMARY KEY, options_json TEXT, created_at TEXT);
+CREATE TABLE messages (id TEXT PRIMARY KEY, queue_name TEXT, payload_json TEXT, timestamp TEXT,
+    headers_json TEXT, version INTEGER, priority INTEGER, delivery_attempts INTEGER);
+CREATE TABLE dead_letters (id TEXT PRIMARY KEY, message_id TEXT, message_json TEXT, reason INTEGER, failed_at TEXT);
+INSERT INTO queues VALUES ('invoices', '{}', '2026-01-02T03:04:05.0000000Z');
+INSERT INTO messages VALUES ('a', 'invoices', '{"n":1}', '2026-01-02T03:04:06Z', '{"k":"v"}', 1, 1, 0);
+"""
 MESSAGES = 500
 
 KILLED = f"""
@@ -40,6 +51,17 @@ rows = Rows.of([pack_row(f"n{{n}}", b"x" * 100) for n in range({MESSAGES})])
 store.append([MessagesAdded(1, {MESSAGES + 1}, 1, rows)])
 store.sync()
 os.kill(os.getpid(), 9)
+"""
+
+
+LOOKING = """
+import sys
+from pathlib import Path
+from vibemq.cli.admin.offline import looked_at
+
+with looked_at(Path(sys.argv[1]), None):
+    print("looking", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -178,6 +200,33 @@ def test_a_store_that_is_cut_short_is_looked_at_in_a_copy(admin: Run, data_dir: 
     assert all(str(path) in problem["what"] for problem in found["problems"])
 
 
+@contextmanager
+def somebody_looking(folder: Path) -> Iterator[None]:
+    """Another process that looks at the directory while the block runs."""
+    words = [sys.executable, "-c", LOOKING, str(folder)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "looking\n"
+        yield
+        child.stdin.close()
+    assert child.returncode == 0
+
+
+def test_two_can_look_at_once_and_a_broker_is_not_told_of_the_one_that_was_killed(
+    admin: Run, data_dir: Path, provider: str
+) -> None:
+    kill_a_broker(data_dir, provider)
+    killed = json.loads((data_dir / "owner.json").read_text())["pid"]
+    before = photo(data_dir)
+    with somebody_looking(data_dir):
+        assert admin("check", "--data-dir", data_dir)[0] == 0
+        with pytest.raises(StorageLocked, match="only reads it") as refused:
+            opened(data_dir, provider)
+        assert f"process {killed}" not in str(refused.value)
+    assert photo(data_dir) == before
+
+
 def test_a_dry_run_of_restore_changes_neither_the_backup_nor_the_directory(
     admin: Run, data_dir: Path, place: Path
 ) -> None:
@@ -198,19 +247,60 @@ def test_a_directory_that_cannot_be_written_can_be_looked_at(
     if left == "by a copy without its lock":
         (data_dir / "lock").unlink()
     assert admin(*words, "--data-dir", data_dir)[0] == 0, "whatever the verb imports is imported now"
-    for path in data_dir.rglob("*"):
+    with unwritable(data_dir):
+        code, _ = admin(*words, "--data-dir", data_dir)
+    assert code == 0
+
+
+@pytest.mark.parametrize("left", ["by a stop", "by a kill"])
+def test_a_resumed_import_into_a_directory_that_cannot_be_written_can_be_tried(
+    admin: Run, data_dir: Path, place: Path, provider: str, left: str, copied: list[str]
+) -> None:
+    file = place / "dotnet.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(DOTNET)
+    file.chmod(0o644)
+    words = ("import", file, "--data-dir", data_dir, "--resume")
+    assert admin(*words)[1]["messages"] == 1
+    if left == "by a kill":
+        kill_a_broker(data_dir, provider)
+    assert admin(*words, "--dry-run")[1]["skipped"] == 1
+    assert {"store.json"} <= set(copied)
+    assert not {"ballast", "lock", "owner.json"} & set(copied)
+    with unwritable(data_dir):
+        code, would = admin(*words, "--dry-run")
+    assert (code, would["messages"], would["skipped"]) == (0, 0, 1)
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are copied from here on."""
+    names: list[str] = []
+    copyfile = shutil.copyfile
+
+    def noted(source: Path, target: Path, **how: Any) -> Path:
+        names.append(Path(source).name)
+        return copyfile(source, target, **how)
+
+    monkeypatch.setattr(shutil, "copyfile", noted)
+    return names
+
+
+@contextmanager
+def unwritable(folder: Path) -> Iterator[None]:
+    """While the block runs nobody may write there, and we are somebody for whom that counts."""
+    for path in folder.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    data_dir.chmod(0o555)
+    folder.chmod(0o555)
     user = os.geteuid()
     if user == 0:
         os.seteuid(NOBODY)  # modes say nothing to root
     try:
         with pytest.raises(PermissionError):
-            (data_dir / "new").touch()
-        code, _ = admin(*words, "--data-dir", data_dir)
+            (folder / "new").touch()
+        yield
     finally:
         os.seteuid(user)
-        data_dir.chmod(0o755)
-        for path in data_dir.rglob("*"):
+        folder.chmod(0o755)
+        for path in folder.rglob("*"):
             path.chmod(0o755)
-    assert code == 0

@@ -3,9 +3,10 @@
     lock         held with flock(2) while the store is open; the kernel lets go when the process ends, however it ends
     owner.json   {"pid", "host", "boot_id", "since"}: who holds it, for the sentence a second broker is refused with
 
-The lock alone decides; the owner file only explains. flock works between containers that share a volume, where process
-ids mean nothing. A lock is of a file and not of its name, and a restore replaces the directory: whoever gets the lock
-makes sure that the file still has its name.
+An owner holds the lock exclusively; what only reads the directory shares it with others that only read, and is not
+named. The lock alone decides; the owner file only explains, and a process that was killed leaves it behind. flock works
+between containers that share a volume, where process ids mean nothing. A lock is of a file and not of its name, and a
+restore replaces the directory: whoever gets the lock makes sure that the file still has its name.
 """
 
 import errno
@@ -34,8 +35,12 @@ REMOTE_TYPES = frozenset(
 VOLATILE_TYPES = frozenset({"tmpfs", "ramfs"})
 
 
+_SOME_READER = "a command that only reads it, such as `vibemq-admin check` or a dry run"
+_SOME_PROCESS = "another process, perhaps an offline command such as `vibemq-admin repair`"
+
+
 class DirectoryLock:
-    """Exclusive ownership of a data directory; not reentrant."""
+    """Exclusive ownership of a data directory, or a share in reading it; not reentrant."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -60,14 +65,15 @@ class DirectoryLock:
         while file is None:
             refuse_interrupted(self._data_dir)
             make_folder(self._data_dir)
-            file = self._lock_file(os.O_RDWR | os.O_CREAT)
+            file = self._lock_file(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
         self._file = file
         self._write_owner()
 
     def acquire_to_look(self) -> None:
         """Keep owners out of a directory that is only read. Nothing in it is written, and no owner is named.
 
-        A missing lock's file is made and removed afterwards. Where it cannot be made, on a read-only file system, no
+        Others may look at the same time. A missing lock's file is made, and removed afterwards unless another one
+        looks by then. Where it cannot be made, on a read-only file system, no
         broker could make it either: nothing is held then.
 
         Raises:
@@ -79,10 +85,12 @@ class DirectoryLock:
         while file is None:
             refuse_half_restored(self._data_dir)
             try:
-                file = self._lock_file(os.O_RDONLY)
+                # A shared lock is all that NFS gives for a file that is open for reading.
+                file = self._lock_file(os.O_RDONLY, fcntl.LOCK_SH)
             except FileNotFoundError:
                 try:
-                    file = self._lock_file(os.O_RDONLY | os.O_CREAT | os.O_EXCL)
+                    # For writing, because the lock becomes exclusive before the file is removed.
+                    file = self._lock_file(os.O_RDWR | os.O_CREAT | os.O_EXCL, fcntl.LOCK_SH)
                 except FileExistsError:
                     continue
                 except OSError as error:
@@ -92,7 +100,7 @@ class DirectoryLock:
                 self._made = True
         self._file = file
 
-    def _lock_file(self, flags: int) -> int | None:
+    def _lock_file(self, flags: int, kind: int) -> int | None:
         """The descriptor of the lock's file, locked. None: another file has its name by now, so the lock is of a
         directory that was replaced meanwhile; take it anew.
 
@@ -102,20 +110,25 @@ class DirectoryLock:
         path = self._data_dir / LOCK_NAME
         file = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = _lock_now(file, kind)
             if has_name(file, path):
-                return file
-        except BlockingIOError:
-            os.close(file)
-            raise StorageLocked(
-                f"the data directory {self._data_dir} is in use by {describe_owner(self._data_dir)}; "
-                "stop that process first, or choose another data directory"
-            ) from None
+                if locked:
+                    return file
+                raise self._refusal(file, kind)
         except BaseException:
             os.close(file)
             raise
         os.close(file)
         return None
+
+    def _refusal(self, file: int, kind: int) -> StorageLocked:
+        # Whoever shares the lock is no owner, and what the owner file says is of a process that has ended.
+        shared = kind == fcntl.LOCK_EX and _lock_now(file, fcntl.LOCK_SH)
+        user = _SOME_READER if shared else describe_owner(self._data_dir)
+        return StorageLocked(
+            f"the data directory {self._data_dir} is in use by {user}; "
+            "stop that process first, or choose another data directory"
+        )
 
     def release(self) -> None:
         """Idempotent."""
@@ -125,7 +138,8 @@ class DirectoryLock:
         if has_name(self._file, self._data_dir / LOCK_NAME):
             if not self._to_look:
                 (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
-            if self._made:
+            # Others that look have locked the same file: without its name it would not keep an owner out.
+            if self._made and _lock_now(self._file, fcntl.LOCK_EX):
                 (self._data_dir / LOCK_NAME).unlink()
         os.close(self._file)
         self._file = None
@@ -165,13 +179,42 @@ def has_name(file: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(file), named)
 
 
+def _lock_now(file: int, kind: int) -> bool:
+    """Lock an open file, or change the lock that it has. False: another process has it; what it had may be lost."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def describe_owner(data_dir: Path) -> str:
-    """Who holds the lock, as far as the owner file tells."""
+    """Who holds the exclusive lock, as far as the owner file can be believed: a killed process leaves its own behind,
+    and the next owner writes the file only after it has the lock.
+
+    Of a process on another host, or in another container, nothing can be known but that file.
+    """
     try:
         owner = json.loads((data_dir / OWNER_NAME).read_text())
-        return f"process {owner['pid']} on host {owner['host']} (since {owner['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+        text = f"process {owner['pid']} on host {owner['host']} (since {owner['since']})"
+        here = owner["host"] == socket.gethostname()
+        believed = not here or (owner["boot_id"] == boot_id() and _is_alive(owner["pid"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return _SOME_PROCESS
+    return text if believed else _SOME_PROCESS
+
+
+def _is_alive(pid: int) -> bool:
+    # Numbers below 1 name groups of processes.
+    if pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def boot_id() -> str:

@@ -1,8 +1,10 @@
 """Who owns a data directory, and on what file system it lies."""
 
+import errno
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import ConfigInvalid, StorageLocked
-from vibemq.storage.lmdb.environment.writer_lock import WRITER_LOCK, WriterLock
-from vibemq.storage.local.lock import DirectoryLock, boot_id, describe_owner, file_system_of, refuse_remote
+from vibemq.storage.lmdb.environment.writer_lock import WRITER_LOCK, WriterLock, wait_for_writer
+from vibemq.storage.local.lock import (
+    DirectoryLock,
+    boot_id,
+    describe_owner,
+    file_system_of,
+    looking_at,
+    refuse_remote,
+)
 from vibemq.storage.local.store_file import StoreInfo, write_store_info
 
 MOUNTS = """\
@@ -68,6 +77,31 @@ def test_the_lock_of_a_writer_is_of_the_file_that_has_the_name(tmp_path: Path, m
     first.release()
 
 
+@pytest.fixture
+def nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """flock(2) as on NFS: an exclusive lock is of a file that is open for writing, a shared one of one for reading."""
+    locked = fcntl.flock
+
+    def as_of_fcntl(file: int, operation: int) -> None:
+        access = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE
+        unfit = os.O_RDONLY if operation & fcntl.LOCK_EX else os.O_WRONLY
+        if access == unfit:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        locked(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_of_fcntl)
+
+
+@pytest.mark.usefixtures("nfs")
+def test_a_checkpointer_can_be_kept_out_and_waited_for_on_nfs(tmp_path: Path) -> None:
+    lock = WriterLock(tmp_path)
+    lock.acquire(wait_s=0)
+    with pytest.raises(StorageLocked, match=WRITER_LOCK):
+        wait_for_writer(tmp_path, wait_s=0)
+    lock.release()
+    wait_for_writer(tmp_path, wait_s=0)
+
+
 def test_another_process_is_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\nfrom vibemq.storage.local.lock import DirectoryLock\n"
@@ -88,7 +122,69 @@ def test_another_process_is_refused_and_a_dead_one_is_not_in_the_way(tmp_path: P
 def test_an_owner_file_that_makes_no_sense_is_no_obstacle(tmp_path: Path) -> None:
     for text in ("", "[]", "{}", "7"):
         (tmp_path / "owner.json").write_text(text)
-        assert describe_owner(tmp_path) == "another process"
+        assert describe_owner(tmp_path).startswith("another process")
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        pass
+    return child.pid
+
+
+def named(folder: Path, **changed: object) -> str:
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "boot_id": boot_id(), "since": "then"}
+    (folder / "owner.json").write_text(json.dumps({**owner, **changed}))
+    return describe_owner(folder)
+
+
+def test_an_owner_file_is_believed_of_a_process_that_runs(tmp_path: Path, dead: int) -> None:
+    assert named(tmp_path).startswith(f"process {os.getpid()} on host ")
+    assert named(tmp_path, pid=1).startswith("process 1 "), "it may belong to another user"
+    assert named(tmp_path, pid=dead, host="elsewhere") == f"process {dead} on host elsewhere (since then)"
+    for left in ({"pid": dead}, {"pid": 0}, {"pid": 1 << 80}, {"pid": "1"}, {"boot_id": "an earlier one"}):
+        assert named(tmp_path, **left).startswith("another process")
+
+
+def test_an_owner_is_not_told_to_stop_a_dead_process_while_something_looks(tmp_path: Path, dead: int) -> None:
+    for owner in (dead, os.getpid()):
+        (tmp_path / "lock").touch()
+        named(tmp_path, pid=owner)
+        with looking_at(tmp_path), pytest.raises(StorageLocked, match="only reads it") as refused:
+            DirectoryLock(tmp_path).acquire()
+        assert f"process {owner}" not in str(refused.value)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_looks_do_not_exclude_each_other_but_every_one_keeps_owners_out(tmp_path: Path, there: bool) -> None:
+    if there:
+        (tmp_path / "lock").touch()
+    first, second, owner = (DirectoryLock(tmp_path) for _ in range(3))
+    first.acquire_to_look()
+    second.acquire_to_look()
+    for look in (first, second):
+        with pytest.raises(StorageLocked):
+            owner.acquire()
+        look.release()
+    owner.acquire()
+    for look in (first, second):
+        with pytest.raises(StorageLocked, match=f"process {os.getpid()} "):
+            look.acquire_to_look()
+    owner.release()
+
+
+@pytest.mark.usefixtures("nfs")
+@pytest.mark.parametrize("there", [True, False])
+def test_a_directory_on_nfs_can_be_owned_and_looked_at(tmp_path: Path, there: bool) -> None:
+    if there:
+        (tmp_path / "lock").touch()
+    with looking_at(tmp_path), pytest.raises(StorageLocked):
+        DirectoryLock(tmp_path).acquire()
+    assert (tmp_path / "lock").exists() == there
+    owner = DirectoryLock(tmp_path)
+    owner.acquire()
+    owner.release()
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ def wait_for_writer(store: Path, *, wait_s: float) -> None:
 
     The caller has the lock of the directory, so that no other one begins.
     """
-    if (store / WRITER_LOCK).exists():
-        lock = WriterLock(store)
-        lock.acquire(wait_s=wait_s)
-        lock.release()
+    path = store / WRITER_LOCK
+    if path.exists():
+        # Shared, because that is all a file which can only be read may be locked with on NFS.
+        os.close(_locked(path, os.O_RDONLY, fcntl.LOCK_SH, wait_s=wait_s))
 
 
 class WriterLock:
@@ -36,12 +36,8 @@ class WriterLock:
 
     def acquire(self, *, wait_s: float) -> None:
         """Take the lock, trying for `wait_s`. Raises StorageLocked."""
-        deadline = time.monotonic() + wait_s
-        while (file := self._try()) is None:
-            if time.monotonic() > deadline:
-                raise StorageLocked(f"the checkpointer of an earlier broker still holds {self._path}; wait or end it")
-            time.sleep(_STEP_S)
-        self._file = file
+        # On NFS an exclusive lock needs a file that is open for writing.
+        self._file = _locked(self._path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, wait_s=wait_s)
 
     def release(self) -> None:
         """Idempotent."""
@@ -49,17 +45,28 @@ class WriterLock:
             os.close(self._file)
             self._file = None
 
-    def _try(self) -> int | None:
-        """The descriptor of the locked file; None while another process has it, or when a repair has replaced it."""
-        file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if has_name(file, self._path):
-                return file
-        except BlockingIOError:
-            pass
-        except BaseException:
-            os.close(file)
-            raise
+
+def _locked(path: Path, flags: int, kind: int, *, wait_s: float) -> int:
+    """The descriptor of the locked file. Raises StorageLocked."""
+    deadline = time.monotonic() + wait_s
+    while (file := _try(path, flags, kind)) is None:
+        if time.monotonic() > deadline:
+            raise StorageLocked(f"the checkpointer of an earlier broker still holds {path}; wait or end it")
+        time.sleep(_STEP_S)
+    return file
+
+
+def _try(path: Path, flags: int, kind: int) -> int | None:
+    """The descriptor of the locked file; None while another process has it, or when a repair has replaced it."""
+    file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        if has_name(file, path):
+            return file
+    except BlockingIOError:
+        pass
+    except BaseException:
         os.close(file)
-        return None
+        raise
+    os.close(file)
+    return None
