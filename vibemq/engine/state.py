@@ -46,9 +46,6 @@ class Transaction:
     """The user to whom the application belongs; "" = nobody."""
     committed: list[Run] = field(default_factory=list)
     """Runs of all committed versions; see `vibemq.model.stored.with_version`."""
-    entered: int = 0
-    """Of a query's batches: the one that was entered last, also again. Not stored."""
-    entered_at: int = 0
 
 
 def batches_of(query: str) -> str:

@@ -97,6 +97,7 @@ def test_batches_without_rows_count(driver: Driver) -> None:
     made(driver, 1, 4)
     for mark in ("a", "a", "b"):
         plan(driver, 4, 4, empty_mark=mark)
+    join(driver)
     plan(driver, 4, 8)
     refused(enter(driver, 4, 8, 2), "was run before without these rows; the first that can have them is batch 3")
     driver.restart()
@@ -106,6 +107,61 @@ def test_batches_without_rows_count(driver: Driver) -> None:
     assert plan(driver, 1, 9).empty == 2
     assert plan(driver, 4, 4, empty_mark="c").end == "8", "whoever repeats older batches adds nothing"
     assert plan(driver, 1, 9).empty == 2
+
+
+def test_batches_without_rows_that_are_repeated_do_not_move_what_follows(driver: Driver) -> None:
+    """The checkpoint was rolled back among them; nobody enters them."""
+    made(driver, 1, 4)
+    for mark in ("a-1", "a-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+    join(driver)
+    for mark in ("b-1", "b-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 2), "the first that can have them is batch 3")
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+
+
+def test_a_batch_that_is_entered_again_does_not_free_the_numbers_behind_it(driver: Driver) -> None:
+    """The checkpoint was rolled back to batch 0, and the process ended before the batch without rows was repeated."""
+    made(driver, 1, 4)
+    plan(driver, 4, 4, empty_mark="a-1")
+    join(driver)
+    assert isinstance(enter(driver, 1, 4, 0), Plan)
+    join(driver)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 1), "the first that can have them is batch 2")
+    assert isinstance(enter(driver, 4, 8, 2), Plan)
+
+
+def test_a_batch_that_another_source_enters_again_does_not_free_the_numbers_behind_it(driver: Driver) -> None:
+    """Batch 1 has rows of the other source, batch 2 those of one that is not asked."""
+    made(driver, 1, 4)
+    join(driver, "other")
+    plan(driver, 1, 5, "other")
+    plan(driver, 4, 4, empty_mark="a-1")
+    assert isinstance(enter(driver, 1, 5, 1, group="other"), Plan)
+    plan(driver, 4, 4, empty_mark="a-2")
+    join(driver)
+    join(driver, "other")
+    assert isinstance(enter(driver, 1, 5, 1, group="other"), Plan)
+    join(driver)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 2), "the first that can have them is batch 3")
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_source_may_enter_the_same_batch_first(driver: Driver, restarts: bool) -> None:
+    made(driver, 1, 4)
+    join(driver, "other")
+    plan(driver, 4, 4, empty_mark="a-1")
+    plan(driver, 4, 8)
+    plan(driver, 1, 5, "other")
+    assert isinstance(enter(driver, 1, 5, 2, group="other"), Plan)
+    if restarts:
+        join(driver)
+    assert isinstance(enter(driver, 4, 8, 2), Plan)
 
 
 def test_batches_without_rows_before_the_first_count(driver: Driver) -> None:
@@ -134,8 +190,10 @@ def test_another_source_of_the_query_says_how_many_batches_had_no_rows(driver: D
             plan(driver, 1, 5, "other")
         else:
             plan(driver, 5, 9, "other")
+        join(driver)
         plan(driver, 4, 4, empty_mark=mark)
         assert isinstance(enter(driver, *((1, 5) if batch == 1 else (5, 9)), batch, group="other"), Plan)
+    join(driver)
     plan(driver, 4, 8)
     refused(enter(driver, 4, 8, 2), "batch 3")
     assert isinstance(enter(driver, 4, 8, 3), Plan)

@@ -11,7 +11,7 @@ the query       the highest number that any of its readers has entered, and when
 """
 
 from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, find_cursor
-from vibemq.engine.handlers.cursors.plans import put, settled_count, unknown_plan
+from vibemq.engine.handlers.cursors.plans import put, unknown_plan, used_behind
 from vibemq.engine.handlers.fan_out import check_owner, durable_need
 from vibemq.engine.handlers.transactions import remember
 from vibemq.engine.queue.cursor import Cursor
@@ -53,7 +53,7 @@ def _number(
     plan, application = cursor.plans.at(number), batches_of(command.query)
     assert plan is not None
     if (plan.query, plan.batch) != (command.query, command.batch):
-        why = _why_not(state, cursor, number, plan, command)
+        why = _why_not(state, group, cursor, number, plan, command)
         if why:
             raise BatchChanged(
                 f"group {group.name!r} of queue {queue.name!r}: batch {command.batch} of query {command.query} {why}"
@@ -63,12 +63,9 @@ def _number(
         known = state.transactions.get(application)
         if known is None or known.version < command.batch:
             remember(state, step, application, command.batch)
-    last = state.transactions.get(application)
-    if last is not None:
-        last.entered, last.entered_at = command.batch, step.now
 
 
-def _why_not(state: EngineState, cursor: Cursor, number: int, plan: Plan, command: EnterBatch) -> str:
+def _why_not(state: EngineState, group: Group, cursor: Cursor, number: int, plan: Plan, command: EnterBatch) -> str:
     """Why the plan cannot be this batch; "" = it can."""
     query, batch = command.query, command.batch
     before, between = cursor.plans.before_it(number)
@@ -78,7 +75,7 @@ def _why_not(state: EngineState, cursor: Cursor, number: int, plan: Plan, comman
         return f"would have the rows that batch {plan.batch} of query {plan.query} had"
     if before is not None and before.query != query and not cursor.begun:
         return f"would follow batch {before.batch} of query {before.query}"
-    least = _least(state, cursor, number, query, before, between)
+    least = _least(state, group, cursor, number, query, before, between)
     if batch < least:
         return f"was run before without these rows; the first that can have them is batch {least}"
     after = cursor.plans.at(number + 1)
@@ -90,12 +87,14 @@ def _why_not(state: EngineState, cursor: Cursor, number: int, plan: Plan, comman
     return ""
 
 
-def _least(state: EngineState, cursor: Cursor, number: int, query: str, before: Plan | None, between: int) -> int:
+def _least(
+    state: EngineState, group: Group, cursor: Cursor, number: int, query: str, before: Plan | None, between: int
+) -> int:
     """The lowest number that a batch of the query may have here."""
     if before is None:
         return 0 if cursor.begun else between
     if before.query != query:
         return 0
     if cursor.plans.at(number - 1) is before:
-        between = settled_count(state, before).empty
+        between = used_behind(state, group, cursor, number - 1, before)
     return before.batch + 1 + between
