@@ -36,6 +36,7 @@ class ErrorCode(StrEnum):
     GROUP_HAS_PROGRESS = "GROUP_HAS_PROGRESS"
     PLAN_UNKNOWN = "PLAN_UNKNOWN"
     BATCH_CHANGED = "BATCH_CHANGED"
+    VERSION_SKIPPED = "VERSION_SKIPPED"
     STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -200,6 +201,12 @@ class BatchChanged(EngineError):
     """Under the number of this batch, or as another batch, other rows were read before."""
 
     code = ErrorCode.BATCH_CHANGED
+
+
+class VersionSkipped(InvalidOptions):
+    """A version of an application was never committed, and a later one was; nothing is stored."""
+
+    code = ErrorCode.VERSION_SKIPPED
 
 
 class StageNotFound(EngineError):

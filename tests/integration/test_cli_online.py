@@ -201,6 +201,7 @@ def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.Captu
     code, [moved], _ = vibemq("admin", "group", "seek", queue, "etl", "latest", "--yes")
     assert (code, moved["committed"], moved["epoch"]) == (0, 11, made["epoch"] + 1)
     assert vibemq("admin", "group", "seek", queue, "etl", "sequence:11", "--yes")[0] == 0
+    assert vibemq("admin", "group", "seek", queue, "etl", "sequence:011", "--yes")[0] == 0
     vibemq("admin", "queue", "purge", queue, "--yes")
     code, [moved], _ = vibemq("admin", "group", "seek", queue, "etl", "sequence:4", "--yes")
     assert (code, moved["committed"]) == (6, 11)

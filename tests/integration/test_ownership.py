@@ -116,7 +116,7 @@ def test_versions_cannot_leap_and_one_that_was_left_out_is_told(port: int) -> No
             stage(ann, "job", 1 << 62)
         ann.ask("transaction.commit", app="job", version=1_000_000, stages=[])
         # What was numbered on from 7 is not taken for a replay.
-        said = refused(ann, "INVALID_OPTIONS", "transaction.commit", app="job", version=8, stages=[])
+        said = refused(ann, "VERSION_SKIPPED", "transaction.commit", app="job", version=8, stages=[])
         assert "was never committed" in said
         with pytest.raises(Refusal, match="was never committed"):
             stage(ann, "job", 8)
@@ -148,7 +148,7 @@ def test_owners_survive_a_restart(tmp_path: Path, provider: str) -> None:
                 refused(ben, "NOT_AUTHORIZED", "group.delete", "q", group="team-a")
         with connected(broker.port, "ann") as ann:
             ann.ask("transaction.commit", app="job", version=5, stages=["s"])
-            refused(ann, "INVALID_OPTIONS", "transaction.commit", app="job", version=3, stages=[])
+            refused(ann, "VERSION_SKIPPED", "transaction.commit", app="job", version=3, stages=[])
             ann.ask("group.delete", "q", group="team-a")
 
 

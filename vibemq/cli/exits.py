@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
 _BY_CODE: dict[ErrorCode, ExitCode] = {
     ErrorCode.CONFIG_INVALID: ExitCode.USAGE,
     ErrorCode.INVALID_OPTIONS: ExitCode.USAGE,
+    ErrorCode.VERSION_SKIPPED: ExitCode.USAGE,
     ErrorCode.INVALID_QUEUE: ExitCode.USAGE,
     ErrorCode.INVALID_PAYLOAD: ExitCode.USAGE,
     ErrorCode.QUEUE_NOT_FOUND: ExitCode.NOT_FOUND,

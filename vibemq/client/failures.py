@@ -20,6 +20,7 @@ _CLASSES: dict[str, type[VibeMQError]] = {
     ErrorCode.GROUP_HAS_PROGRESS: errors.GroupHasProgress,
     ErrorCode.PLAN_UNKNOWN: errors.PlanUnknown,
     ErrorCode.BATCH_CHANGED: errors.BatchChanged,
+    ErrorCode.VERSION_SKIPPED: errors.VersionSkipped,
     ErrorCode.STAGE_NOT_FOUND: errors.StageNotFound,
     ErrorCode.MESSAGE_NOT_FOUND: errors.MessageNotFound,
     ErrorCode.MESSAGE_TOO_LARGE: errors.MessageTooLarge,

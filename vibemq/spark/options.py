@@ -106,6 +106,7 @@ class SourceOptions:
     poll_timeout_ms: int = _option("pollTimeout", (STREAM,), duration_ms, 250)
     ack_on: str = _option("ackOn", (STREAM,), one_of("auto", "commit", "never"), "auto")
     new_checkpoint: NewCheckpoint = _option("newCheckpoint", (STREAM,), new_checkpoint, _REFUSE)  # noqa: RUF009  # frozen
+    unread_batches: str = _option("unreadBatches", (STREAM,), one_of("refuse", "allow"), "refuse")
     hold_ms: int | None = _option("hold", (STREAM,), duration_ms)
     max_lag_ms: int | None = _option("maxLag", (STREAM,), duration_ms)
     max_lag_bytes: int | None = _option("maxLagBytes", (STREAM,), size_bytes)

@@ -99,6 +99,7 @@ def test_batches_without_rows_count(driver: Driver) -> None:
     made(driver, 1, 4)
     for mark in ("a", "a", "b"):
         plan(driver, 4, 4, empty_mark=mark)
+    join(driver)
     plan(driver, 4, 8)
     refused(enter(driver, 4, 8, 2), "was run before without these rows; the first that can have them is batch 3")
     driver.restart()
@@ -108,6 +109,61 @@ def test_batches_without_rows_count(driver: Driver) -> None:
     assert plan(driver, 1, 9).empty == 2
     assert plan(driver, 4, 4, empty_mark="c").end == "8", "whoever repeats older batches adds nothing"
     assert plan(driver, 1, 9).empty == 2
+
+
+def test_batches_without_rows_that_are_repeated_do_not_move_what_follows(driver: Driver) -> None:
+    """The checkpoint was rolled back among them; nobody enters them."""
+    made(driver, 1, 4)
+    for mark in ("a-1", "a-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+    join(driver)
+    for mark in ("b-1", "b-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 2), "the first that can have them is batch 3")
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+
+
+def test_a_batch_that_is_entered_again_does_not_free_the_numbers_behind_it(driver: Driver) -> None:
+    """The checkpoint was rolled back to batch 0, and the process ended before the batch without rows was repeated."""
+    made(driver, 1, 4)
+    plan(driver, 4, 4, empty_mark="a-1")
+    join(driver)
+    assert isinstance(enter(driver, 1, 4, 0), Plan)
+    join(driver)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 1), "the first that can have them is batch 2")
+    assert isinstance(enter(driver, 4, 8, 2), Plan)
+
+
+def test_a_batch_that_another_source_enters_again_does_not_free_the_numbers_behind_it(driver: Driver) -> None:
+    """Batch 1 has rows of the other source, batch 2 those of one that is not asked."""
+    made(driver, 1, 4)
+    join(driver, "other")
+    plan(driver, 1, 5, "other")
+    plan(driver, 4, 4, empty_mark="a-1")
+    assert isinstance(enter(driver, 1, 5, 1, group="other"), Plan)
+    plan(driver, 4, 4, empty_mark="a-2")
+    join(driver)
+    join(driver, "other")
+    assert isinstance(enter(driver, 1, 5, 1, group="other"), Plan)
+    join(driver)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 2), "the first that can have them is batch 3")
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_source_may_enter_the_same_batch_first(driver: Driver, restarts: bool) -> None:
+    made(driver, 1, 4)
+    join(driver, "other")
+    plan(driver, 4, 4, empty_mark="a-1")
+    plan(driver, 4, 8)
+    plan(driver, 1, 5, "other")
+    assert isinstance(enter(driver, 1, 5, 2, group="other"), Plan)
+    if restarts:
+        join(driver)
+    assert isinstance(enter(driver, 4, 8, 2), Plan)
 
 
 def test_batches_without_rows_before_the_first_count(driver: Driver) -> None:
@@ -136,8 +192,10 @@ def test_another_source_of_the_query_says_how_many_batches_had_no_rows(driver: D
             plan(driver, 1, 5, "other")
         else:
             plan(driver, 5, 9, "other")
+        join(driver)
         plan(driver, 4, 4, empty_mark=mark)
         assert isinstance(enter(driver, *((1, 5) if batch == 1 else (5, 9)), batch, group="other"), Plan)
+    join(driver)
     plan(driver, 4, 8)
     refused(enter(driver, 4, 8, 2), "batch 3")
     assert isinstance(enter(driver, 4, 8, 3), Plan)
@@ -212,13 +270,13 @@ def test_an_old_batch_that_is_entered_again_tells_nothing_of_those_behind_it(dri
     """Batch 2 had no rows, so its number is used; a checkpoint that was rolled back to batch 1 repeats that one."""
     made(driver, 1, 4, 8)
     plan(driver, 8, 8, empty_mark="m2")
-    for again in range(2):
+    for restarted in (False, True):
+        if restarted:
+            driver.restart()
+        join(driver)
         assert isinstance(enter(driver, 4, 8, 1), Plan)
         plan(driver, 8, 12)
         refused(enter(driver, 8, 12, 2), "was run before without these rows")
-        if not again:
-            driver.restart()
-            join(driver)
 
 
 def test_what_one_users_readers_say_of_a_query_counts_for_no_other(driver: Driver) -> None:

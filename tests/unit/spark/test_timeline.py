@@ -257,6 +257,27 @@ def test_a_query_that_never_acknowledges_cuts_the_same_batches_without_its_check
         assert found == numbers
 
 
+def test_a_batch_that_nobody_has_read_is_acknowledged_only_if_that_is_allowed(
+    broker: BrokerProcess, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Spark asks for its tasks and runs none, as in a join with an empty table."""
+    publish(queue, 0, 3)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    end = query.latest(start)
+    assert query.live.partitions(start, end)
+    publish(queue, 3, 5)
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"a join with a table that has no rows.*set unreadBatches=allow") as refused:
+            query.latest(end)
+        assert refused.value.code == "BATCH_CHANGED"
+        assert facts(broker, queue)["committed"] == 1
+        query = Query(broker, queue=queue)
+    assert Query(broker, queue=queue, unreadBatches="allow").batch(end)[1] == [3, 4]
+    assert facts(broker, queue)["committed"] == 4
+    assert "no task has read it (unreadBatches=allow)" in capfd.readouterr().err
+
+
 # -- checkpoints that are rolled back by hand -------------------------------------------------------------------------
 
 

@@ -168,8 +168,8 @@ def seek(
     out.confirm(f"Move group {group} of queue {queue} from {before['committed']} to {start}?", yes=yes)
     found = ask(url, timeout, "group.seek", queue=queue, group=group, start=start)
     to = found.get("committed", found.get("head"))
-    asked = start.removeprefix("sequence:")
-    is_elsewhere = start.startswith("sequence:") and asked != str(to)
+    asked = int(start.removeprefix("sequence:")) if start.startswith("sequence:") else to
+    is_elsewhere = asked != to
     why = f", not to {asked}: the queue keeps messages from {to} on, or ends there" if is_elsewhere else ""
     out.emit(found, f"group {group} of queue {queue}: moved from {before['committed']} to {to}{why}")
     if is_elsewhere:

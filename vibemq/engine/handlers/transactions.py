@@ -16,7 +16,7 @@ from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.stage_names import delay_mark, stage_name, version_and_app
 from vibemq.engine.state import REGISTER, EngineState, Transaction
 from vibemq.engine.step import Step
-from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound
+from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound, VersionSkipped
 from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged, Pressure, Stage
 from vibemq.model.effects import Counted, Decided, Published
 from vibemq.model.options import Durability, QueueOptions
@@ -154,7 +154,8 @@ def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
 
 
 def _is_duplicate(done: Transaction | None, app: str, version: int) -> bool:
-    """Whether that version counts as committed already. Raises InvalidOptions for one that is neither new nor old."""
+    """Whether that version counts as committed already. Raises VersionSkipped for one that was left out, InvalidOptions
+    for one that is too large or too old."""
     if done is None:
         if version > FIRST_VERSION_MAX:
             raise InvalidOptions(
@@ -173,7 +174,8 @@ def _is_duplicate(done: Transaction | None, app: str, version: int) -> bool:
     if version < done.version:
         known = len(done.committed) < VERSION_RUNS_MAX or version > done.committed[0][0]
         why = "was never committed" if known else "is older than the versions that the broker remembers"
-        raise InvalidOptions(
+        refusal = VersionSkipped if known else InvalidOptions
+        raise refusal(
             f"version {version} of application {app[:40]!r} {why}, and the later version {done.version} was committed; "
             "nothing is stored. Use a version above that one or another application name, or have the broker's "
             "operator reset this application with transaction.forget"

@@ -17,6 +17,8 @@ class Cursor:
         "_releases",
         "begun",
         "committed",
+        "empty_before",
+        "empty_of",
         "expired",
         "head",
         "held",
@@ -43,6 +45,10 @@ class Cursor:
         """Below this number what they cover is acknowledged, as far as it was said since the start."""
         self.begun = False
         """Whether the reader joined without a position of its own."""
+        self.empty_of = (0, 0)
+        """The epoch and the number of the plan behind which batches without rows were told of last."""
+        self.empty_before = 0
+        """How many of them were known when the first was told of in that epoch."""
         self.hold_ms = 0
         self.max_lag_ms = 0
         self.max_lag_bytes = 0

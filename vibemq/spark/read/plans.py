@@ -54,26 +54,32 @@ class QueryPlans:
         """Before the batch is acknowledged that ends there: somebody must have begun to read it.
 
         A file sink, and a program that keeps a table of its batches, leave out a batch whose number they know, and run
-        no task. When the batch is not the one that they have, nobody has its rows.
+        no task. When the batch is not the one that they have, nobody has its rows. Spark runs no task either when the
+        result has no rows whatever the batch has, as in a join with an empty table; that cannot be told from here.
 
         Raises:
-            Refused: nobody has.
+            Refused: nobody has, and `unreadBatches` does not allow it.
         """
         keeper = self.keeper(start)
         cursor = self._cursors.get(keeper)
         if self._is_sure or cursor is None or cursor.incarnation != start[keeper].incarnation:
             return
         if self._ends_unread(keeper, start):
-            raise explained(
-                Refused(
-                    "BATCH_CHANGED",
-                    f"the batch that ends at {start[keeper].sequence} of queue {keeper!r} is done, and no task has read"
-                    " it: the sink has left it out, as it does with a number that it knows",
-                ),
-                keeper,
-                self._settings.group,
-            )
+            self._unread(f"the batch that ends at {start[keeper].sequence} of queue {keeper!r}", keeper)
+            return
         self._is_sure = self._is_new and self._settled is not None and self._settled[1] == start
+
+    def _unread(self, batch: str, keeper: str) -> None:
+        if self._settings.unread_batches == "allow":
+            notice(f"{batch} is done and is acknowledged, and no task has read it (unreadBatches=allow)")
+            return
+        sentence = (
+            f"{batch} is done, and no task has read it. Either the sink has left it out, as it does with a number that"
+            " it knows; or a function of foreachBatch has not read it, or its result is empty without it, as in a join"
+            " with a table that has no rows: Spark then runs no task, and if you are certain of that, set"
+            " unreadBatches=allow (docs/howto/spark/run.md#a-batch-that-nobody-has-read)"
+        )
+        raise explained(Refused("BATCH_CHANGED", sentence), keeper, self._settings.group)
 
     def _ends_unread(self, keeper: str, start: Positions) -> bool:
         arguments = {"group": self._settings.group, "plan": tag_of(start)}

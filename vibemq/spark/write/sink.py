@@ -100,8 +100,10 @@ class _Sink:
         staging = Staging(client, self._settings, app=name.app, version=name.version, stage=name.stage)
         try:
             return Written(self._publish(staging, batches), name)
-        except Exception:
+        except Exception as error:
             _abort(client, [name])
+            if self._is_left_out(name, error):
+                raise SourceError(self._never_committed(name, str(error))) from None
             raise
 
     def _publish(self, window: Window, batches: Iterable["pa.RecordBatch"]) -> int:
@@ -158,8 +160,8 @@ class _Sink:
                 self._check_former(client, name)
             answer = client.call("transaction.commit", "", arguments)
         except Refused as error:
-            if error.code == "INVALID_OPTIONS" and not name.given:
-                raise SourceError(self._never_committed(name, error)) from None
+            if self._is_left_out(name, error):
+                raise SourceError(self._never_committed(name, str(error))) from None
             raise explained(error, self._settings.queue) from None
         if not answer["duplicate"] or answer["tag"] == tag:
             return
@@ -185,13 +187,17 @@ class _Sink:
                 f" {NAME_THEM}: names do not depend on the order. Nothing of this write was published"
             )
 
-    def _never_committed(self, name: SinkTransaction, error: Refused) -> str:
+    def _is_left_out(self, name: SinkTransaction, error: Exception) -> bool:
+        """Whether the broker has a later batch of the query and not this one."""
+        return isinstance(error, Refused) and error.code == "VERSION_SKIPPED" and not name.given
+
+    def _never_committed(self, name: SinkTransaction, error: str) -> str:
         return (
             f"batch {name.version} of this query had no rows for queue {self._settings.queue!r} when it was run before,"
             " and now it has some; a later batch is committed. The checkpoint was rolled back to where the same batches"
             " could not be cut again, or what the query computes was changed. Nothing of this write was published. Use"
             " the newest checkpoint, or begin with a new one (docs/howto/spark/run.md#without-a-checkpoint)"
-            f" [{error.code}: {error.sentence}]"
+            f" [{error}]"
         )
 
     def _check_former(self, client: BrokerClient, name: SinkTransaction) -> None:

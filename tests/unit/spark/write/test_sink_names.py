@@ -45,8 +45,13 @@ class Batch:
         }
 
     def stream(self, queue: str, *numbers: int) -> None:
+        self.streamed(queue, *numbers)()
+
+    def streamed(self, queue: str, *numbers: int, **more: int) -> Any:
+        """As `stream`; the driver's part, for later."""
         writer = DefaultSource(options_of(self._broker, queue=queue, **ONCE)).streamWriter(BODY, False)
-        copied(writer).commit([self._task(writer, numbers)], int(self._told["streaming.sql.batchId"]))
+        messages = [self._task(writer, numbers, **more)]
+        return lambda: copied(writer).commit(messages, int(self._told["streaming.sql.batchId"]))
 
     def named(self, queue: str, app: str, version: int, *numbers: int) -> None:
         """A write in `foreachBatch` that has been given a name."""
@@ -59,11 +64,11 @@ class Batch:
         messages = [self._task(writer, numbers)]
         return lambda: copied(writer).commit(messages)
 
-    def _task(self, writer: Any, numbers: tuple[int, ...]) -> Any:
+    def _task(self, writer: Any, numbers: tuple[int, ...], **more: int) -> Any:
         context = TaskContext()
         context._localProperties = dict(self._told)
         TaskContext._setTaskContext(context)
-        rows = [{"body": b"%d" % number} for number in numbers]
+        rows = [{"body": b"%d" % number, **more} for number in numbers]
         return copied(copied(writer).write(iter([pa.RecordBatch.from_pylist(rows)])))
 
 
@@ -135,6 +140,25 @@ def test_a_batch_that_was_committed_without_the_name_of_the_queue_is_refused(
             Batch(broker, query, number).stream(queue, number)
     Batch(broker, query, 7).stream(queue, 7)
     assert found(broker, queue) == [7]
+
+
+def test_a_batch_that_had_no_rows_when_it_was_run_before_is_refused(
+    broker: BrokerProcess, queue: str, query: str
+) -> None:
+    for number in (1, 3):
+        Batch(broker, query, number).stream(queue, number)
+    with pytest.raises(SourceError, match=r"batch 2 of this query had no rows for queue.*VERSION_SKIPPED"):
+        Batch(broker, query, 2, "rolled back").stream(queue, 2)
+    assert found(broker, queue) == [1, 3]
+
+
+def test_a_commit_that_is_refused_for_another_reason_says_which(broker: BrokerProcess, queue: str, query: str) -> None:
+    """Delayed rows, and a cursor that has come since they were staged."""
+    commit = Batch(broker, query, 1).streamed(queue, 1, delay_ms=3_600_000)
+    BrokerClient(parse(options_of(broker))).call("group.join", queue, {"group": "etl"})
+    with pytest.raises(SourceError, match="is read by the cursor 'etl'") as refused:
+        commit()
+    assert "had no rows" not in str(refused.value)
 
 
 def test_a_stream_is_not_given_one_version_for_all_batches(queue: str) -> None:

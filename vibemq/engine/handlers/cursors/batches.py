@@ -11,7 +11,7 @@ the query       the highest number that any of its readers has entered, and when
 """
 
 from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, find_cursor
-from vibemq.engine.handlers.cursors.plans import put, settled_count, unknown_plan
+from vibemq.engine.handlers.cursors.plans import put, unknown_plan, used_behind
 from vibemq.engine.handlers.fan_out import check_owner, durable_need
 from vibemq.engine.handlers.transactions import remember
 from vibemq.engine.queue.cursor import Cursor
@@ -96,5 +96,5 @@ def _least(
     if before.query != query:
         return 0
     if cursor.plans.at(number - 1) is before:
-        between = settled_count(state, group, before).empty
+        between = used_behind(state, group, cursor, number - 1, before)
     return before.batch + 1 + between

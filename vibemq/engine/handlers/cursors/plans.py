@@ -65,20 +65,32 @@ def _without_rows(
         return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now, empty_mark=mark))
     if not cursor.plans.may_begin(command.tag) or newest.empty_mark == mark:
         return newest
-    counted = settled_count(state, group, newest)._replace(empty_mark=mark, empty_at=step.now)
-    counted = counted._replace(empty=counted.empty + 1)
+    settled = settled_count(state, group, newest)
+    if cursor.empty_of != (group.epoch, number):
+        cursor.empty_of, cursor.empty_before = (group.epoch, number), settled.empty
+    counted = settled._replace(empty_mark=mark, empty_at=step.now, empty=settled.empty + 1)
     put(step, queue, group, cursor, number, counted)
     return counted
 
 
 def settled_count(state: EngineState, group: Group, plan: Plan) -> Plan:
     """The plan with the number of batches without rows that have followed it. Another source of the query may know it
-    better: when it has entered a batch for the first time since the last of these was told of, that is this one.
-    A batch that is entered again, because a checkpoint was rolled back, tells nothing."""
+    better: when it has entered a batch since the last of these was told of, that is this one. Only a number that was
+    not entered before says so: when an old batch is entered again, later numbers were used."""
     last = state.transactions.get(register_of(plan.query, group)) if plan.query and plan.empty else None
-    if last is None or last.decided_at <= plan.empty_at:
+    if last is None or last.decided_at <= plan.empty_at or last.version <= plan.batch:
         return plan
-    return plan._replace(empty=max(0, last.version - plan.batch))
+    return plan._replace(empty=last.version - plan.batch)
+
+
+def used_behind(state: EngineState, group: Group, cursor: Cursor, number: int, plan: Plan) -> int:
+    """How many numbers behind the plan may have been used for batches without rows before the reader's present batch.
+
+    Those that this reader has told of are below its batch, whether they are new or were repeated: only those that were
+    told of before it joined are compared.
+    """
+    known = min(plan.empty, settled_count(state, group, plan).empty)
+    return min(known, cursor.empty_before) if cursor.empty_of == (group.epoch, number) else known
 
 
 def put(step: Step, queue: Queue, group: Group, cursor: Cursor, number: int, plan: Plan) -> None:
