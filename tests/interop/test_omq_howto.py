@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OmqBroker]:
     folder = place / "reader"
     folder.mkdir()
     with running(broker):
-        reader = Reader(folder, broker)
+        reader = Reader(folder, broker, superuser="")
         for block in SHOWN:
             if block.words in RUN:
                 reader.follow(block)
