@@ -49,7 +49,7 @@ from vibemq.web.app import make_app
 pytestmark = pytest.mark.anyio
 
 QUEUES, LETTERS, GROUPS, MESSAGES, FAN_OUT = 10_000, 50_000, 2_000, 20_000, 10_000
-USERS, TOKENS = 10_000, 1_000
+USERS, TOKENS = 5_000, 1_000
 AT_ONCE = 5_000
 
 
