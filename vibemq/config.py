@@ -1,10 +1,14 @@
-"""Settings: read once at the start, from four places, and handed on as plain values.
+"""Settings: read from four places, and handed on as plain values.
 
 Precedence, highest first: command line · environment (`VIBEMQ_*`, nested with `__`) · secrets (`VIBEMQ_*_FILE`, then
 the folder /run/secrets) · TOML file (`--config`, `VIBEMQ_CONFIG`, or /etc/vibemq/vibemq.toml) · defaults.
 An unknown key is an error in every source, so that a misspelt setting is not ignored.
+
+Every setting says what makes a change of it count, as an annotation (`WhenChanged`); what a group says holds for all
+settings in it that say nothing.
 """
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from vibemq.auth.passwords import check_hash, hash_password
 from vibemq.auth.rules import make_rule
 from vibemq.auth.tokens import looks_like_token
-from vibemq.auth.users import Account
+from vibemq.auth.users import ANONYMOUS, Account
 from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
 from vibemq.model.access import Rule
 from vibemq.model.options import check_queue_name, options_from_dict
@@ -23,6 +27,19 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 """0 = any free port; the chosen one is reported."""
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
+
+
+class WhenChanged(StrEnum):
+    """What makes a change of a setting count."""
+
+    RELOAD = "reload"
+    """The next reload, at once."""
+    NEW_CONNECTIONS = "new connections"
+    """The next reload, for connections that are made after it."""
+    RESTART = "restart"
+
+
+RELOAD, NEW_CONNECTIONS, RESTART = WhenChanged
 
 
 class _Part(BaseModel):
@@ -36,15 +53,15 @@ class StorageChoice(_Part):
 
 
 class Tls(_Part):
-    certificate: Path
+    certificate: Annotated[Path, NEW_CONNECTIONS]
     """PEM file with the certificate and its chain."""
-    key: Path | None = None
+    key: Annotated[Path | None, NEW_CONNECTIONS] = None
     """PEM file with the private key; None = it stands in the certificate's file."""
-    client_ca: Path | None = None
+    client_ca: Annotated[Path | None, NEW_CONNECTIONS] = None
     """PEM file; when given, every client must show a certificate signed by it."""
-    identity: Literal["cn", "dns", "uri", "email"] | None = None
+    identity: Annotated[Literal["cn", "dns", "uri", "email"] | None, NEW_CONNECTIONS] = None
     """What of a client's certificate names the user that it logs in: the common name, or an alternative name."""
-    identity_pattern: str = "{}"
+    identity_pattern: Annotated[str, NEW_CONNECTIONS] = "{}"
     """The form of that name; {} stands for the user."""
 
     @model_validator(mode="after")
@@ -57,40 +74,40 @@ class Tls(_Part):
 
 
 class Listener(_Part):
-    protocol: str = "native"
-    host: str = "127.0.0.1"
-    port: Port | None = None
+    protocol: Annotated[str, RESTART] = "native"
+    host: Annotated[str, RESTART] = "127.0.0.1"
+    port: Annotated[Port | None, RESTART] = None
     """None = the protocol's own port."""
-    tls: Tls | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
+    tls: Annotated[Tls | None, RESTART] = None
+    settings: Annotated[dict[str, Any], RESTART] = Field(default_factory=dict)
     """The protocol's own options; its folder checks them."""
 
 
 class Limits(_Part):
     """0 switches a limit off."""
 
-    max_connections: NotNegative = 10_000
-    max_unauthenticated: NotNegative = 1_000
+    max_connections: Annotated[NotNegative, NEW_CONNECTIONS] = 10_000
+    max_unauthenticated: Annotated[NotNegative, NEW_CONNECTIONS] = 1_000
     """Connections that have not finished their handshake."""
-    connections_per_ip_per_minute: NotNegative = 600
+    connections_per_ip_per_minute: Annotated[NotNegative, NEW_CONNECTIONS] = 600
     """New connections of one IPv4 address or IPv6 /64 network; loopback is exempt."""
-    messages_per_client_per_second: NotNegative = 0
+    messages_per_client_per_second: Annotated[NotNegative, NEW_CONNECTIONS] = 0
     """Published messages and other requests of one connection; settlements are never limited."""
-    body_bytes_max: Positive = 1_048_576
-    handshake_bytes_max: Positive = 65_536
-    handshake_timeout_ms: Positive = 5_000
-    idle_timeout_ms: Positive = 120_000
-    write_timeout_ms: Positive = 30_000
+    body_bytes_max: Annotated[Positive, NEW_CONNECTIONS] = 1_048_576
+    handshake_bytes_max: Annotated[Positive, NEW_CONNECTIONS] = 65_536
+    handshake_timeout_ms: Annotated[Positive, RESTART] = 5_000
+    idle_timeout_ms: Annotated[Positive, NEW_CONNECTIONS] = 120_000
+    write_timeout_ms: Annotated[Positive, RELOAD] = 30_000
     """A peer that reads nothing for this long is dropped."""
-    write_high_water_bytes: Positive = 1_048_576
+    write_high_water_bytes: Annotated[Positive, NEW_CONNECTIONS] = 1_048_576
     """Bytes buffered for one socket before deliveries to it pause."""
-    capacity_messages_default: Positive = 1_000
+    capacity_messages_default: Annotated[Positive, RELOAD] = 1_000
     """Unsettled messages of a consumer that names no prefetch."""
-    block_timeout_ms: Positive = 8_000
+    block_timeout_ms: Annotated[Positive, RELOAD] = 8_000
     """How long a BlockPublisher queue lets a publisher wait; below the .NET client's 10 s."""
-    memory_limit_bytes: NotNegative = 0
+    memory_limit_bytes: Annotated[NotNegative, RELOAD] = 0
     """Resident memory that the watermarks of 80, 90 and 95 % refer to."""
-    disk_reserve_bytes: NotNegative = 1_073_741_824
+    disk_reserve_bytes: Annotated[NotNegative, RELOAD] = 1_073_741_824
     """The disk's watermarks (80, 90 and 95 % full) count only while less than this is free."""
 
 
@@ -131,6 +148,10 @@ class User(_Part):
         return value
 
 
+NAME_MAX = 64
+"""Characters of a user's name."""
+
+
 class Auth(_Part):
     token: SecretStr | None = None
     """One shared secret that makes its bearer a superuser."""
@@ -142,6 +163,17 @@ class Auth(_Part):
     @property
     def enabled(self) -> bool:
         return self.token is not None or bool(self.users) or self.superuser is not None
+
+    @model_validator(mode="after")
+    def _names_can_be_shown(self) -> "Auth":
+        for name in [*self.users, *([] if self.superuser is None else [self.superuser])]:
+            if not 0 < len(name) <= NAME_MAX or not name.isprintable():
+                raise ValueError(
+                    f"the user name {name[:NAME_MAX]!a} cannot be used; names are 1 to {NAME_MAX} printable characters"
+                )
+            if name == ANONYMOUS.name:
+                raise ValueError(f"no user may have the name {name!r}, which the broker itself uses; choose another")
+        return self
 
     @model_validator(mode="after")
     def _superuser_needs_a_password(self) -> "Auth":
@@ -177,18 +209,18 @@ class Auth(_Part):
 
 
 class Http(_Part):
-    enabled: bool = True
-    host: str = "127.0.0.1"
-    port: Port = 2926
-    token: SecretStr | None = None
+    enabled: Annotated[bool, RESTART] = True
+    host: Annotated[str, RESTART] = "127.0.0.1"
+    port: Annotated[Port, RESTART] = 2926
+    token: Annotated[SecretStr | None, RELOAD] = None
     """Asked for as `Authorization: Bearer …` by everything but the three probes."""
-    metrics_queues_max: NotNegative = 200
+    metrics_queues_max: Annotated[NotNegative, RELOAD] = 200
     """Queues that have Prometheus series of their own; the others are summed as `_other`. 0 = one sum of all."""
 
 
 class Log(_Part):
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["text", "json"] = "text"
+    level: Annotated[Literal["debug", "info", "warning", "error"], RELOAD] = "info"
+    format: Annotated[Literal["text", "json"], RELOAD] = "text"
 
 
 class Settings(BaseSettings):
@@ -198,21 +230,21 @@ class Settings(BaseSettings):
         env_prefix="VIBEMQ_", env_nested_delimiter="__", frozen=True, extra="forbid", validate_default=True
     )
 
-    data_dir: Path = Path("vibemq-data")
-    storage: StorageChoice = StorageChoice()
-    listeners: tuple[Listener, ...] = (Listener(),)
-    weak_flush_ms: Positive = 2_000
+    data_dir: Annotated[Path, RESTART] = Path("vibemq-data")
+    storage: Annotated[StorageChoice, RESTART] = StorageChoice()
+    listeners: Annotated[tuple[Listener, ...], RESTART] = (Listener(),)
+    weak_flush_ms: Annotated[Positive, RELOAD] = 2_000
     """Longest time that weak data waits for its flush."""
-    auto_create: bool = True
+    auto_create: Annotated[bool, RELOAD] = True
     """Publishing to or consuming from a missing queue creates it."""
-    queue_defaults: dict[str, Any] = Field(default_factory=dict)
+    queue_defaults: Annotated[dict[str, Any], RESTART] = Field(default_factory=dict)
     """Options of queues that name none; keys as in QueueOptions."""
-    queues: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    queues: Annotated[dict[str, dict[str, Any]], RESTART] = Field(default_factory=dict)
     """Queues to create at the start if they are missing: name -> options, over `queue_defaults`."""
     limits: Limits = Limits()
-    auth: Auth = Auth()
+    auth: Annotated[Auth, RELOAD] = Auth()
     http: Http = Http()
-    drain_timeout_ms: NotNegative = 30_000
+    drain_timeout_ms: Annotated[NotNegative, RELOAD] = 30_000
     log: Log = Log()
 
     @field_validator("queue_defaults")

@@ -333,7 +333,8 @@ class ConnectionLimit(LimitError):
 
 
 class Blocked(LimitError):
-    """The broker refuses publishes for now: memory or disk is above its watermark."""
+    """The broker refuses publishes for now, because memory or disk is above its watermark; or parts of large messages,
+    because it keeps as many of them as it may."""
 
     code = ErrorCode.BLOCKED
 
@@ -361,6 +362,10 @@ class NotABroker(NotConnected):
 
 class ConnectionLost(ClientError):
     """The connection ended before the answer came; the request may or may not have happened."""
+
+
+class ClientForked(NotConnected):
+    """The connection belongs to the process that this one was forked from."""
 
 
 class RequestTimeout(ClientError):

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -44,6 +45,42 @@ class Loaded:
     settings: Settings
     origins: dict[str, str]
     """Dotted key -> where its value came from; defaults are absent."""
+    files: tuple[Path, ...] = ()
+    """Files that were read."""
+
+
+class SettingsReader:
+    """Reads settings again and again from the places that `load` knows.
+
+    A file that was read before must still be there: without it, its settings would fall back to others in silence.
+    """
+
+    def __init__(
+        self,
+        config: Path | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        secrets_dir: Path = SECRETS_DIR,
+        default_file: Path = DEFAULT_FILE,
+    ) -> None:
+        """As `load`."""
+        self._load = partial(
+            load, config, overrides, environ=environ, secrets_dir=secrets_dir, default_file=default_file
+        )
+        self._files: tuple[Path, ...] = ()
+
+    def read(self) -> Loaded:
+        """Raises ConfigInvalid as `load`."""
+        gone = next((path for path in self._files if not path.exists()), None)
+        if gone is not None:
+            raise ConfigInvalid(
+                f"the file {gone}, which settings were read from before, is gone; put it back, or restart the broker "
+                "to run without it"
+            )
+        loaded = self._load()
+        self._files = loaded.files
+        return loaded
 
 
 def load(
@@ -79,16 +116,17 @@ def _load(
 ) -> Loaded:
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    files: list[Path] = []
     for origin, values in (
-        *_toml_layers(config, environ, default_file),
-        *_secret_layers(environ, secrets_dir),
+        *_toml_layers(config, environ, default_file, files),
+        *_secret_layers(environ, secrets_dir, files),
         *_environment_layers(environ),
         ("command line", _without_none(overrides)),
     ):
         _overlay(merged, values)
         origins.update(dict.fromkeys(_leaves(values), origin))
     try:
-        return Loaded(Settings(**merged), origins)
+        return Loaded(Settings(**merged), origins, tuple(files))
     except ValidationError as error:
         raise ConfigInvalid(_sentence(error, Settings, origins)) from None
 
@@ -124,13 +162,17 @@ def _check_plugin(
         raise ConfigInvalid(_sentence(error, model, origins, above=(*place, "settings"))) from None
 
 
-def _toml_layers(config: Path | None, environ: Mapping[str, str], default: Path) -> list[tuple[str, dict[str, Any]]]:
+def _toml_layers(
+    config: Path | None, environ: Mapping[str, str], default: Path, files: list[Path]
+) -> list[tuple[str, dict[str, Any]]]:
+    """The file that is read is added to `files`."""
     named = config or (Path(environ["VIBEMQ_CONFIG"]) if environ.get("VIBEMQ_CONFIG") else None)
     path = named or default
     if named is None and not path.exists():
         return []
     try:
         text = path.read_text(encoding="utf-8")
+        files.append(path)
         _refuse_endless_keys(text)
         return [(str(path), tomllib.loads(text))]
     except OSError as error:
@@ -175,8 +217,9 @@ def _known(key: str) -> str:
     return f"; known are {known} (nested with __)"
 
 
-def _secret_layers(environ: Mapping[str, str], folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The folder's files named like variables (vibemq_auth__token), below the files that VIBEMQ_*_FILE point at."""
+def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) -> list[tuple[str, dict[str, Any]]]:
+    """The folder's files named like variables (vibemq_auth__token), below the files that VIBEMQ_*_FILE point at. They
+    are added to `files`."""
     layers: list[tuple[str, dict[str, Any]]] = []
     paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
     found = {name: path for name, path in paths.items() if name.startswith("vibemq_") and path.is_file()}
@@ -192,6 +235,7 @@ def _secret_layers(environ: Mapping[str, str], folder: Path) -> list[tuple[str, 
             raise ConfigInvalid(
                 f"cannot read the secret file {path} for {name}: {error.strerror}; correct its path, owner or mode"
             ) from error
+        files.append(path)
         layers.append((f"secret file {path}", _parse({name: text}, f"secret file {path}")))
     return layers
 

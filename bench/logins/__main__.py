@@ -7,8 +7,6 @@ own that has never logged in before.
 
 import argparse
 import asyncio
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,11 +20,11 @@ import vibemq
 from bench.common.accounting import memory_mib
 from bench.common.options import parsed
 from bench.common.report import Journal, table
+from bench.common.serving import PASSWORD, serving
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 RATIO_MAX, OWNER_MAX_S, MIB_MAX = 2.0, 1.0, 64.0
-PASSWORD = "a password of the owner"  # of a broker that lives for some seconds
 
 
 def main() -> None:
@@ -34,20 +32,20 @@ def main() -> None:
     with (
         Journal(options.output) as journal,
         tempfile.TemporaryDirectory(prefix="vibemq-bench-", dir=options.data_root) as folder,
-        serving(Path(folder)) as (pid, port),
+        serving(Path(folder)) as broker,
     ):
-        before = memory_mib([pid], children=False)
+        before = memory_mib([broker.pid], children=False)
         quiet, attacked, owner = [], [], []
         for number in range(options.rounds):
-            quiet.append(asyncio.run(p99_ms(port, options)))
-            with attacking(port, options.logins):
+            quiet.append(asyncio.run(p99_ms(broker.port, options)))
+            with attacking(broker.port, options.logins):
                 # The first guesses are the ones that are checked.
-                owner.append(asyncio.run(owner_logs_in(port, f"127.0.1.{number + 1}")))
-                attacked.append(asyncio.run(p99_ms(port, options)))
-                owner.append(asyncio.run(owner_logs_in(port, f"127.0.2.{number + 1}")))
+                owner.append(asyncio.run(owner_logs_in(broker.port, f"127.0.1.{number + 1}")))
+                attacked.append(asyncio.run(p99_ms(broker.port, options)))
+                owner.append(asyncio.run(owner_logs_in(broker.port, f"127.0.2.{number + 1}")))
             journal.write("round", quiet_p99_ms=quiet[-1], attacked_p99_ms=attacked[-1], owner_s=owner[-2:])
             print(f"  p99 {quiet[-1]:.2f} ms without, {attacked[-1]:.2f} ms with", flush=True)
-        grown = memory_mib([pid], children=False) - before
+        grown = memory_mib([broker.pid], children=False) - before
     ratio = median(attacked) / median(quiet)
     rows = [
         ["p99 of publishes, without", f"{median(quiet):.2f} ms", "", ""],
@@ -70,30 +68,6 @@ def _options() -> argparse.Namespace:
 
 def _verdict(holds: bool) -> str:
     return "pass" if holds else "fall short"
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[tuple[int, int]]:
-    """(process, port of the native listener)"""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(folder), "--port", "0", "--http-port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "VIBEMQ_AUTH__SUPERUSER": "root", "VIBEMQ_AUTH__SUPERUSER_PASSWORD": PASSWORD},
-    )
-    try:
-        assert process.stdout is not None
-        port = 0
-        for line in process.stdout:
-            event = json.loads(line)
-            port = event["port"] if event.get("protocol") == "native" else port
-            if event["event"] == "ready":
-                break
-        yield process.pid, port
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @contextmanager

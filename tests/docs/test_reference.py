@@ -23,6 +23,7 @@ from vibemq.operations.reference import reference
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
+from vibemq.server.reload.changes import when_changed
 from vibemq.settings import load
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.memory.settings import MemorySettings
@@ -65,15 +66,37 @@ def shown(value: Any) -> str:
     return json.dumps(value)
 
 
-def documented_settings() -> set[tuple[str, str]]:
-    """(name, default) of every setting that is no group of others."""
+MARKED = {
+    prefix + name: when_changed(field) for prefix, model in SETTINGS for name, field in model.model_fields.items()
+}
+"""What each setting says of itself about changes; None: what its group says."""
+
+
+def when(name: str) -> str:
+    """What makes a change of the setting count; "" when neither it nor a group around it says so."""
+    while name and not MARKED.get(name):
+        name = re.sub(r"(^|\.)\w+$|\.\*$|\[\]$", "", name)
+    return MARKED.get(name) or ""
+
+
+@pytest.mark.parametrize(("prefix", "model"), SETTINGS, ids=lambda part: getattr(part, "__name__", ""))
+def test_every_setting_says_what_makes_a_change_of_it_count(prefix: str, model: type[BaseModel]) -> None:
+    """A group either says it for all of its settings, or each of them does."""
+    own = {name for name in model.model_fields if MARKED[prefix + name]}
+    names = set(model.model_fields) - ({"limits", "http", "log"} if model is Settings else set())
+    assert own in (set(), names)
+    assert all(when(prefix + name) for name in names)
+
+
+def documented_settings() -> set[tuple[str, str, str]]:
+    """(name, default, what makes a change count) of every setting that is no group of others."""
     found = set()
     for prefix, model in SETTINGS:
         for name, field in model.model_fields.items():
             default = field.get_default(call_default_factory=True)
             if _is_group(field.annotation) and not isinstance(default, dict | type(None)):
                 continue
-            found.add((prefix + name, "" if field.is_required() else shown(default)))
+            found.add((prefix + name, "" if field.is_required() else shown(default), when(prefix + name)))
     return found
 
 
@@ -87,7 +110,9 @@ def _is_group(annotation: Any) -> bool:
 
 
 def test_settings_and_their_defaults() -> None:
-    table = {(name, default.strip("`")) for name, default in rows(REFERENCE / "settings.md")}
+    text = (REFERENCE / "settings.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| `([^`]+)` \|([^|]*)\|([^|]*)\|[^|\n]+\|$", text, re.MULTILINE)
+    table = {(name, default.strip().strip("`"), change.strip()) for name, default, change in cells}
     assert table == documented_settings()
 
 

@@ -8,7 +8,7 @@ from tests.integration.cursor_peer import Peer
 from vibemq.auth.passwords import _scrypt
 
 PASSWORD = "pw"
-SINGLE = ("publish", "subscribe", "create", "delete", "purge", "inspect", "manage")
+SINGLE = ("publish", "subscribe", "create", "delete", "purge", "inspect", "list", "manage")
 """Actions on queues; there is a user of each name who may do nothing else, on queues `a.*`."""
 
 

@@ -111,6 +111,17 @@ class World:
             self.peer.publish(name, Rows.of([pack_row(f"m{number:05}", BODY) for number in numbers]))
         return name
 
+    def new_scattered_queue(self) -> str:
+        """One message of two is gone, and some are delayed."""
+        name = self.new_queue(5_000)
+        self.peer.admin("queue.remove", queue=name, runs=[[s, s] for s in range(1, 5_000, 2)])
+        return name
+
+    def new_large_message(self) -> str:
+        name = self.new_queue()
+        self.peer.publish(name, Rows.of([pack_row("large", b"x" * 900_000)]))
+        return name
+
     def epoch(self, group: str) -> int:
         return int(self.peer.ask("group.join", LOG, group=group)["epoch"])
 
@@ -121,6 +132,11 @@ class World:
         return epoch, {"group": group, "tag": "t", "end": tag_of("e"), "query": group, "batch": number}
 
 
+LINES = [
+    {"id": f"m{number}", "payload": "x" * 2_000, "headers": {"k": "v"}, "priority": 2, "expires_at": 1 << 50}
+    for number in range(250)
+]
+"""Messages to import."""
 Row = Callable[[World, int], object]
 Prepared = tuple[Callable[[World, int], Any], Callable[[World, Any], object]]
 """What has to be there before the call, which is given it."""
@@ -147,6 +163,7 @@ def letters(world: World, attempt: int) -> list[int]:
 OPERATION_ROWS: dict[str, Row | Prepared] = {
     "broker.info": admin("broker.info"),
     "broker.metrics": admin("broker.metrics"),
+    "broker.reload": admin("broker.reload"),
     "connections.list": admin("connections.list"),
     "connections.close": admin("connections.close", user="nobody"),
     "storage.backup": lambda w, n: w.peer.admin("storage.backup", target=str(w.folder / f"backup-{n}")),
@@ -157,6 +174,22 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "queue.remove": (
         lambda w, n: w.new_queue(5_000),
         lambda w, q: w.peer.admin("queue.remove", queue=q, runs=[[s, s] for s in range(1, 5_000, 2)]),
+    ),
+    "queue.export": lambda w, n: [w.peer.admin("queue.export", queue=q) for q in (JOBS, HOLES, LOG, NEWS)],
+    "queue.move": (
+        lambda w, n: w.new_scattered_queue(),
+        lambda w, q: w.peer.admin("queue.move", queue=q, to=JOBS, limit=1_000),
+    ),
+    "queue.import": lambda w, n: w.peer.admin("queue.import", queue=JOBS, import_id=str(n), position=0, messages=LINES),
+    "message.part": (
+        lambda w, n: w.new_large_message(),
+        lambda w, q: [w.peer.admin("message.part", queue=q, sequence=1, offset=at) for at in (0, 400_000)],
+    ),
+    "message.remove": (
+        lambda w, n: w.new_queue(5_000),
+        lambda w, q: w.peer.admin(
+            "message.remove", queue=q, sequences=list(range(1, 1_000, 2)), ids=[f"m{n:05}" for n in range(1_000, 1_500)]
+        ),
     ),
     "queue.info": admin("queue.info", queue=LOG),
     "queue.list": admin("queue.list"),

@@ -5,7 +5,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
@@ -17,8 +17,8 @@ from tests.integration.fake_broker import FakeBroker
 from vibemq.errors import LocalProtocolError, NotConnected, QueueNotFound
 
 
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
+@contextmanager
+def serving_in_a_thread() -> Iterator[FakeBroker]:
     broker = FakeBroker()
 
     @asynccontextmanager
@@ -29,6 +29,12 @@ def broker() -> Iterator[FakeBroker]:
             tasks.cancel_scope.cancel()
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving()):
+        yield broker
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with serving_in_a_thread() as broker:
         yield broker
 
 

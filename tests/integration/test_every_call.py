@@ -44,7 +44,7 @@ from vibemq.protocols.omq.commands import ClientCommand
 from vibemq.server.broker import Broker
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
-from vibemq.web.app import make_app
+from vibemq.web.app import Pages, make_app
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +178,7 @@ async def test_commands_of_the_ocaml_message_queue(world: World, name: str) -> N
 
 
 def pages() -> list[str]:
-    app: Any = make_app(Any, None)  # type: ignore[arg-type]  # nothing is asked of it
+    app: Any = make_app(Pages(Any, None))  # type: ignore[arg-type]  # nothing is asked of it
     return [route.path for route in app.routes if isinstance(route, Route)]
 
 

@@ -205,7 +205,7 @@ METHOD = Method(
     title="Bit rot and truncation",
     run=run,
     short=Size(cases=600, seconds=20),
-    crash=Size(cases=15_000, seconds=120),
+    crash=Size(cases=14_000, seconds=110),
     torture=Size(cases=120_000, seconds=1_150),
 )
 

@@ -172,6 +172,6 @@ METHOD = Method(
     title="fuzz: every decoder and parser",
     run=run_all,
     short=Size(250, 3),
-    crash=Size(cases=140_000, seconds=260),
+    crash=Size(cases=130_000, seconds=240),
     torture=Size(cases=1_000_000, seconds=1_640),
 )

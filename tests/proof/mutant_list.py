@@ -26,6 +26,7 @@ SIM_KILLS = Catcher("sim-disk", aim="kill", seed=2)
 """Brokers that are killed and leave something in the page cache for the next start to believe, until the power goes."""
 ENGINE_SIM = Catcher("engine-sim", seconds=30.0)
 ROT = Catcher("bit-rot", cases=2_000, seconds=60.0)
+USERS = Catcher("users", seconds=60.0)
 NO_BALLAST = Catcher("inject", aim="no ballast, lmdb", seconds=60.0)
 MESSAGES_ALONE = Catcher("inject", aim="messages alone, lmdb", seconds=120.0)
 FAILED_FLUSH = Catcher("inject", aim=r"lmdb from nothing: EIO AFTER SYNC \d+ of the BROKER", seconds=120.0)
@@ -64,7 +65,7 @@ FLUSHES = (
         JOURNAL,
         "                for segment in dirty:\n                    self._disk.fdatasync(segment.file)\n",
         "                for segment in dirty:\n                    pass\n",
-        sign=LOST,
+        sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "only the newest segment is flushed",
@@ -268,9 +269,10 @@ FACTS = (
     Mutant(
         "an acked message is not removed",
         "storage/state/reducer.py",
-        "    for group in groups:\n        for run in record.runs:\n            _settle(queue, group, run, dirty)\n"
-        "    messages.may_have_left(queue, record.runs, dirty)\n\n\ndef _dropped",
-        "    messages.may_have_left(queue, record.runs, dirty)\n\n\ndef _dropped",
+        "    for group in groups:\n"
+        "        if len(record.runs) > 1 and _settle_unheard(queue, group, record.runs, dirty):\n"
+        "            continue\n        for run in record.runs:\n            _settle(queue, group, run, dirty)\n",
+        "",
         sign=r"too many|on_disk == group.unsettled_set",
         by=(ENGINE_SIM, SIM),
     ),
@@ -288,6 +290,56 @@ FACTS = (
         "    queue.next_sequence = max(1, stored.next_sequence - 1)\n",
         sign=r"would be given again|is given again|first_sequence == self.first_seen",
         by=(ENGINE_SIM, SIM),
+    ),
+)
+
+ACCOUNTS = "engine/handlers/accounts.py"
+EARLY_ANSWER = (
+    "    step.answer(command, Counted(len(command.records)), Durability.STRONG)\n",
+    "    step.answer(command, Counted(len(command.records)), Durability.ASYNC)\n",
+)
+
+USER_CHANGES = (
+    Mutant(
+        "a change of users is answered before its flush",
+        ACCOUNTS,
+        *EARLY_ANSWER,
+        sign=LOST,
+    ),
+    Mutant(
+        "a change of users that a full disk refuses has been answered",
+        ACCOUNTS,
+        *EARLY_ANSWER,
+        sign=r"user-\d+ was answered with True",
+        by=(ENGINE_SIM,),
+    ),
+    Mutant(
+        "a checkpoint leaves a removed token where it is",
+        "storage/kvstore/store.py",
+        "    for token_id in dirty.tokens:\n",
+        "    for token_id in dirty.tokens & state.tokens.keys():\n",
+        sign=r"^Resurrected: token ",
+    ),
+    Mutant(
+        "the tokens of a removed user stay",
+        "operations/users.py",
+        "            gone: list[AccountRecord] = [TokenRemoved(token_id) for token_id in "
+        "self._accounts.tokens_of(user.name)]\n",
+        "            gone: list[AccountRecord] = []\n",
+        sign=r"is None with tokens \[",
+        by=(USERS,),
+        quick=False,
+    ),
+    Mutant(
+        "an operator is answered while the record is on its way",
+        "operations/users.py",
+        "        await self._local.ask(lambda session, token: ChangeAccounts(session, token, list(records)))\n",
+        "        asyncio.get_running_loop().call_later(\n"
+        "            0.2, lambda: setattr(self, '_late', asyncio.ensure_future(\n"
+        "                self._local.ask(lambda session, token: ChangeAccounts(session, token, list(records))))))\n",
+        sign=r"known State|known None",
+        by=(USERS,),
+        quick=False,
     ),
 )
 
@@ -365,7 +417,7 @@ OTHERS = (
     Mutant(
         "the journal leaves no room for a checkpoint",
         SEGMENT_POOL,
-        "        if free < size + kept:\n",
+        "        if free < need:\n",
         "        if free < 0:\n",
         sign="messages alone have cost the ballast",
         by=(MESSAGES_ALONE,),
@@ -384,4 +436,4 @@ OTHERS = (
     ),
 )
 
-MUTANTS = FLUSHES + BELIEF + CHECKPOINTS + FACTS + ENGINE + OTHERS
+MUTANTS = FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + OTHERS

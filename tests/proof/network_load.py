@@ -12,7 +12,7 @@ import anyio
 
 from tests.crash.ledger import Ledger
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import VibeMQError
+from vibemq.errors import RemoteProtocolError, VibeMQError
 
 QUEUES = ("net-strong", "net-weak")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -99,12 +99,12 @@ async def consume(mq: Any, queue: str, account: Account, rng: random.Random) -> 
 def take(message: Any, account: Account) -> None:
     try:
         body = message.json()
-    except ValueError:
+    except (ValueError, RemoteProtocolError):
         body = None
     if is_whole(body):
         account.received[body["id"]] += 1
     else:
-        account.broken.append(message.id)
+        account.broken.append(f"{message.queue}#{message.sequence}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
+from tests.proof.sim_accounts import ACCOUNTANT, AccountOperator
 from tests.proof.sim_naive import Broken
 from tests.proof.sim_readers import READER, Readers
 from tests.proof.sim_world import World
@@ -92,7 +93,8 @@ class Clients:
         """(queue, dedup id, row) of publishes that may be sent again."""
         self._resent: dict[object, tuple[str, bytes]] = {}
         self._readers = Readers(world)
-        for session in (*PUBLISHERS, *CONSUMERS, OPERATOR, READER):
+        self._accounts = AccountOperator(world)
+        for session in (*PUBLISHERS, *CONSUMERS, OPERATOR, READER, ACCOUNTANT):
             world.connect(session, self._take)
 
     # -- what they hear -------------------------------------------------------------------------------------------
@@ -140,6 +142,8 @@ class Clients:
     def step(self, number: int) -> None:
         rng = self._random = random.Random(f"{self._seed}/{number}")
         self._settle_written()
+        # Dice of its own: what the others do stays as it is.
+        self._accounts.step(random.Random(f"{self._seed}/{number}/accounts"))
         actions = [self._publish] * 10 + [self._subscribe] * 3 + [self._settle] * 7 + [self._wait] * 4
         actions += [self._read_on] * 3
         actions += [self._resend, self._close, self._maintain, self._maintain, self._flood, self._beside_a_flush]

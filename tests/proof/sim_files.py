@@ -19,6 +19,7 @@ from tests.proof.sim_lmdb import DATA_FILE, Book, SimEnv, snapshot_number
 from vibemq.storage import migrate
 from vibemq.storage.lmdb import compaction, migration, prepare, provider
 from vibemq.storage.lmdb.checkpoint import checkpoint, checkpointer, schedule
+from vibemq.storage.lmdb.environment.free_pages import UnusedPages
 from vibemq.storage.lmdb.journal import recovery
 from vibemq.storage.lmdb.journal.segment import JournalRecord, SegmentReader
 from vibemq.storage.local import store_file
@@ -229,7 +230,7 @@ def seams(machine: Machine) -> Iterator[None]:
         (schedule, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
         (checkpoint, {"RealDisk": real_disk, "open_writer": _open_writer, "WriterLock": _NoLock}),
         (checkpoint, {"TRANSACTION_BYTES": TRANSACTION_BYTES}),
-        (checkpointer, {"RealDisk": real_disk}),
+        (checkpointer, {"RealDisk": real_disk, "unused_pages": lambda path: UnusedPages()}),
         (recovery, {"SegmentReader": _remembering()}),
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"os": _Os, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),

@@ -7,7 +7,7 @@ with two models, and the engine is probed for sequences and dedup ids.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -186,6 +186,7 @@ class Judge:
             raise Broken(f"the provider is at record {state.lsn}, its journal at {last_lsn}")
         if state.lsn not in self._ledger.naive:
             raise Broken(f"the store is at record {state.lsn}, which was never written")
+        self._compare_accounts(state)
         self._compare_state(state, now_ms)
         self._compare_messages(provider, state.lsn)
         self._compare_engine(state, now_ms)
@@ -207,6 +208,19 @@ class Judge:
         if found != expected:
             what = _differences(found, expected)
             raise Broken(f"the state at record {opened.lsn} is not what its records make: {what}")
+
+    def _compare_accounts(self, opened: StoredState) -> None:
+        naive = self._ledger.naive[opened.lsn]
+        pairs: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
+            ("user", opened.users, naive.users),
+            ("token", opened.tokens, naive.tokens),
+        )
+        for what, found, meant in pairs:
+            if missing := meant.keys() - found.keys():
+                raise Lost(f"{what} {min(missing)} is gone at record {opened.lsn}")
+            if found != meant:
+                wrong = min(name for name in found if found[name] != meant.get(name))
+                raise Resurrected(f"{what} {wrong} is {found[wrong]} at record {opened.lsn}, not {meant.get(wrong)}")
 
     def _compare_messages(self, provider: LmdbProvider, lsn: int) -> None:
         ledger, naive = self._ledger, self._ledger.naive[lsn]

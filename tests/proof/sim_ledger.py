@@ -31,6 +31,7 @@ STRUCTURAL = (
     "JoinCursor",
     "RejectAt",
     "Quarantine",
+    "ChangeAccounts",
 )
 """Commands whose plain answer states a fact that a power cut must not take back."""
 
@@ -50,6 +51,8 @@ class Counts:
         self.duplicates = 0
         self.later_steps = 0
         """Steps of commands behind their first one."""
+        self.account_changes = 0
+        """Answered changes of users and tokens."""
         self.reused_told = 0
         """Sequences of weak or async messages that were told, lost with the tail, and given to other messages."""
 
@@ -198,6 +201,11 @@ class Ledger:
             self._heard_published(queue_id, reply.result, now_s)
         elif type(command).__name__ in STRUCTURAL and records and not self._is_volatile(command, queue_id):
             self.floor = max(self.floor, *(self._lsn_of_record.get(id(r), 0) for r in records))
+        if type(command).__name__ == "ChangeAccounts":
+            self.counts.account_changes += 1
+            written = [r for r in records if id(r) in self._lsn_of_record]
+            if len(written) < len(command.records):
+                raise Broken(f"{len(command.records)} changes of users were answered, {len(written)} were written")
         if type(command).__name__ == "CreateQueue":
             if command.queue not in self.created:
                 raise Broken(f"the creation of {command.queue} was confirmed and never written")
@@ -250,6 +258,12 @@ class Ledger:
         """From now on only what was promised to survive must be there."""
         self.written_lsn = self.floor
         self.weak_told.clear()
+
+    def forget_accounts(self) -> None:
+        """The store has been turned into one of a version that had neither users nor tokens."""
+        naive = self.naive[self.last_lsn]
+        for state in (naive, self.reduced[self.last_lsn], self._reduced):
+            state.users, state.tokens = {}, {}
 
     def recovered(self, last_lsn: int) -> None:
         """The broker goes on from `last_lsn`; what was above it never happened."""

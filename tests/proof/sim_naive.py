@@ -7,6 +7,7 @@ of conservation is stated here as set arithmetic: every published message of a g
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -28,6 +29,10 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TokenRemoved,
+    TokenStored,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.runs import Run
 
@@ -100,11 +105,15 @@ class Naive:
     def __init__(self) -> None:
         self.queues: dict[int, NaiveQueue] = {}
         self.dead: dict[int, Message] = {}
+        self.users: dict[str, StoredUser] = {}
+        self.tokens: dict[str, StoredToken] = {}
 
     def copy(self) -> "Naive":
         other = Naive()
         other.queues = {queue_id: queue.copy() for queue_id, queue in self.queues.items()}
         other.dead = dict(self.dead)
+        other.users = dict(self.users)
+        other.tokens = dict(self.tokens)
         return other
 
     def alive(self, queue_id: int) -> set[int]:
@@ -125,10 +134,28 @@ class Naive:
                     self._delete(record.queue_id)
                 case DeadRemoved():
                     self._remove_dead(record, batch[index + 1 :])
+                case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
+                    self._account(record)
                 case _:
                     queue = self.queues.get(getattr(record, "queue_id", 0))
                     if queue is not None and not queue.deleted:
                         self._in_queue(queue, record)
+
+    def _account(self, record: Record) -> None:
+        match record:
+            case UserStored(user):
+                if user.name not in self.users and (heirs := self._tokens_of(user.name)):
+                    raise Broken(f"user {user.name} is new and has the tokens {heirs} of an earlier one")
+                self.users[user.name] = user
+            case UserRemoved(name):
+                self.users.pop(name, None)
+            case TokenStored(token):
+                self.tokens[token.token_id] = token
+            case TokenRemoved(token_id):
+                self.tokens.pop(token_id, None)
+
+    def _tokens_of(self, user: str) -> list[str]:
+        return sorted(token.token_id for token in self.tokens.values() if token.user == user)
 
     def _delete(self, queue_id: int) -> None:
         queue = self.queues.get(queue_id)

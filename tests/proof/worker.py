@@ -15,12 +15,14 @@ from tests.proof.methods import find
 
 def main(name: str, cases: str, seconds: str, seed: str, work: str, aim: str = "") -> None:
     budget = Budget(int(cases), float(seconds), int(seed), Path(work), aim)
+    repeat = f"python -m tests.proof.worker {name} {cases} {seconds} {seed} FOLDER {aim!r}"
     try:
         result = find(name).run(budget)
     except Exception:
         # A method that breaks has proved nothing, and the table must say so.
-        repeat = f"python -m tests.proof.worker {name} {cases} {seconds} {seed} FOLDER {aim!r}"
         result = Result(findings=[Finding(traceback.format_exc(), repeat)], complete=False)
+    if not result.cases and not result.findings:
+        result.findings.append(Finding(f"{name} ran none of its {result.unit}, so it has proved nothing", repeat))
     sys.stdout.write(f"\n{json.dumps(asdict(result))}\n")
 
 

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from random import Random
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +48,8 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
 from vibemq.storage.kvstore.blocks import BLOCK_BYTES, clip, decode_block, encode_block, last_of, limit, pack
-from vibemq.storage.kvstore.encoding import GARBAGE, decode_batch, encode_batch
+from vibemq.storage.kvstore.encoding import GARBAGE, decode_batch, dump_cursor, encode_batch, load_cursor
+from vibemq.storage.kvstore.values import pack_plan, unpack_plan
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -78,7 +80,21 @@ facts = st.builds(DeadFacts, u64, u64, st.sampled_from(Reason), text, u64, u64, 
 attempts = st.builds(Attempts, u64, u64, u64, u64, u64, text)
 cursor_facts = st.builds(
     CursorFacts,
-    *(u64, u64, u64, u64, u64, st.booleans(), u64, text, runs.map(tuple), runs.map(tuple), u64, st.booleans()),
+    *(
+        u64,
+        u64,
+        u64,
+        u64,
+        u64,
+        st.booleans(),
+        u64,
+        text,
+        runs.map(tuple),
+        runs.map(tuple),
+        u64,
+        st.booleans(),
+        st.booleans(),
+    ),
 )
 access_rules = st.lists(
     st.builds(Rule, st.sampled_from(ResourceKind), text, st.frozensets(text, max_size=3)), max_size=3
@@ -103,7 +119,7 @@ record = st.one_of(
     st.builds(CursorChanged, u32, u32, cursor_facts),
     st.builds(TransactionDecided, text, u64, u64, st.lists(u32, max_size=4), text, text),
     st.builds(GroupOwned, u32, u32, text),
-    st.builds(PlanMade, u32, u32, u64, st.builds(Plan, text, text, u64, text, u64, u64, u64, text, u64)),
+    st.builds(PlanMade, u32, u32, u64, st.builds(Plan, text, text, u64, text, u64, u64, u64, text, u64, u64, u64)),
     st.builds(PlansForgotten, u32, u32, u64),
     st.builds(TransactionsForgotten, st.lists(text, max_size=3)),
     st.builds(UserStored, users),
@@ -116,6 +132,24 @@ record = st.one_of(
 @given(st.lists(record, max_size=6))
 def test_a_batch_survives_its_encoding(batch: list[object]) -> None:
     assert decode_batch(b"".join(encode_batch(batch))) == batch  # type: ignore[arg-type]
+
+
+def test_what_earlier_versions_wrote_of_cursors_and_plans_is_read() -> None:
+    """Each version wrote fields behind those of the one before, all of them or none."""
+    now = CursorFacts(3, 21, 5, 6, 7, False, 2, "spark", ((25, 26),), ((30, 30),), 11, False, True)
+    assert load_cursor(dump_cursor(now)) == now
+    assert load_cursor(dump_cursor(now)[:12]) == now._replace(begun=False)
+    assert load_cursor(dump_cursor(now)[:10]) == now._replace(begun=False, moved=True, head=0)
+    for size in (9, 11, 14):
+        with pytest.raises(ValueError, match="expected"):
+            load_cursor([*dump_cursor(now), 0][:size])
+    plan = Plan("tag", "end", 1, "query", 2, 3, 4, "mark", 5, 6, 7)
+    fields = orjson.loads(pack_plan(plan))
+    for size in (2, 9, 11):
+        assert unpack_plan(orjson.dumps(fields[:size])) == Plan(*fields[:size])
+    for size in (1, 3, 10):
+        with pytest.raises(ValueError, match="expected"):
+            unpack_plan(orjson.dumps(fields[:size]))
 
 
 @given(st.binary(max_size=200))

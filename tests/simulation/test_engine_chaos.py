@@ -4,6 +4,7 @@
 - with nothing on its way, the reducer's state and the engine agree on every group
 - what is handed out can be read: its row is stored and alive once the outcome's records are applied
 - every command is answered exactly once, and a confirmed message is never lost without a trace
+- a change of users is on the disk when it is answered, and not when it was refused
 """
 
 import random
@@ -14,7 +15,9 @@ import pytest
 from tests.simulation.engine_driver import Driver, rows_of, sequences
 from vibemq.engine import EngineSettings
 from vibemq.errors import VibeMQError
+from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.commands import (
+    ChangeAccounts,
     ChangeQueue,
     CloseSession,
     Command,
@@ -47,7 +50,7 @@ from vibemq.model.options import (
     QueueOptions,
     Retention,
 )
-from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.records import MessageExtra, MessagesAdded, TokenRemoved, TokenStored, UserRemoved, UserStored
 from vibemq.storage.state.liveness import is_alive
 
 QUEUES = ["q1", "q2", "q3"]
@@ -62,6 +65,9 @@ class Chaos:
         self.held: dict[tuple[int, int], list[int]] = {}
         self.consumers: dict[tuple[int, int], str] = {}
         self.number = 0
+        self.removing: set[str] = set()
+        """Users whose removal was asked for."""
+        self.users_changed = 0
 
     def live(self, steps: int) -> None:
         for step in range(steps):
@@ -91,6 +97,7 @@ class Chaos:
         self.held.clear()
         self.consumers.clear()
         self.driver.restart(down_ms=self.random.choice([0, 5_000]))
+        self.check_whole_users()
 
     # -- what the engine tells ------------------------------------------------------------------------------------
 
@@ -110,6 +117,8 @@ class Chaos:
                         self.held.setdefault(key, []).extend(sequences(effect.runs))
 
     def check_reply(self, command: Command, result: Any) -> None:
+        if isinstance(command, ChangeAccounts):
+            self.check_users(command, taken=not isinstance(result, VibeMQError))
         if isinstance(result, VibeMQError):
             return
         if isinstance(command, Publish):
@@ -117,6 +126,22 @@ class Chaos:
             refused, duplicates = result.refused or {}, result.duplicates or {}
             assert not refused.keys() & duplicates.keys()
             assert bool(result.first_sequence) == (len(refused) + len(duplicates) < command.rows.count)
+
+    def check_users(self, command: ChangeAccounts, *, taken: bool) -> None:
+        disk, wanted = self.driver.disk, command.records[-1]
+        if isinstance(wanted, UserStored):
+            name, token = wanted.user.name, command.records[0]
+            assert isinstance(token, TokenStored)
+            is_there = name in disk.users and token.token.token_id in disk.tokens
+            assert is_there == taken or (taken and name in self.removing), f"{name} was answered with {taken}"
+        else:
+            assert isinstance(wanted, UserRemoved)
+            assert (wanted.name in disk.users) != taken, f"the removal of {wanted.name} was answered with {taken}"
+        self.users_changed += taken
+
+    def check_whole_users(self) -> None:
+        """Every user has its token, as they were stored together."""
+        assert {token.user for token in self.driver.disk.tokens.values()} == self.driver.disk.users.keys()
 
     def check_readable(self, deliver: Deliver) -> None:
         """As the server would find it after appending everything made so far."""
@@ -148,6 +173,8 @@ class Chaos:
         if self.random.random() < 0.15:
             makers = [self.create, self.delete, self.change, self.purge, self.remove, self.drop_group, self.seek]
             makers += [self.replay, self.purge_dead, self.pressure]
+        if self.random.random() < 0.05:
+            makers = [self.add_user, self.add_user, self.remove_user]
         return self.random.choice(makers)()
 
     def token(self, command: Any) -> Any:
@@ -290,6 +317,20 @@ class Chaos:
         letters = self.letters()
         return self.token(PurgeDead(3, None, list(letters), letters))
 
+    def add_user(self) -> Command:
+        now, name = self.driver.now, f"user-{self.number}"
+        token = StoredToken(f"token of {name}", name, b"", b"", "", now, 0, 0)
+        records = [TokenStored(token), UserStored(StoredUser(name, "", False, (), now, now))]
+        return self.token(ChangeAccounts(3, None, records))
+
+    def remove_user(self) -> Command:
+        left = sorted(self.driver.disk.users.keys() - self.removing)
+        if not left:
+            return self.add_user()
+        name = self.random.choice(left)
+        self.removing.add(name)
+        return self.token(ChangeAccounts(3, None, [TokenRemoved(f"token of {name}"), UserRemoved(name)]))
+
     def pressure(self) -> Command:
         return SetPressure(self.random.choice([*list(Pressure), Pressure.NONE, Pressure.NONE]))
 
@@ -297,3 +338,10 @@ class Chaos:
 @pytest.mark.parametrize("seed", range(24))
 def test_the_promises_hold_whatever_happens(seed: int) -> None:
     Chaos(seed).live(200)
+
+
+def test_users_change_too() -> None:
+    chaos = Chaos(3)
+    chaos.live(200)
+    assert chaos.users_changed > 3
+    assert chaos.removing

@@ -1,4 +1,7 @@
-"""What tests of queries share: one local session for the tests of a module, and a broker."""
+"""What tests of queries share: one local session for all modules, and a broker.
+
+A session costs thirteen seconds of processor time before its first query has read a row, and a query one. So modules
+have no sessions of their own; what a test changes in the session, it changes back."""
 
 import sys
 from collections.abc import Iterator
@@ -18,18 +21,19 @@ if TYPE_CHECKING:
     from tests.spark.queries import World
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with running(BrokerProcess(tmp_path_factory.mktemp("broker") / "data")) as process:
         yield process
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     with tidy.folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = tidy.session("vibemq-tests", "local[2]", folder, spark__log__level="OFF")
+        more = {"spark__log__level": "OFF", "spark__sql__shuffle__partitions": "1"}
+        session = tidy.session("vibemq-tests", "local[2]", folder, **more)
         yield session
         tidy.end(session)
 

@@ -1,10 +1,11 @@
 """Every example of docs/howto/spark, run for real: one broker, one session, and once as the program that it is."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.docs.pages import DOCS, REPOSITORY, blocks, links
-from tests.spark.world import drained, endpoint, needs_spark, running_broker
+from tests.spark.world import drained, endpoint, needs_spark
 from vibemq.demos.spark import tidy
 
 
@@ -26,26 +27,6 @@ def spark_run(test: Callable[..., None]) -> Callable[..., None]:
 CURSORS_ONLY = "fan-out-with-ack"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 ENOUGH_S = 120
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with running_broker(tmp_path_factory.mktemp("examples")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def mq(broker: BrokerProcess) -> Iterator[vibemq.sync.Client]:
-    with vibemq.sync.connect(broker.url) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    with tidy.folder() as folder:
-        session = tidy.session("examples", "local[2]", folder, spark__sql__shuffle__partitions="1")
-        yield session
-        tidy.end(session)
 
 
 @pytest.fixture
@@ -171,6 +152,8 @@ def test_a_program_that_fails_names_its_messages(mq: vibemq.sync.Client, to: lis
 
 @spark_run
 def test_rejects_and_what_becomes_of_them(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
+    from pyspark.sql import functions
+
     from vibemq.spark.examples import dead_letters, rejects
 
     mq.create_queue("incoming", mode=CURSORS_ONLY)
@@ -190,6 +173,11 @@ def test_rejects_and_what_becomes_of_them(spark: Any, mq: vibemq.sync.Client, to
         ("the amount is not positive", 1, "checker"),
         ("no amount", 1, "checker"),
     }
+    page = (DOCS / "howto" / "spark" / "dead-letters.md").read_text()
+    [shown] = re.findall(r"```text\n(.*?\n)```", page, re.DOTALL)
+    at_once = functions.lit("2026-01-01 10:00:00.5").cast("timestamp")
+    table = dead_letters.by_reason(letters).withColumns({"first": at_once, "last": at_once})
+    assert table._show_string(20, 60, vertical=False).rstrip() == shown.rstrip(), "but for the instants"
     mq.create_queue("repair")
     dead_letters.run(spark, dead_letters.options([*args, "--redrive", "no %", "--to", "repair"]))
     assert len(drained_texts(mq, "repair")) == 3

@@ -1,4 +1,4 @@
-"""The source and the sink inside a real Spark, one local session for all."""
+"""The source and the sink inside a real Spark."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,16 @@ pytestmark = [
     # Spark's own: of pandas' version, and of sockets to its JVM.
     pytest.mark.filterwarnings("default"),
 ]
+MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_checkpoints(spark: Any) -> Iterator[None]:
+    """No query here has state, and no driver is killed: see docs/howto/spark/latency.md. The other modules write their
+    checkpoints as Spark does where nothing is set."""
+    spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", f"{MANAGERS}.FileSystemBasedCheckpointFileManager")
+    yield
+    spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
 
 
 # -- batch ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid
-from vibemq.settings import Loaded, check_plugins, load
+from vibemq.settings import Loaded, SettingsReader, check_plugins, load
 
 
 @pytest.fixture
@@ -253,3 +253,20 @@ def test_settings_that_are_nested_beyond_all_measure(places: dict[str, Any], tmp
         load(file, **places)
     with pytest.raises(ConfigInvalid, match="nested too deeply"):
         read(places, **{"VIBEMQ_LOG" + "__a" * 2_000: "1"})
+
+
+def test_a_file_that_was_read_before_is_missed(places: dict[str, Any], tmp_path: Path) -> None:
+    """Both of these may be missing at the start."""
+    places["secrets_dir"].mkdir()
+    for file, text in (
+        (places["default_file"], "auto_create = false"),
+        (places["secrets_dir"] / "vibemq_auth__token", "t"),
+    ):
+        reader = SettingsReader(**places)
+        assert reader.read().files == ()
+        file.write_text(text)
+        assert reader.read().files == (file,)
+        file.unlink()
+        for _ in range(2):
+            with pytest.raises(ConfigInvalid, match="which settings were read from before, is gone; put it back"):
+                reader.read()

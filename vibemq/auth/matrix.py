@@ -24,7 +24,7 @@ CREATE, DELETE = _queue(Action.CREATE), _queue(Action.DELETE)
 PURGE, INSPECT = _queue(Action.PURGE), _queue(Action.INSPECT)
 CREATE_MISSING = _queue(Action.CREATE, when=When.MISSING)
 PUBLISH_TO = _queue(Action.PUBLISH, "to")
-"""Where dead letters are replayed to; without the argument, the queue that they died in."""
+"""Where dead letters are replayed to, and messages moved; without the argument, the queue that they died in."""
 MANAGE = NeededPermission(Action.MANAGE, ResourceKind.GROUP, when=When.NOT_OWNER)
 TRANSACT = NeededPermission(Action.TRANSACT, ResourceKind.TRANSACTION)
 LIST = NeededPermission(Action.LIST, ResourceKind.BROKER)
@@ -57,9 +57,12 @@ COMMANDS: Mapping[type, Row] = {
     c.EnterBatch: (NEVER,),
     c.RejectAt: (NEVER,),
     c.Quarantine: (NEVER,),
+    c.RemoveListed: (NEVER,),
     c.DecideTransaction: (NEVER,),
     c.MoveStaged: (NEVER,),
     c.DropStages: (NEVER,),
+    c.MoveMessages: (NEVER,),
+    c.ImportMessages: (NEVER,),
     c.ReplayDead: (NEVER,),
     c.PurgeDead: (NEVER,),
     c.ForgetApplication: (NEVER,),
@@ -73,6 +76,7 @@ COMMANDS: Mapping[type, Row] = {
 OPERATIONS: Mapping[str, Row] = {
     "broker.info": (ADMIN,),
     "broker.metrics": (ADMIN,),
+    "broker.reload": (ADMIN,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "storage.backup": (ADMIN,),
@@ -84,6 +88,11 @@ OPERATIONS: Mapping[str, Row] = {
     "queue.info": (INSPECT,),
     "queue.list": (LIST,),
     "queue.peek": (INSPECT, SUBSCRIBE),
+    "queue.move": (SUBSCRIBE, PURGE, PUBLISH_TO),
+    "queue.export": (INSPECT, SUBSCRIBE),
+    "queue.import": (PUBLISH,),
+    "message.part": (INSPECT, SUBSCRIBE),
+    "message.remove": (PURGE,),
     "group.list": (SUBSCRIBE,),
     "group.offsets": (SUBSCRIBE,),
     "group.advance": (SUBSCRIBE,),

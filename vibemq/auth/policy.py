@@ -35,16 +35,25 @@ class Policy:
     ) -> None:
         """`rules`: of each user by name. Not `enabled`: everybody may do everything but NEVER."""
         self.version = 0
+        self._rules: dict[str, tuple[Rule, ...]] = {}
+        self._superusers: set[str] = set()
         self.replace(rules, superusers=superusers, enabled=enabled)
 
     def replace(
         self, rules: Mapping[str, Sequence[Rule]], *, superusers: Collection[str] = (), enabled: bool = True
     ) -> None:
         """Other rules, from now on; every answer that was kept is void."""
+        self.take({name: tuple(rules[name]) for name in rules}, set(superusers), enabled=enabled)
+
+    def take(
+        self, rules: dict[str, tuple[Rule, ...]], superusers: set[str], *, enabled: bool
+    ) -> tuple[dict[str, tuple[Rule, ...]], set[str]]:
+        """The same with rules that the policy may keep; those before are returned."""
+        before = self._rules, self._superusers
         self.enabled = enabled
-        self._rules = {name: tuple(rules[name]) for name in rules}
-        self._superusers = set(superusers)
+        self._rules, self._superusers = rules, superusers
         self.version += 1
+        return before
 
     def put(self, name: str, rules: Sequence[Rule], *, superuser: bool) -> None:
         """One user's rules from now on; every answer that was kept is void."""
@@ -56,6 +65,10 @@ class Policy:
         self._rules.pop(name, None)
         self._superusers.discard(name)
         self.version += 1
+
+    @property
+    def has_superusers(self) -> bool:
+        return bool(self._superusers)
 
     # -- whole rows of the matrix ---------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ for the settings, the operations and the store."""
 from collections.abc import Mapping
 from typing import Any
 
-from vibemq.model.access import Action, ResourceKind, Rule
+from vibemq.model.access import Action, ResourceKind, Rule, shared_actions
 
 EVERY_ACTION = "*"
 ACTIONS: dict[ResourceKind, tuple[Action, ...]] = {
@@ -58,7 +58,7 @@ def make_rule(values: Mapping[str, Any]) -> Rule:
     wrong = [action for action in actions if action not in known]
     if wrong:
         raise ValueError(f"{str(wrong[0])[:40]!r} is not an action on {NAME_OF[kind]}; known are {', '.join(known)}")
-    return Rule(kind, pattern, frozenset(map(str, actions)))
+    return Rule(kind, pattern, shared_actions(map(str, actions)))
 
 
 def written(rule: Rule) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def merged(before: Rule | None, rule: Rule, decided: frozenset[str]) -> Rule:
     every = frozenset(ACTIONS[rule.kind])
     old = frozenset[str]() if before is None else before.actions
     actions = rule.actions | ((every if EVERY_ACTION in old else old) - decided)
-    return Rule(rule.kind, rule.pattern, frozenset((EVERY_ACTION,)) if actions >= every else actions)
+    return Rule(rule.kind, rule.pattern, shared_actions((EVERY_ACTION,) if actions >= every else actions))
 
 
 def less(rule: Rule, taken: frozenset[str]) -> Rule | None:
@@ -82,4 +82,4 @@ def less(rule: Rule, taken: frozenset[str]) -> Rule | None:
         return rule
     every = frozenset(ACTIONS[rule.kind])
     actions = (every if EVERY_ACTION in rule.actions else rule.actions) - taken
-    return Rule(rule.kind, rule.pattern, frozenset(map(str, actions))) if actions else None
+    return Rule(rule.kind, rule.pattern, shared_actions(map(str, actions))) if actions else None

@@ -6,6 +6,7 @@ same name is not let in as long as they have it.
 
 import hmac
 import os
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -60,6 +61,16 @@ class _Decoys:
         self._counts: Counter[str] = Counter()
         self._hashes: dict[str, str] = {}
 
+    def of_others(self, hashes: Iterable[str]) -> "_Decoys":
+        """For other users; a name that nobody has keeps its place among them."""
+        other = _Decoys()
+        other._key = self._key
+        other._hashes = dict(self._hashes)
+        for stored in hashes:
+            other.add(stored)
+        other._hashes = {cost: other._hashes[cost] for cost in other._counts}
+        return other
+
     def add(self, stored: str) -> None:
         cost = cost_of(stored)
         if cost not in self._hashes:
@@ -83,6 +94,27 @@ class _Decoys:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplacedUsers:
+    """What `Accounts` knows once the users of the settings are others: made in a thread, taken in an instant."""
+
+    users: dict[str, KnownUser]
+    names: list[str]
+    """Of `users`, sorted."""
+    rules: dict[str, tuple[Rule, ...]]
+    superusers: set[str]
+    decoys: _Decoys
+    shared_token: bytes | None
+    changed: frozenset[str]
+    """Names whose logins may have ceased to count, or may do other things."""
+    hidden: tuple[str, ...]
+    """Users of the store that the settings hide from now on, sorted."""
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.users) or self.shared_token is not None
+
+
 class Accounts:
     """The users of one broker, their tokens, and what they may do.
 
@@ -99,9 +131,14 @@ class Accounts:
         self.policy = Policy({}, enabled=False)
         self._key = os.urandom(32)
         self._users: dict[str, KnownUser] = {}
+        self._names: list[str] = []
+        """Of `_users`, sorted, so that a page costs what it shows."""
         self._stored: dict[str, StoredUser] = {}
         self._tokens: dict[str, StoredToken] = {}
-        self._tokens_of: dict[str, set[str]] = {}
+        self._token_ids: list[str] = []
+        """Of `_tokens`, sorted."""
+        self._tokens_of: dict[str, list[str]] = {}
+        """By user, sorted; only of those who have one."""
         self._kept_credentials: dict[str, set[bytes]] = {}
         """By user: of passwords that were changed with the wish that connections go on."""
         self._kept_principals: dict[str, Principal | None] = {}
@@ -112,6 +149,8 @@ class Accounts:
         """A heap of (expires_at, user) of tokens that expire some day, of those revoked before then too."""
         self._shared_token: bytes | None = None
         self._decoys = _Decoys()
+        self.logins_version = 0
+        """Goes up when a login may have ceased to count; see `ended`."""
         self.replace(accounts, token=token)
 
     # -- what is known ----------------------------------------------------------------------------------------------
@@ -120,12 +159,16 @@ class Accounts:
     def enabled(self) -> bool:
         return self.policy.enabled
 
+    @property
+    def has_stored_users(self) -> bool:
+        return bool(self._stored)
+
     def user(self, name: str) -> KnownUser | None:
         return self._users.get(name)
 
-    def names(self) -> list[str]:
-        """Of all users, sorted."""
-        return sorted(self._users)
+    def names(self, after: str = "", limit: int | None = None) -> list[str]:
+        """Of all users, sorted: at most so many behind `after`."""
+        return _page(self._names, after, limit)
 
     def stored_user(self, name: str) -> StoredUser | None:
         """Of the store, also while the settings have the name."""
@@ -136,40 +179,74 @@ class Accounts:
         used_at = self._used.get(token_id)
         return kept if kept is None or used_at is None else tokens.used(kept, used_at)
 
-    def tokens_of(self, user: str) -> list[str]:
-        """Their ids, sorted."""
-        return sorted(self._tokens_of.get(user, ()))
+    def tokens_of(self, user: str, after: str = "", limit: int | None = None) -> list[str]:
+        """Their ids, sorted: at most so many behind `after`."""
+        return _page(self._tokens_of.get(user, []), after, limit)
 
-    def token_ids(self) -> list[str]:
-        return sorted(self._tokens)
+    def token_ids(self, after: str = "", limit: int | None = None) -> list[str]:
+        """The same of all users."""
+        return _page(self._token_ids, after, limit)
+
+    @property
+    def used_count(self) -> int:
+        """Tokens whose last login the store does not know yet."""
+        return len(self._used)
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
     def replace(self, accounts: Iterable[Account], *, token: str | None) -> None:
         """Other users of the settings from now on; what was kept about permissions is void. Raises as the constructor
         does, and then nothing has changed."""
-        configured = {account.name: account for account in accounts}
-        for account in configured.values():
-            try:
-                check_hash(account.password_hash)
-            except ConfigInvalid as error:
-                raise ConfigInvalid(f"the password_hash of user {account.name!r} cannot be used: {error}") from None
-        for name in [name for name, user in self._users.items() if user.stored is None and name not in configured]:
-            self._forget(name)
-        for account in configured.values():
-            secret = account.password or account.password_hash
-            self._know(
-                KnownUser(account.name, account.password_hash, account.superuser, account.rules, secret, stored=None)
-            )
-        for user in self._stored.values():
-            if user.name not in configured and user.name not in self._users:
-                self._know(_known(user))
-        self._shared_token = None if token is None else token.encode(errors="surrogatepass")
+        self.take(self.prepare(accounts, token=token))
+
+    def prepare(self, accounts: Iterable[Account], *, token: str | None) -> ReplacedUsers:
+        """What `take` takes. Changes nothing, and may run in a thread as long as nobody changes users meanwhile.
+
+        Raises:
+            ConfigInvalid: a password hash that cannot be checked; names the user.
+        """
+        configured = {account.name: _configured(account) for account in accounts}
+        users = {
+            name: self._users[name] if not self._is_configured(name) else _known(user)
+            for name, user in self._stored.items()
+            if name not in configured
+        }
+        users.update(configured)
+        rules = {name: user.rules for name, user in users.items()}
+        superusers = {name for name, user in users.items() if user.superuser}
         if token is not None:
-            self.policy.put(TOKEN_BEARER, self._rules_of(TOKEN_BEARER), superuser=True)
-        elif TOKEN_BEARER not in self._users:
-            self.policy.remove(TOKEN_BEARER)
-        self._note_enabled()
+            rules.setdefault(TOKEN_BEARER, ())
+            superusers.add(TOKEN_BEARER)
+        shared_token = None if token is None else token.encode(errors="surrogatepass")
+        changed = {name for name, user in users.items() if _differ(self._users.get(name), user)}
+        changed.update(name for name in self._users if name not in users)
+        if shared_token != self._shared_token:
+            changed.add(TOKEN_BEARER)
+        hidden = (name for name in configured if name in self._stored and not self._is_configured(name))
+        decoys = self._decoys.of_others(user.password_hash for user in users.values())
+        return ReplacedUsers(
+            users, sorted(users), rules, superusers, decoys, shared_token, frozenset(changed), tuple(sorted(hidden))
+        )
+
+    def take(self, replaced: ReplacedUsers) -> ReplacedUsers:
+        """Let it count; what was there before is returned, for very many users are not forgotten in an instant."""
+        before = ReplacedUsers(
+            self._users,
+            self._names,
+            *self.policy.take(replaced.rules, replaced.superusers, enabled=replaced.enabled),
+            self._decoys,
+            self._shared_token,
+            frozenset(),
+            (),
+        )
+        self._users, self._names = replaced.users, replaced.names
+        self._decoys, self._shared_token = replaced.decoys, replaced.shared_token
+        self.logins_version += 1
+        for name in [name for name in self._kept_credentials if name not in replaced.users]:
+            del self._kept_credentials[name]
+        for name in [name for name in self._kept_principals if name not in replaced.users]:
+            del self._kept_principals[name]
+        return before
 
     def load(self, users: Iterable[StoredUser], kept_tokens: Iterable[StoredToken]) -> None:
         """What the store has when the broker starts.
@@ -203,10 +280,14 @@ class Accounts:
         self._kept_credentials.pop(name, None)
         self._kept_principals[name] = principal if principal is not None and principal.name == name else None
 
-    def take_used(self) -> list[StoredToken]:
-        """Tokens whose last login the store does not know yet; they are taken as known from now on."""
-        noted, self._used = self._used, {}
-        return [tokens.used(self._tokens[token_id], at) for token_id, at in noted.items() if token_id in self._tokens]
+    def take_used(self, limit: int) -> list[StoredToken]:
+        """At most so many tokens whose last login the store does not know; they are taken as known from now on."""
+        taken: list[StoredToken] = []
+        while self._used and len(taken) < limit:
+            token_id, at = self._used.popitem()
+            if token_id in self._tokens:
+                taken.append(tokens.used(self._tokens[token_id], at))
+        return taken
 
     def take_expired(self, now: int) -> set[str]:
         """Users of tokens that have expired since the last call."""
@@ -228,13 +309,20 @@ class Accounts:
             case TokenStored(token):
                 new = token.token_id not in self._tokens
                 self._tokens[token.token_id] = token
-                self._tokens_of.setdefault(token.user, set()).add(token.token_id)
+                if new:
+                    insort(self._token_ids, token.token_id)
+                    insort(self._tokens_of.setdefault(token.user, []), token.token_id)
                 if new and token.expires_at:
                     heappush(self._expiries, (token.expires_at, token.user))
             case TokenRemoved(token_id):
                 gone = self._tokens.pop(token_id, None)
                 if gone is not None:
-                    self._tokens_of[gone.user].discard(token_id)
+                    self.logins_version += 1
+                    _take_out(self._token_ids, token_id)
+                    own = self._tokens_of[gone.user]
+                    _take_out(own, token_id)
+                    if not own:
+                        del self._tokens_of[gone.user]
 
     def _is_configured(self, name: str) -> bool:
         user = self._users.get(name)
@@ -245,6 +333,9 @@ class Accounts:
         self._decoys.add(user.password_hash)
         if before is not None:
             self._decoys.remove(before.password_hash)
+            self.logins_version += before.secret != user.secret
+        else:
+            insort(self._names, user.name)
         self._users[user.name] = user
         bearer = user.name == TOKEN_BEARER and self._shared_token is not None
         self.policy.put(user.name, user.rules, superuser=user.superuser or bearer)
@@ -254,12 +345,10 @@ class Accounts:
         self._kept_credentials.pop(name, None)
         self._kept_principals.pop(name, None)
         if user is not None:
+            _take_out(self._names, name)
             self._decoys.remove(user.password_hash)
             self.policy.remove(name)
-
-    def _rules_of(self, name: str) -> tuple[Rule, ...]:
-        user = self._users.get(name)
-        return () if user is None else user.rules
+            self.logins_version += 1
 
     def _note_enabled(self) -> None:
         self.policy.enabled = bool(self._users) or self._shared_token is not None
@@ -287,10 +376,11 @@ class Accounts:
         """
         if not self.enabled:
             return ANONYMOUS
-        if not token and tokens.looks_like_token(password):
-            token = password
+        access_token = self.access_token_in(password, token)
+        if access_token:
+            return self._by_access_token(username, access_token, now)
         if token:
-            found = self._by_token(username, password, token, now)
+            found = self._by_shared_token(username, password, token)
             if found is not None:
                 return found
         if not username or not password:
@@ -324,10 +414,8 @@ class Accounts:
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
         return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
 
-    def _by_token(self, username: str, password: str, text: str, now: int) -> Principal | None:
+    def _by_shared_token(self, username: str, password: str, text: str) -> Principal | None:
         """None when there is a user name to go by instead."""
-        if tokens.looks_like_token(text):
-            return self._by_access_token(username, text, now)
         shared = self._shared_token
         if shared is not None:
             if hmac.compare_digest(text.encode(errors="surrogatepass"), shared):
@@ -395,6 +483,32 @@ class Accounts:
         parts = (kind, name, secret)
         encoded = (part if isinstance(part, bytes) else part.encode(errors="surrogatepass") for part in parts)
         return hmac.digest(self._key, b"".join(len(part).to_bytes(8) + part for part in encoded), "sha256")
+
+
+def _configured(account: Account) -> KnownUser:
+    """Raises ConfigInvalid for a password hash that cannot be checked."""
+    try:
+        check_hash(account.password_hash)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"the password_hash of user {account.name!r} cannot be used: {error}") from None
+    secret = account.password or account.password_hash
+    return KnownUser(account.name, account.password_hash, account.superuser, account.rules, secret, stored=None)
+
+
+def _differ(before: KnownUser | None, now: KnownUser) -> bool:
+    """Whether somebody who had logged in as the user may have to go, or may do other things."""
+    if before is None:
+        return False
+    return (before.secret, before.superuser, before.rules) != (now.secret, now.superuser, now.rules)
+
+
+def _page(found: list[str], after: str, limit: int | None) -> list[str]:
+    first = bisect_right(found, after) if after else 0
+    return found[first:] if limit is None else found[first : first + limit]
+
+
+def _take_out(found: list[str], name: str) -> None:
+    del found[bisect_left(found, name)]
 
 
 def _known(user: StoredUser) -> KnownUser:

@@ -1,9 +1,12 @@
 """Results go to stdout, as text for people or JSON for programs; notes go to stderr and never into a pipe."""
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import orjson
 from rich import box
@@ -62,6 +65,29 @@ class Output:
             raise Usage(f"{question} There is no terminal to ask on; add --yes to confirm{hint}")
         if not Confirm.ask(Text(question), console=self.notes, default=False):
             raise Usage("not confirmed; nothing was changed")
+
+
+def is_standard(file: Path) -> bool:
+    """Whether `-` stands for standard input or output."""
+    return str(file) == "-"
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[BinaryIO]:
+    """A file that appears whole, and is on the disk, when the block ends, or not at all. `-` is stdout."""
+    if is_standard(file):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = file.with_name(file.name + ".part")
+    try:
+        with part.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def print_json(value: Any) -> None:

@@ -1,5 +1,6 @@
 """`vibemq serve`: the broker."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,7 @@ def serve(
     Example: vibemq serve --data-dir /var/lib/vibemq --port 2925
     """
     # Imported late, here and below: `vibemq pub` need not load the whole server.
-    from vibemq.settings import check_plugins, load
+    from vibemq.settings import Loaded, SettingsReader, check_plugins
 
     overrides = {
         "data_dir": data_dir,
@@ -53,14 +54,24 @@ def serve(
         "http": {"host": host, "port": http_port, "enabled": http},
         "log": {"level": log_level, "format": log_format},
     }
-    loaded = load(config, overrides)
-    check_plugins(loaded)
-    settings = with_listener(loaded.settings, host, port)
+    reader = SettingsReader(config, overrides)
+
+    def read() -> Loaded:
+        loaded = reader.read()
+        check_plugins(loaded)
+        return replace(loaded, settings=with_listener(loaded.settings, host, port))
+
+    loaded = read()
     from vibemq.server import app
     from vibemq.server.net.tls import check_tls_files
 
+    def read_again() -> Loaded:
+        again = read()
+        check_tls_files(again)
+        return again
+
     check_tls_files(loaded)
-    raise typer.Exit(app.serve(settings) or 0)
+    raise typer.Exit(app.serve(loaded.settings, read_again) or 0)
 
 
 def with_listener(settings: "Settings", host: str | None, port: int | None) -> "Settings":

@@ -7,20 +7,22 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 import anyio
-from anyio.abc import TaskGroup
 
 from vibemq.client.address import ClientSettings, compressions, parse
+from vibemq.client.connecting.forking import watch_forks
+from vibemq.client.connecting.own_task import OwnTask
+from vibemq.client.connecting.supervisor import Supervisor
 from vibemq.client.fetch import fetch
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
 from vibemq.client.publisher import Publisher, Publishing
+from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
 from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_values
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import SubscribeOptions, Subscription
-from vibemq.client.supervisor import Supervisor
-from vibemq.errors import NotConnected
+from vibemq.errors import NotConnected, VibeMQError
 from vibemq.model.effects import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -49,7 +51,8 @@ def connect(
     max_unconfirmed: int | None = None,
     max_unconfirmed_bytes: int | None = None,
 ) -> "Client":
-    """A client for `async with`; it connects when the block is entered. Times in seconds.
+    """A client for `async with`, which connects when the block is entered, or for `open()` and `close()`. Times in
+    seconds.
 
     Args:
         address: a URL (`vibemq://user:secret@host:2925?…`) or `host=…;port=…;…`; see `vibemq.client.address`.
@@ -90,14 +93,15 @@ def connect(
 
 
 class Client:
-    """A connection to one broker that mends itself. Made by `connect`; used within `async with`.
+    """A connection to one broker that reconnects. Made by `connect`; used within `async with`, or between `open()`
+    and `close()`, which any tasks of one loop may call: fixtures, start-up and shut-down hooks.
 
     Tasks of the same loop may share it freely: what they publish and settle in one turn travels together.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._tasks: TaskGroup | None = None
+        self._life: OwnTask | None = None
         self._link: ClientLink
         self._supervisor: Supervisor
         self._publishing: Publishing
@@ -107,56 +111,66 @@ class Client:
         # Called only for what is not there: the parts that `__aenter__` makes.
         if name in _PARTS:
             raise NotConnected(
-                "this client is not connected: write `async with vibemq.connect(…) as mq:` and use it in that block"
+                "this client is not connected: write `async with vibemq.connect(…) as mq:` and use it in that block, "
+                "or `await mq.open()` first"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
-        if self._tasks is not None:
-            raise NotConnected("a client is entered once; make another with vibemq.connect")
+    async def open(self) -> None:
+        """Connect. `close` ends it, from this task or another one of the same loop.
+
+        Raises:
+            NotConnected: nobody listens there, or the client was opened before.
+            VibeMQError: the broker refuses.
+        """
+        if self._life is not None:
+            raise NotConnected("a client is opened once; make another with vibemq.connect")
         self._link = ClientLink(self.settings, anyio.current_time())
         self._supervisor = Supervisor(self._link)
         self._publishing = Publishing(self._link)
         self._queues = ClientQueues(self._link)
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
+        self._life = OwnTask(self._supervisor.live, self._broken)
+        watch_forks(self._supervisor)
+        self._life.start()
         try:
-            self._tasks.start_soon(self._supervisor.run)
-            self._tasks.start_soon(self._supervisor.tick)
             while self._link.protocol is None:
                 self._link.check()
                 await self._link.changed.wait()
             for queue in self.settings.queues:
                 await self.create_queue(queue)
-        except BaseException as exc:
-            await self.__aexit__(type(exc), exc, exc.__traceback__)
+        except BaseException:
+            await self._end(wait_for_confirms=False)
             raise
+
+    async def close(self) -> None:
+        """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine."""
+        await self._end(wait_for_confirms=True)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._tasks is not None
-        try:
-            await self._supervisor.close(wait_for_confirms=error is None)
-        finally:
-            self._tasks.cancel_scope.cancel()
-            if isinstance(error, anyio.get_cancelled_exc_class()):
-                stopped = await self._tasks.__aexit__(kind, error, trace)
-            else:
-                # The program's own exception leaves as it is, not wrapped into a group.
-                stopped = await self._tasks.__aexit__(None, None, None)
-        return stopped if isinstance(error, anyio.get_cancelled_exc_class()) else None
+    ) -> None:
+        await self._end(wait_for_confirms=error is None)
 
-    async def close(self) -> None:
-        """Say goodbye before the block ends; leaving it does the same."""
-        await self._supervisor.close(wait_for_confirms=True)
+    async def _end(self, *, wait_for_confirms: bool) -> None:
+        if self._life is None:
+            return
+        try:
+            await self._supervisor.close(wait_for_confirms=wait_for_confirms)
+        finally:
+            await self._life.stop()
+
+    def _broken(self, error: Exception) -> None:
+        self._link.fail(lambda: _failed(error))
 
     @property
     def is_connected(self) -> bool:
-        return self._tasks is not None and self._link.protocol is not None
+        return self._life is not None and self._link.protocol is not None
 
     @property
     def reconnects(self) -> int:
@@ -202,8 +216,18 @@ class Client:
             VibeMQError: it was refused.
             RequestTimeout, NotConnected: it may or may not have been accepted.
         """
-        message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        return await self.publish_outgoing(
+            queue, Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        )
+
+    async def publish_outgoing(self, queue: str, message: Outgoing) -> Receipt:
+        """As `publish`."""
         return await self._publishing.one(queue, message)
+
+    def begin_publish(self, queue: str, message: Outgoing) -> tuple[PublishBatch, int] | None:
+        """Put one message on its way without waiting; its batch, which tells when it is answered, and its place in it.
+        None: too much is unconfirmed. Raises as `publish`."""
+        return self._publishing.place(queue, message)
 
     async def publish_many(
         self,
@@ -377,6 +401,12 @@ class Client:
     async def admin(self, verb: str, **arguments: Any) -> Any:
         """An operator's verb (`dlq.replay`, `broker.info`, …) with its arguments; the JSON result."""
         return await self._queues.admin(verb, arguments)
+
+
+def _failed(error: Exception) -> VibeMQError:
+    failure = NotConnected(f"the client has failed in an unforeseen way: {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 def _validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:

@@ -57,6 +57,9 @@ class Subscriber(Protocol):
     def halt(self) -> None:
         """End the iteration: the client closes."""
 
+    def forget_inherited(self) -> None:
+        """Forget what was delivered and wake nobody: this is a forked child, and all of it is the parent's."""
+
 
 class PendingRequest:
     """One request on one connection, and its answer."""
@@ -147,6 +150,13 @@ class ClientLink:
             pending.finish(None, failure)
         self._notify()
         self.wake()
+
+    def forget_inherited(self, failure: Failure) -> None:
+        """As `fail`, in a forked child: whoever waits belongs to the parent, and is not woken."""
+        self.protocol = None
+        self.failure = failure
+        for subscriber in self.subscriptions.values():
+            subscriber.forget_inherited()
 
     def _notify(self) -> None:
         changed, self.changed = self.changed, anyio.Event()

@@ -1,6 +1,7 @@
 """A received message: a view on its row that decodes what is asked for, and the verbs that settle it."""
 
 import logging
+import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, overload
@@ -9,6 +10,7 @@ import orjson
 
 from vibemq.client import payload as payloads
 from vibemq.client.settlements import BACKOFF, delay_ms, limit_ms
+from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
@@ -80,11 +82,18 @@ class Message(Generic[T]):
         """Whether a verb has been called; further ones have no effect."""
 
     def __repr__(self) -> str:
-        return f"<Message {self.queue}#{self.sequence} id={self.id} attempt={self.attempt}>"
+        try:
+            message_id = self.id
+        except RemoteProtocolError:
+            message_id = "damaged"
+        return f"<Message {self.queue}#{self.sequence} id={message_id} attempt={self.attempt}>"
 
     @property
     def id(self) -> str:
-        return RowView(self._row).message_id
+        try:
+            return RowView(self._row).message_id
+        except struct.error:
+            raise self._damaged() from None
 
     @property
     def queue(self) -> str:
@@ -92,12 +101,23 @@ class Message(Generic[T]):
 
     @property
     def payload(self) -> bytes:
-        """The bytes that were published."""
-        return RowView(self._row).payload
+        """The bytes that were published.
+
+        Raises:
+            RemoteProtocolError: they arrived damaged, so that they cannot be told from the rest; so do `id`, `headers`
+                and everything that is read from the payload. The message can be settled all the same.
+        """
+        try:
+            return RowView(self._row).payload
+        except struct.error:
+            raise self._damaged() from None
 
     @property
     def headers(self) -> dict[str, str]:
-        return RowView(self._row).headers
+        try:
+            return RowView(self._row).headers
+        except (struct.error, IndexError):
+            raise self._damaged() from None
 
     @property
     def content_type(self) -> str | None:
@@ -195,6 +215,11 @@ class Message(Generic[T]):
         # Refused here, not while an exception of the block is on its way.
         delay_ms(retry_delay, "retry_delay")
         return Processing(self, retry_delay, reject_on, suppress)
+
+    def _damaged(self) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"message {self.sequence} of queue {self.queue!r} arrived damaged; a connection with TLS would have noticed"
+        )
 
     def _settle(self, verb: Settlement, delay_ms: int, reason: str) -> Done:
         if not self.settled:

@@ -99,11 +99,19 @@ class Publishing:
         if outbox.full:
             await outbox.room()
             self._link.check()
+        return self._add(queue, message, dedup=dedup, lane=lane)
+
+    def place(self, queue: str, message: Outgoing) -> tuple[PublishBatch, int] | None:
+        """As `submit` of a message by itself; None when there is no room."""
+        self._check(queue)
+        return None if self._link.outbox.full else self._add(queue, message, dedup=self._link.settings.safe_retry)
+
+    def _add(self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None) -> tuple[PublishBatch, int]:
         extra = extra_of(message)
         own_dedup = dedup and message.dedup_id is None
         if own_dedup:
             extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
-        batch, index = outbox.add(queue, self._packer.row(message), extra, own_dedup=own_dedup, lane=lane)
+        batch, index = self._link.outbox.add(queue, self._packer.row(message), extra, own_dedup=own_dedup, lane=lane)
         self._link.wake()
         return batch, index
 

@@ -204,6 +204,7 @@ class Subscription(Generic[T]):
                 raise StopAsyncIteration
             if self._failure is not None:
                 raise self._failure()
+            self._link.check()
             await self._changed.wait()
         return self._buffer.popleft()
 
@@ -334,6 +335,12 @@ class Subscription(Generic[T]):
         if self._stopped:
             self._link.forget(self)
         self._notify()
+
+    def forget_inherited(self) -> None:
+        """In a forked child: what was delivered is the parent's."""
+        self._epoch = 0
+        self._buffer.clear()
+        self._current = iter(())
 
     def take_frames(self, protocol: ClientProtocol) -> Iterator[bytes]:
         for timeout_ms, runs in self._extensions:

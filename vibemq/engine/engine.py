@@ -33,6 +33,7 @@ from vibemq.engine.handlers.cursors import batches, plans
 from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
+from vibemq.engine.handlers.transfer import imports, moves
 from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
@@ -65,6 +66,10 @@ class Engine:
         """`jitter` returns numbers in [0, 1), `new_id` fresh names; both are the caller's randomness."""
         self._state = EngineState(settings, jitter, new_id)
         self._readers = Readers(self._state)
+
+    def configure(self, settings: EngineSettings) -> None:
+        """Other settings, for everything that is asked from now on."""
+        self._state.settings = settings
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -160,8 +165,10 @@ class Engine:
         outcome = state.open.pop(ticket)
         for added in outcome.added:
             rollback.vanish(step, state, added)
-        for queue, taken in outcome.moved:
-            transactions.put_back(queue, taken)
+        for taken in outcome.moved:
+            moves.put_back(state, step, taken)
+        for app, before in outcome.imported:
+            imports.take_back(state, app, before)
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
         for effect in (*outcome.after_append, *outcome.gated):
             if isinstance(effect, Reply):
@@ -340,7 +347,7 @@ class Engine:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(step.records, step.after_append, step.gated, step.added, step.moved)
+        state.open[ticket] = Open(step.records, step.after_append, step.gated, step.added, step.moved, step.imported)
         return ticket
 
     def _settle_wait(self, step: Step, wait: Wait, ticket: int) -> None:
@@ -464,6 +471,7 @@ _HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.DeleteQueue: queues.delete_queue,
     ask.PurgeQueue: queues.purge_queue,
     ask.RemoveMessages: queues.remove_messages,
+    ask.RemoveListed: queues.remove_listed,
     ask.DescribeQueue: _describe,
     ask.ListQueues: _list,
     ask.DeleteGroup: groups.drop_group,
@@ -480,6 +488,8 @@ _HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.DropStages: transactions.drop,
     ask.ForgetApplication: transactions.forget,
     ask.ChangeAccounts: accounts.change,
+    ask.MoveMessages: moves.move_messages,
+    ask.ImportMessages: imports.import_messages,
     ask.ReplayDead: dead_letters.replay_dead,
     ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,

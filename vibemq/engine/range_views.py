@@ -1,18 +1,32 @@
 """Questions of readers by range and of transactions' movers: read-only, answered at once from the indexes."""
 
+from collections.abc import Generator
 from heapq import nsmallest
 from typing import TypeGuard
 
 from vibemq.engine.handlers import transactions
 from vibemq.engine.handlers.cursors import lookup, ranges
 from vibemq.engine.handlers.cursors.plans import unknown_plan
+from vibemq.engine.handlers.queues import find_same
+from vibemq.engine.handlers.transfer.moves import check_route
+from vibemq.engine.kept import facts_of, kept_within
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
-from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, Reach, Span
+from vibemq.model.effects import (
+    CursorInfo,
+    Extent,
+    GroupInfo,
+    Kept,
+    MessageFacts,
+    Movable,
+    QueueHead,
+    Reach,
+    Span,
+)
 from vibemq.model.records import DeadLettered, Plan, Record
 from vibemq.model.runs import END, Run, RunSet
 
@@ -25,12 +39,12 @@ class Readers:
         self._state = state
 
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead:
-        queue = lookup.find_same(self._state, name, incarnation)
+        queue = find_same(self._state, name, incarnation)
         return QueueHead(queue.queue_id, queue.incarnation, queue.dead, ranges.tail_of(queue))
 
     def extent(self, name: str, incarnation: str | None = None) -> Extent:
         """Looks at every group once."""
-        return extent_of(lookup.find_same(self._state, name, incarnation))
+        return extent_of(find_same(self._state, name, incarnation))
 
     def cursor(self, name: str, group: str, incarnation: str | None = None) -> CursorInfo:
         """Of an expired group too."""
@@ -40,7 +54,7 @@ class Readers:
         self, name: str, after: str | None, limit: int, incarnation: str | None = None, *, only: str | None = None
     ) -> list[tuple[GroupInfo, CursorInfo | None]]:
         """Up to `limit` groups behind `after`, by name, or the one called `only`; with what is known of cursors."""
-        queue = lookup.find_same(self._state, name, incarnation)
+        queue = find_same(self._state, name, incarnation)
         if only is None:
             names = nsmallest(limit, (group for group in queue.groups if after is None or group > after))
         else:
@@ -68,7 +82,7 @@ class Readers:
 
     def first_near(self, name: str, instant: int) -> int:
         """A sequence that nothing published at or after the instant is below; the tail when there is nothing."""
-        queue = lookup.find_same(self._state, name, None)
+        queue = find_same(self._state, name, None)
         found = queue.sizes.first_after(instant)
         return ranges.tail_of(queue) if found is None else min(found, ranges.tail_of(queue))
 
@@ -106,7 +120,7 @@ class Readers:
 
     def size_between(self, name: str, start: int, end: int) -> int:
         """Estimated bytes of [start, end)."""
-        return lookup.find_same(self._state, name, None).sizes.between(start, end - 1)
+        return find_same(self._state, name, None).sizes.between(start, end - 1)
 
     def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span:
         """What may be read of [start, end)."""
@@ -125,7 +139,7 @@ class Readers:
 
     def priorities(self, name: str, first: int, last: int) -> dict[int, int]:
         """Sequence -> priority, for those of a priority queue that are not normal."""
-        levels = lookup.find_same(self._state, name, None).levels or {}
+        levels = find_same(self._state, name, None).levels or {}
         return {
             sequence: level
             for level, members in levels.items()
@@ -137,12 +151,35 @@ class Readers:
         self, name: str, group: str | None, start: int, incarnation: str | None, end: int, max_messages: int = END
     ) -> tuple[Queue, RunSet, Cursor | None]:
         if group is None:
-            queue = lookup.find_same(self._state, name, incarnation)
+            queue = find_same(self._state, name, incarnation)
             return queue, ranges.readable(queue, None, self._state.now, start), None
         queue, found, cursor = lookup.find_cursor(self._state, name, group, incarnation)
         lookup.check_expired(queue, found, cursor)
         _check_start(queue, found, cursor, start)
         return queue, ranges.readable(queue, found, self._state.now, start, end, max_messages), cursor
+
+    # -- whole messages --------------------------------------------------------------------------------------------
+
+    def kept(
+        self, name: str, start: int, end: int, most: int, incarnation: str | None = None
+    ) -> Generator[None, None, Kept]:
+        """Up to `most` messages of [start, end) that the queue keeps for anybody: see `vibemq.engine.kept`."""
+        return kept_within(find_same(self._state, name, incarnation), start, end, most)
+
+    def movable(self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None) -> Movable:
+        """Up to `most` messages of [start, below) that may be moved into the other queue, the oldest first. Raises
+        InvalidOptions when the two queues cannot be used so."""
+        source, target = find_same(self._state, name, incarnation), find_same(self._state, to, None)
+        check_route(source, target)
+        group = source.groups[WAITING_NAME]
+        oldest = group.oldest_waiting(most, start)
+        limited = bool(target.options.max_messages or target.options.max_bytes)
+        runs = RunSet(oldest).overlap(start, below - 1)
+        return Movable(source.queue_id, source.incarnation, runs, group.waiting, limited)
+
+    def facts(self, name: str, runs: list[Run], incarnation: str | None = None) -> dict[int, MessageFacts]:
+        """What is known of messages beside their rows; those of which nothing is known are left out."""
+        return facts_of(find_same(self._state, name, incarnation), runs, self._state.now)
 
     # -- transactions -----------------------------------------------------------------------------------------------
 

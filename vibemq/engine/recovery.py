@@ -11,12 +11,13 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.queue.sizes import Sizes
+from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.stage_names import is_delay_mark, is_stage
-from vibemq.engine.state import EngineState, Transaction
+from vibemq.engine.state import EngineState, importer_of
 from vibemq.engine.step import Step
 from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
-from vibemq.model.records import Attempts
+from vibemq.model.records import Attempts, TransactionsForgotten
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
 
@@ -41,10 +42,17 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
         leap(queue)
         if not _is_idle(queue):
             state.arm(queue, step.now)
+    orphans: list[str] = []
     for app, kept in sorted(stored.transactions.items(), key=lambda item: item[1].decided_at):
-        state.transactions[app] = Transaction(
-            kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.committed
-        )
+        importer = importer_of(app)
+        if importer is not None and importer[0] not in state.queues_by_id:
+            # The broker ended while the imports of a deleted queue were forgotten, or never forgot them.
+            orphans.append(app)
+            continue
+        done = Transaction(kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.committed)
+        state.keep_transaction(app, done)
+    if orphans:
+        step.note(TransactionsForgotten(orphans), Durability.ASYNC)
 
 
 def _registry(state: EngineState, name: str) -> dict[str, Queue]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from vibemq.engine.handlers.dead_letters import put_back, remove
 from vibemq.engine.queue.queue import Added
-from vibemq.engine.state import EngineState
+from vibemq.engine.state import IMPORT_PREFIX, EngineState
 from vibemq.engine.step import Step
 from vibemq.model.records import (
     DeadLettered,
@@ -23,6 +23,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TransactionDecided,
 )
 from vibemq.model.runs import END, Run, RunSet, run_count
 
@@ -81,7 +82,10 @@ def _without(record: Record, holes: Holes) -> Record | None:
     match record:
         case MessagesAdded():
             return None
-        case DeadRemoved(replayed=True) | Dropped(reason=Reason.COMMITTED):
+        case DeadRemoved(replayed=True) | Dropped(reason=Reason.MOVED):
+            return None
+        case TransactionDecided() if record.app.startswith(IMPORT_PREFIX):
+            # The position in a file belongs to the messages of the same batch, which have vanished.
             return None
         case Settled() | HandedOut() | Dropped() if record.queue_id in holes:
             runs = _minus(record.runs, holes[record.queue_id])

@@ -1,4 +1,4 @@
-"""What the engine is told once, at its birth."""
+"""What the engine is told by whoever runs it."""
 
 from dataclasses import dataclass, field
 

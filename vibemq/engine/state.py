@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
-from vibemq.engine.queue.queue import Added, Queue
+from vibemq.engine.queue.queue import Added, Queue, TakenOut
+from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, version_and_app
 from vibemq.engine.step import Step, Wait
@@ -18,7 +19,7 @@ from vibemq.model.commands import Pressure
 from vibemq.model.effects import Effect, Published
 from vibemq.model.options import Durability
 from vibemq.model.records import Record
-from vibemq.model.runs import END, Run, RunSet
+from vibemq.model.runs import END, RunSet
 
 
 @dataclass(slots=True, eq=False)
@@ -29,28 +30,15 @@ class Open:
     after_append: list[Effect]
     gated: list[Effect]
     added: list[Added]
-    moved: list[tuple[Queue, list[Run]]]
+    moved: list[TakenOut]
+    imported: list[tuple[str, Transaction | None]]
     waits: list[Wait] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Transaction:
-    """The last committed version of one application."""
-
-    version: int
-    decided_at: int
-    stages: list[int]
-    """queue_id of each committed stage, in order; those that are gone have been moved whole."""
-    tag: str = ""
-    """The application's own note."""
-    owner: str = ""
-    """The user to whom the application belongs; "" = nobody."""
-    committed: list[Run] = field(default_factory=list)
-    """Runs of all committed versions; see `vibemq.model.stored.with_version`."""
-
-
-REGISTER = "~read/"
-"""Begins the names of applications that the engine alone commits."""
+REGISTER_PREFIX = "~read/"
+IMPORT_PREFIX = "~import/"
+OWN_PREFIXES = (REGISTER_PREFIX, IMPORT_PREFIX)
+"""Begin the names of applications that the engine alone commits."""
 
 
 def register_of(query: str, group: Group) -> str:
@@ -58,7 +46,31 @@ def register_of(query: str, group: Group) -> str:
 
     What one user's readers say of a query counts for no other user.
     """
-    return f"{REGISTER}{quote(group.owner, safe='')}/{query}"
+    return f"{REGISTER_PREFIX}{quote(group.owner, safe='')}/{query}"
+
+
+def registrar_of(app: str) -> str:
+    """Of a register what it has in common with the others of the same user; "" = it is no register."""
+    return app[: app.find("/", len(REGISTER_PREFIX)) + 1] if app.startswith(REGISTER_PREFIX) else ""
+
+
+def import_of(queue_id: int, user: str, import_id: str) -> str:
+    """The application whose version says how far a user's import into the queue has come.
+
+    A queue that is deleted and made anew begins anew; what one user has imported counts for no other.
+    """
+    return f"{IMPORT_PREFIX}{queue_id}/{quote(user, safe='')}/{import_id}"
+
+
+def importer_of(app: str) -> tuple[int, str] | None:
+    """(queue_id, quoted user) of an import; None = it is none.
+
+    A store of an earlier version may have applications of users that begin so.
+    """
+    match app.removeprefix(IMPORT_PREFIX).split("/", 2):
+        case [queue_id, user, _] if app.startswith(IMPORT_PREFIX) and queue_id.isdecimal():
+            return int(queue_id), user
+    return None
 
 
 @dataclass(slots=True)
@@ -92,7 +104,11 @@ class EngineState:
         self.queues_by_id: dict[int, Queue] = {}
         """Stages too."""
         self.transactions: dict[str, Transaction] = {}
-        """By application, the longest decided first."""
+        """By application, the longest decided first. Changed with `keep_transaction` and `drop_transaction`."""
+        self.registers: Counter[str] = Counter()
+        """How many registers of batches each user has, by `registrar_of`."""
+        self.imports: dict[int, dict[str, dict[str, None]]] = {}
+        """queue_id -> quoted user -> the applications of the user's imports, that of the longest ago first."""
         self.dead_of_deleted_queues: dict[int, int] = {}
         """queue_id -> dead letters of a deleted queue."""
         self.sessions: dict[int, SessionState] = {}
@@ -161,6 +177,34 @@ class EngineState:
         stage, target = delay_of(mark)
         _discard(self.delayed_targets, stage, target)
         _discard(self.delaying_stages, target, stage)
+
+    def keep_transaction(self, app: str, transaction: Transaction) -> None:
+        """It is the last decided."""
+        if app in self.transactions:
+            self.drop_transaction(app)
+        self.transactions[app] = transaction
+        if registrar := registrar_of(app):
+            self.registers[registrar] += 1
+        if importer := importer_of(app):
+            queue_id, user = importer
+            self.imports.setdefault(queue_id, {}).setdefault(user, {})[app] = None
+
+    def drop_transaction(self, app: str) -> None:
+        del self.transactions[app]
+        if registrar := registrar_of(app):
+            self.registers[registrar] -= 1
+            if not self.registers[registrar]:
+                del self.registers[registrar]
+        if importer := importer_of(app):
+            self._drop_import(*importer, app)
+
+    def _drop_import(self, queue_id: int, user: str, app: str) -> None:
+        users = self.imports[queue_id]
+        del users[user][app]
+        if not users[user]:
+            del users[user]
+        if not users:
+            del self.imports[queue_id]
 
     def session(self, number: int) -> SessionState:
         session = self.sessions.get(number)

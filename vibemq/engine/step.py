@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vibemq.engine.queue.group import Group
-from vibemq.engine.queue.queue import Added, Queue
+from vibemq.engine.queue.queue import Added, Queue, TakenOut
+from vibemq.engine.queue.transaction import Transaction
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
 from vibemq.model.options import Durability
@@ -45,6 +46,7 @@ class Step:
         "facts",
         "freed",
         "gated",
+        "imported",
         "moved",
         "now",
         "records",
@@ -66,8 +68,10 @@ class Step:
         self.work = 0
         """What it has cost so far, in units of `vibemq.engine.pacing`; only what may be much is counted."""
         self.added: list[Added] = []
-        self.moved: list[tuple[Queue, list[Run]]] = []
-        """Bundles taken out of their stages."""
+        self.moved: list[TakenOut] = []
+        """What left a queue, or a stage, for another queue."""
+        self.imported: list[tuple[str, Transaction | None]] = []
+        """Applications that stand for imported files, and what they were before."""
         self.waits: list[Wait] = []
         """Answers that wait for earlier outcomes."""
         self.dirty: dict[Group, Queue] = {}

@@ -176,6 +176,20 @@ class RemoveMessages:
 
 
 @dataclass(slots=True)
+class RemoveListed:
+    """Drop the waiting ones of these messages, and say which they were. Reply: `Removed`."""
+
+    session: int
+    token: Any
+    queue: str
+    sequences: list[int]
+    dry_run: bool = False
+    """Only say which."""
+    incarnation: str | None = None
+    """Of the queue in which the sequences were found; None: of whichever it is."""
+
+
+@dataclass(slots=True)
 class DescribeQueue:
     """Reply: `QueueInfo`, or None for a missing queue."""
 
@@ -304,6 +318,8 @@ class PlanBatch:
     """Forget earlier plans if none of them leads here."""
     empty_mark: str | None = None
     """A batch that began there had no rows: the reader's own name of it, so that it counts once."""
+    elsewhere: bool = False
+    """Another group of the reader keeps its plans, and is told who has read them; this one only notes this plan."""
     incarnation: str | None = None
     user: str = ""
     manage: bool = True
@@ -443,6 +459,46 @@ class ChangeAccounts:
 
 
 @dataclass(slots=True)
+class MoveMessages:
+    """Waiting messages leave a queue and enter another in one batch. The server has read them. Reply: `Moved`."""
+
+    session: int
+    token: Any
+    queue: str
+    incarnation: str
+    """Of `queue` when its rows were read: another one has other messages under these sequences."""
+    to: str
+    sequences: list[int]
+    """Ascending."""
+    published_at: list[int]
+    """Of each."""
+    rows: Rows
+    priorities: dict[int, int] = field(default_factory=dict)
+    """Index -> priority as the row says it, for a source that is not ordered by it."""
+
+
+@dataclass(slots=True)
+class ImportMessages:
+    """Messages of a file, each of which enters the queue once however often it is sent. Reply: `Imported`, durable.
+
+    As far as the queue has room, whatever it does when it is full: nothing is dropped for them. Messages that have
+    expired are passed over and counted.
+    """
+
+    session: int
+    token: Any
+    queue: str
+    import_id: str
+    """Of the file."""
+    position: int
+    """How many messages of the file come before these. The reply to one without rows says how many are there."""
+    rows: Rows
+    extras: dict[int, MessageExtra] | None = None
+    user: str = ""
+    """Whose import it is."""
+
+
+@dataclass(slots=True)
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
@@ -519,6 +575,7 @@ Command = (
     | DeleteQueue
     | PurgeQueue
     | RemoveMessages
+    | RemoveListed
     | DescribeQueue
     | ListQueues
     | DeleteGroup
@@ -535,6 +592,8 @@ Command = (
     | DropStages
     | ForgetApplication
     | ChangeAccounts
+    | MoveMessages
+    | ImportMessages
     | ReplayDead
     | PurgeDead
     | CloseSession

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from vibemq.errors import VibeMQError
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import Slice
 
 
@@ -37,6 +37,31 @@ class Subscribed:
 @dataclass(slots=True)
 class Counted:
     count: int
+
+
+@dataclass(slots=True)
+class Removed:
+    removed: list[Run]
+    """Gone from every group where they waited."""
+    in_flight: list[Run]
+    """With a consumer or a cursor, which keeps them until they are settled; some may have waited for other groups."""
+
+
+@dataclass(slots=True)
+class Moved:
+    count: int
+    left: int
+    """Messages that stay where they are, because the other queue has no room for them."""
+
+
+@dataclass(slots=True)
+class Imported:
+    position: int
+    """How many messages of the file are done with."""
+    imported: int
+    expired: int
+    left: int
+    """Messages that were given and not taken, because the queue has no room."""
 
 
 @dataclass(slots=True)
@@ -235,6 +260,49 @@ class QueueHead(NamedTuple):
     dead: int
     tail: int
     """The first sequence that cannot be read yet."""
+
+
+class Kept(NamedTuple):
+    """Messages of a stretch of a queue, whoever still waits for them."""
+
+    queue_id: int
+    runs: list[Run]
+    held: RunSet
+    """Those of the stretch that are with a consumer."""
+    next: int | None
+    """Where the next stretch begins; None: this was the last one."""
+    ordered: bool
+    """By priority, so that the engine knows each message's."""
+    ttl_ms: int
+    """Of every message of the queue; 0 = no limit."""
+
+
+class Movable(NamedTuple):
+    """Waiting messages of a queue that another one may take."""
+
+    queue_id: int
+    incarnation: str
+    runs: list[Run]
+    waiting: int
+    """All that wait, those that are published meanwhile included."""
+    limited: bool
+    """The other queue has limits, and may have no room."""
+
+
+class MessageFacts(NamedTuple):
+    """What is known of a message beside its row."""
+
+    priority: int = 1
+    """Of a queue that is ordered by it."""
+    expires_at: int = 0
+    """By its own time to live; 0 = never."""
+    deliver_at: int = 0
+    """To come; 0 = at once."""
+    attempts: int = 0
+    """Hand-outs of a message that came back, where the queue has one group."""
+
+
+NOTHING_KNOWN = MessageFacts()
 
 
 class Extent(NamedTuple):

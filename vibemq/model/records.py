@@ -33,8 +33,8 @@ class Reason(IntEnum):
     PURGED = 5
     RETENTION = 6
     QUEUE_DELETED = 7
-    COMMITTED = 8
-    """A piece of a committed stage: its messages entered their queue in the same batch."""
+    MOVED = 8
+    """It entered another queue in the same batch: moved by an operator, or as a piece of a committed stage."""
 
 
 class MessageExtra(NamedTuple):
@@ -94,6 +94,8 @@ class CursorFacts(NamedTuple):
     """Everything below it is released from the hold; 0 = not known, in what older versions wrote."""
     moved: bool = True
     """By acknowledgements, since it was made or sought: a reader without a position of its own may miss something."""
+    begun: bool = False
+    """Whether the reader joined without a position of its own."""
 
 
 class Plan(NamedTuple):
@@ -117,6 +119,10 @@ class Plan(NamedTuple):
     """The reader's own name of the last of them."""
     empty_at: int = 0
     """When it was told of."""
+    empty_epoch: int = 0
+    """The epoch of the reader that told of it."""
+    empty_before: int = 0
+    """How many were known when that reader told of its first."""
 
     @property
     def has_rows(self) -> bool:

@@ -7,6 +7,7 @@ Shared by the engine (what is waiting, taken, in flight) and by storage (what is
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import pairwise
 from typing import Self, overload
 
@@ -30,6 +31,22 @@ def runs_of(sequences: Iterable[int]) -> list[Run]:
     if first >= 0:
         runs.append((first, last))
     return runs
+
+
+def smallest_of(sorted_runs: Iterable[Sequence[Run]], count: int) -> list[Run]:
+    """Up to `count` of the smallest sequences of several lists of runs, each ascending, none with a member of another;
+    merged. Costs what it returns."""
+    found: list[Run] = []
+    for first, last in merge(*sorted_runs):
+        if count <= 0:
+            break
+        last = min(last, first + count - 1)
+        count -= last - first + 1
+        if found and found[-1][1] + 1 == first:
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((first, last))
+    return found
 
 
 class RunArrays(Sequence[Run]):

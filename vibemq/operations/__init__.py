@@ -16,9 +16,14 @@ from vibemq.operations import (
     users,
 )
 from vibemq.operations.registry import Call, Caller, Operation, Registry
+from vibemq.operations.transfer import exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
     *queues.OPERATIONS,
+    *moves.OPERATIONS,
+    *exports.OPERATIONS,
+    *imports.OPERATIONS,
+    *removal.OPERATIONS,
     *groups.OPERATIONS,
     *range_reads.OPERATIONS,
     *dead_letters.OPERATIONS,

@@ -1,6 +1,6 @@
 """The broker itself and its store."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,18 @@ class BackupArguments(Arguments):
 
 
 class BrokerOperations:
-    def __init__(self, store: StoreAccess, report: BrokerReport, place: Mapping[str, Any]) -> None:
-        """`place`: where the data is, for broker.info."""
+    def __init__(
+        self,
+        store: StoreAccess,
+        report: BrokerReport,
+        place: Mapping[str, Any],
+        reload: Callable[[Caller], Awaitable[dict[str, Any]]],
+    ) -> None:
+        """`place`: where the data is, for broker.info. `reload`: reads the settings again, see broker.reload."""
         self._store = store
         self._report = report
         self._place = place
+        self._reload = reload
 
     async def info(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
         stats = await self._store.call(self._store.provider.stats)
@@ -31,6 +38,11 @@ class BrokerOperations:
 
     async def metrics(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
         return dict(await self._report.latest_metrics())
+
+    async def reload(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
+        """Names of settings and files, never values. `files` is None when there is nothing to read settings from.
+        Raises ConfigInvalid; then nothing has changed."""
+        return await self._reload(caller)
 
     async def backup(self, caller: Caller, wanted: BackupArguments) -> dict[str, Any]:
         target = Path(wanted.target)
@@ -76,6 +88,15 @@ OPERATIONS: list[Operation[Any]] = [
         BrokerOperations,
         task=BrokerOperations.metrics,
         logged=True,
+    ),
+    Operation(
+        "broker.reload",
+        "Read the settings and the TLS files of the listeners again. What cannot change at run time is named.",
+        Arguments,
+        BrokerOperations,
+        task=BrokerOperations.reload,
+        logged=True,
+        audited=True,
     ),
     Operation(
         "storage.backup",

@@ -1,11 +1,22 @@
 """What operations need from the rooms around them; each is a small part of something larger."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
-from vibemq.model.effects import CursorInfo, Extent, GroupInfo, QueueHead, QueueInfo, Reach, Span
+from vibemq.model.effects import (
+    CursorInfo,
+    Extent,
+    GroupInfo,
+    Kept,
+    MessageFacts,
+    Movable,
+    QueueHead,
+    QueueInfo,
+    Reach,
+    Span,
+)
 from vibemq.model.records import Plan
 from vibemq.model.runs import Run
 from vibemq.storage.interface import IStorageProvider
@@ -49,6 +60,16 @@ class ReaderQuestions(Protocol):
     def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span: ...
 
     def priorities(self, name: str, first: int, last: int) -> dict[int, int]: ...
+
+    def kept(
+        self, name: str, start: int, end: int, most: int, incarnation: str | None = None
+    ) -> Generator[None, None, Kept]: ...
+
+    def movable(
+        self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None
+    ) -> Movable: ...
+
+    def facts(self, name: str, runs: list[Run], incarnation: str | None = None) -> dict[int, MessageFacts]: ...
 
     def last_version(self, app: str, user: str = "") -> int | None: ...
 
@@ -96,6 +117,14 @@ class StoreAccess(Protocol):
 class PasswordHashing(Protocol):
     async def hash_password(self, password: str) -> str:
         """In a thread; few at a time."""
+
+
+@runtime_checkable
+class KeepsForSessions(Protocol):
+    """A service that keeps something for a session between two of its requests."""
+
+    def forget_session(self, session: int) -> None:
+        """The session is gone."""
 
 
 class InstantSource(Protocol):

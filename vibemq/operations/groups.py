@@ -110,6 +110,11 @@ class PlanArguments(OfGroup):
         description="The batch had no rows, and ends where it begins: the reader's own name of it, so that it counts "
         "once.",
     )
+    elsewhere: bool = Field(
+        False,
+        description="Another group of the reader keeps its plans, and is told who has read them: this one only notes "
+        "that there was a plan, and never counts it as unread.",
+    )
 
 
 class EnterArguments(OfGroup):
@@ -250,6 +255,7 @@ class Groups:
                     wanted.end,
                     wanted.anew,
                     wanted.empty,
+                    wanted.elsewhere,
                     wanted.incarnation,
                 )
             )

@@ -18,6 +18,7 @@ from vibemq.errors import UnknownCommand
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
 from vibemq.operations.arguments import Arguments, read
+from vibemq.operations.contracts import KeepsForSessions
 
 A = TypeVar("A", bound=Arguments)
 NAME_SHOWN = 64
@@ -112,6 +113,7 @@ class Registry:
         """
         self._policy = policy
         by_type: Mapping[type, Any] = {type(service): service for service in services}
+        self._keepers = [service for service in by_type.values() if isinstance(service, KeepsForSessions)]
         self._operations = {operation.name: operation for operation in operations}
         missing = {o.service.__name__ for o in self._operations.values() if o.service not in by_type}
         if missing:
@@ -133,6 +135,11 @@ class Registry:
         actor = self._policy.admit(principal, operation.permissions, arguments.get, operation=name)
         wanted = read(operation.arguments, name, arguments)
         return Call(operation, self._services[name], Caller(principal, actor, session), wanted)
+
+    def forget_session(self, session: int) -> None:
+        """The session is gone, and with it what services keep between its requests."""
+        for service in self._keepers:
+            service.forget_session(session)
 
     def is_audited(self, name: str) -> bool:
         operation = self._operations.get(name)

@@ -1,6 +1,5 @@
 """Access tokens: made for a user, listed, and taken away at once."""
 
-from itertools import islice
 from typing import Any
 
 from pydantic import Field
@@ -21,6 +20,8 @@ TOKENS_MAX = 1000
 """Of one user."""
 EXPIRES_MS_MAX = 100 * 365 * 24 * 3_600_000
 NOTED_EVERY_MS = 60_000
+NOTED_TOGETHER_MAX = 100
+"""Last uses in one change, so that thousands of them do not hold the loop."""
 
 
 class CreateTokenArguments(Arguments):
@@ -76,8 +77,8 @@ class Tokens:
     async def page(self, caller: Caller, wanted: TokenListArguments) -> dict[str, Any]:
         """By token_id; never the secrets."""
         limit = page_size(wanted.limit, LIMIT_MAX)
-        known = self._accounts.token_ids() if wanted.user is None else self._accounts.tokens_of(wanted.user)
-        ids = list(islice((token_id for token_id in known if token_id > (wanted.after or "")), limit + 1))
+        page = (wanted.after or "", limit + 1)
+        ids = self._accounts.token_ids(*page) if wanted.user is None else self._accounts.tokens_of(wanted.user, *page)
         shown = [token_json(kept) for kept in map(self._accounts.token, ids[:limit]) if kept is not None]
         return {"tokens": shown, "next": ids[limit - 1] if len(ids) > limit else None}
 
@@ -95,13 +96,13 @@ class Tokens:
         """End connections whose token has expired, and now and then have the store know when tokens were last used.
         Called about once a second."""
         now = self._clock.now()
-        self._users.end(self._accounts.take_expired(now))
+        await self._users.end(self._accounts.take_expired(now))
         if now < self._noted_at + NOTED_EVERY_MS:
             return
         self._noted_at = now
-        async with self._users.changing:
-            used = self._accounts.take_used()
-            if used:
+        for _ in range(0, self._accounts.used_count, NOTED_TOGETHER_MAX):
+            async with self._users.changing:
+                used = self._accounts.take_used(NOTED_TOGETHER_MAX)
                 await self._users.store([TokenStored(kept) for kept in used], [])
 
 

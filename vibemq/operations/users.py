@@ -6,9 +6,8 @@ answered; one is carried out after the other.
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -155,7 +154,7 @@ class Users:
         accounts: Accounts,
         local: CommandSession,
         hashing: PasswordHashing,
-        end_revoked: Callable[[Collection[str]], None],
+        end_revoked: Callable[[Collection[str]], Awaitable[None]],
         clock: InstantSource,
     ) -> None:
         """`end_revoked`: ends the connections and subscriptions of these users that are not allowed any more."""
@@ -171,12 +170,12 @@ class Users:
         """Have changes kept, then let them count for these users. The caller holds `changing`."""
         await self._local.ask(lambda session, token: ChangeAccounts(session, token, list(records)))
         self._accounts.apply(records)
-        self.end(users)
+        await self.end(users)
 
-    def end(self, users: Collection[str]) -> None:
+    async def end(self, users: Collection[str]) -> None:
         """End what these users are not allowed any more."""
         if users:
-            self._end_revoked(users)
+            await self._end_revoked(users)
 
     # -- make and remove ------------------------------------------------------------------------------------------
 
@@ -220,7 +219,7 @@ class Users:
             user = self._changeable(wanted.user)
             if user.superuser:
                 raise Forbidden(
-                    f"user {user.name!r} is a superuser, and which cannot be removed; make it an ordinary user first"
+                    f"user {user.name!r} is a superuser, which cannot be removed; make it an ordinary user first"
                 )
             gone: list[AccountRecord] = [TokenRemoved(token_id) for token_id in self._accounts.tokens_of(user.name)]
             # Last: a crash in between leaves no token for a later user of the same name.
@@ -345,7 +344,7 @@ class Users:
         if wanted.after is None and wanted.limit is None:
             return {"users": await self._everybody(), "next": None}
         limit = page_size(wanted.limit, LIMIT_MAX)
-        names = list(islice((name for name in self._accounts.names() if name > (wanted.after or "")), limit + 1))
+        names = self._accounts.names(wanted.after or "", limit + 1)
         shown = [user_json(user, rules=False) for user in map(self._accounts.user, names[:limit]) if user is not None]
         return {"users": shown, "next": names[limit - 1] if len(names) > limit else None}
 

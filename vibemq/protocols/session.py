@@ -39,8 +39,8 @@ class Authenticate:
 
     token: Any
     username: str = ""
-    password: str = ""
-    auth_token: str = ""
+    password: str = field(default="", repr=False)
+    auth_token: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -15,10 +15,12 @@ import anyio
 import orjson
 
 from vibemq.config import Settings
-from vibemq.errors import StorageFenced
+from vibemq.errors import ConfigInvalid, StorageFenced
 from vibemq.server import logs
 from vibemq.server.broker import Broker
 from vibemq.server.collector import Collector, collector_at_rest
+from vibemq.server.reload.reloader import SettingsSource
+from vibemq.settings import Loaded
 
 log = logging.getLogger("vibemq.app")
 
@@ -29,12 +31,15 @@ SWITCH_INTERVAL_S = 0.0005
 """A flush thread gets the interpreter back this soon beside a busy event loop; Python's own 5 ms make it a convoy."""
 
 
-def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT, drain, and return the exit code. SIGHUP reloads the TLS files.
+def serve(settings: Settings, read_again: Callable[[], Loaded]) -> int:
+    """Run until SIGTERM or SIGINT, drain, and return the exit code. SIGHUP reloads the settings.
 
     Prints one JSON line per listener on stdout, then `{"event": "ready"}`; logs go to stderr. A second signal ends at
     once. Ends the process with code 70 when a write failed with an unknown outcome, with 71 when another broker has
     taken the store over.
+
+    Args:
+        read_again: reads and checks the settings, for a reload.
 
     Raises:
         ConfigInvalid, StorageError: nothing was served.
@@ -47,20 +52,23 @@ def serve(settings: Settings) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
-    return anyio.run(_serve, settings, backend="asyncio", backend_options=options)
+    return anyio.run(_serve, settings, read_again, backend="asyncio", backend_options=options)
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, read_again: Callable[[], Loaded]) -> int:
+    source = SettingsSource(read_again, logs.set_up)
     async with AsyncExitStack() as stack:
         with collector_at_rest():
-            broker = await stack.enter_async_context(Broker(settings=settings, on_fatal=_end_now))
-        _obey_signals(broker)
+            broker = await stack.enter_async_context(Broker(settings=settings, on_fatal=_end_now, source=source))
+        hung_up = asyncio.Event()
+        _obey_signals(broker, hung_up)
         for listening in broker.listening:
             _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
         if broker.http_address is not None:
             host, port = broker.http_address
             _say("listening", protocol="http", host=host, port=port)
         _say("ready")
+        await stack.enter_async_context(_reloading(broker, hung_up))
         await stack.enter_async_context(_collecting(broker))
         await broker.run()
     return 0
@@ -86,7 +94,32 @@ async def _collecting(broker: Broker) -> AsyncIterator[None]:
             tasks.cancel_scope.cancel()
 
 
-def _obey_signals(broker: Broker) -> None:
+@asynccontextmanager
+async def _reloading(broker: Broker, hung_up: asyncio.Event) -> AsyncIterator[None]:
+    """The settings are reloaded after every SIGHUP."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_reload_when_told, broker, hung_up)
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+async def _reload_when_told(broker: Broker, hung_up: asyncio.Event) -> None:
+    """A signal that comes during a reload has another one follow it; several have one follow."""
+    while True:
+        await hung_up.wait()
+        hung_up.clear()
+        try:
+            await broker.reload(by="SIGHUP")
+        except ConfigInvalid:
+            # The log has it. Nothing has changed, and the next signal is another chance.
+            continue
+        except Exception:
+            log.exception("the settings could not be reloaded")
+
+
+def _obey_signals(broker: Broker, hung_up: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
@@ -102,7 +135,7 @@ def _obey_signals(broker: Broker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, obey, number)
     # By default a process ends with SIGHUP, at once. Logs go to stderr: whoever rotates them owns that end.
-    loop.add_signal_handler(signal.SIGHUP, broker.reload)
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
 
 
 def _end_now(error: BaseException) -> None:

@@ -4,7 +4,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
-from vibemq.operations import OPERATIONS, Registry
+from vibemq.operations import OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
@@ -27,6 +27,11 @@ from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
+from vibemq.operations.transfer.exports import QueueExports
+from vibemq.operations.transfer.imports import QueueImports
+from vibemq.operations.transfer.kept_messages import KeptMessages
+from vibemq.operations.transfer.moves import QueueMoves
+from vibemq.operations.transfer.removal import MessageRemoval
 from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
 from vibemq.server.access.audit import AuditLog
@@ -73,6 +78,7 @@ class Assembly:
     pacer: Pacer
     operations: Registry
     accounts: Accounts
+    users: Users
     revocation: Revocation
     connection_table: ConnectionTable
     timers: Timers
@@ -82,6 +88,17 @@ class Assembly:
     long_polls: LongPolls
     hashing: HashingThreads
     audit: AuditLog
+    durable: bool
+    """Whether the storage keeps anything."""
+
+    def configure(self, settings: Settings) -> None:
+        """Let settings count that a reload has changed."""
+        limits = settings.limits
+        self.engine.configure(engine_settings(settings, durable=self.durable))
+        self.committer.set_weak_flush_ms(settings.weak_flush_ms)
+        self.connection_table.configure(limits)
+        self.socket_services.peers.messages_per_second_max = limits.messages_per_client_per_second
+        self.housekeeping.limits = limits
 
 
 def new_id() -> str:
@@ -106,6 +123,7 @@ async def assemble(
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
     make_clock: Callable[[int], Clock],
+    reload: Callable[[Caller], Awaitable[dict[str, Any]]],
 ) -> Assembly:
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
@@ -113,6 +131,7 @@ async def assemble(
         report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
         make_clock: from the last instant that storage knows.
+        reload: reads the settings again, when an operator asks for it.
 
     Raises:
         ConfigInvalid, StorageError
@@ -135,13 +154,7 @@ async def assemble(
         log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
     queue_defaults = options_from_dict(settings.queue_defaults)
     engine: QueueEngine = Engine(
-        EngineSettings(
-            auto_create=settings.auto_create,
-            queue_defaults=queue_defaults,
-            capacity_messages_default=settings.limits.capacity_messages_default,
-            block_timeout_ms=settings.limits.block_timeout_ms,
-            transient_only=not plugin.durable,
-        ),
+        engine_settings(settings, durable=plugin.durable),
         jitter=random.Random().random,  # noqa: S311  # spreads retries; nothing secret
         new_id=new_id,
     )
@@ -176,6 +189,7 @@ async def assemble(
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
+    kept_messages = KeptMessages(engine, store)
     hashing = HashingThreads()
     audit = AuditLog(time.monotonic)
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
@@ -187,6 +201,10 @@ async def assemble(
         OPERATIONS,
         [
             Queues(engine, store, local_session, accounts.policy, queue_defaults),
+            QueueMoves(engine, store, local_session),
+            QueueExports(engine, kept_messages),
+            QueueImports(local_session, clock, row_bytes_max=settings.limits.body_bytes_max),
+            MessageRemoval(engine, kept_messages, local_session),
             Groups(engine, store, local_session, long_polls),
             RangeReads(engine, store, letters, local_session),
             DeadLetters(engine, letters, local_session, clock),
@@ -195,7 +213,7 @@ async def assemble(
             UserRights(accounts),
             tokens,
             Connections(connection_table),
-            BrokerOperations(store, report, place),
+            BrokerOperations(store, report, place, reload),
         ],
     )
     authenticator = Authenticator(
@@ -228,7 +246,6 @@ async def assemble(
         connection_table=connection_table,
         loop_cycle=loop_cycle,
         timers=timers,
-        limits=settings.limits,
         metrics=metrics,
         backpressure=backpressure,
         fatal=fatal,
@@ -255,6 +272,7 @@ async def assemble(
         pacer=pacer,
         operations=operations,
         accounts=accounts,
+        users=users,
         revocation=revocation,
         connection_table=connection_table,
         timers=timers,
@@ -264,4 +282,16 @@ async def assemble(
         long_polls=long_polls,
         hashing=hashing,
         audit=audit,
+        durable=plugin.durable,
+    )
+
+
+def engine_settings(settings: Settings, *, durable: bool) -> EngineSettings:
+    """What of the settings is the engine's. `durable`: whether the storage keeps anything."""
+    return EngineSettings(
+        auto_create=settings.auto_create,
+        queue_defaults=options_from_dict(settings.queue_defaults),
+        capacity_messages_default=settings.limits.capacity_messages_default,
+        block_timeout_ms=settings.limits.block_timeout_ms,
+        transient_only=not durable,
     )

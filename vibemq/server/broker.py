@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
-from vibemq.errors import ConfigInvalid, StorageFailed, StorageFenced
+from vibemq.errors import StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
+from vibemq.operations import Caller
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.clock import Clock
 from vibemq.server.commit.storage_threads import Store
@@ -28,6 +28,8 @@ from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.listener import Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
+from vibemq.server.net.tls import ServerTls
+from vibemq.server.reload.reloader import Reloader, SettingsSource
 from vibemq.server.shutdown import drain
 from vibemq.web.server import WebServer
 
@@ -44,6 +46,7 @@ class Broker:
         http_port: serve health and metrics there; None = not at all.
         storage: name of the storage provider.
         on_fatal: called, instead of ending the context, when a write failed with an unknown outcome.
+        source: where the settings come from, for `reload`; `vibemq serve` has one.
 
     Leaving the context drains: clients are told, what they hold is released, everything is flushed and closed.
     When storage fails, the body is cancelled and StorageFailed comes out of the context.
@@ -59,6 +62,7 @@ class Broker:
         http_port: int | None = None,
         storage: str = "lmdb",
         on_fatal: Callable[[BaseException], None] | None = None,
+        source: SettingsSource | None = None,
     ) -> None:
         if settings is None:
             settings = Settings(
@@ -74,6 +78,10 @@ class Broker:
         self.metrics_counters = Metrics()
         self.status = BrokerStatus()
         self._on_fatal = on_fatal
+        self._source = source
+        self._tls: dict[int, ServerTls] = {}
+        """Of the open listeners, by their places in the settings."""
+        self._reloader: Reloader | None = None
         self._parts: Assembly | None = None
         self._store: Store | None = None
         self._web: WebServer | None = None
@@ -96,25 +104,26 @@ class Broker:
         """Have `run` return; leaving the context then drains."""
         self._stop.set()
 
-    def reload(self) -> None:
-        """Read again what may change under a running broker: the TLS files of the listeners.
+    async def reload(self, *, by: str = "the program") -> dict[str, Any]:
+        """Read again what may change under a running broker: the TLS files of the listeners and, in `vibemq serve`, the
+        settings. Connections stay, but for those whose user or token is gone or has another password.
 
-        What cannot be used is logged, and the broker goes on with what it has. Connections that exist are left alone.
+        Args:
+            by: what has asked for it, for the audit log.
+
+        Returns:
+            names, never values: `changed`, `needs_restart`, `certificates` (files that hold something else),
+            `hidden_users` (of the store, whose names the settings have now), and `files` that were read, None when the
+            settings come from no file.
+
+        Raises:
+            ConfigInvalid: something cannot be used; nothing has changed.
         """
-        reloaded = 0
-        for listening in self.listening:
-            if listening.tls is None:
-                continue
-            try:
-                listening.tls.reload()
-            except ConfigInvalid as error:
-                log.error("not reloaded, the old files stay in use: %s", error, extra={"event": "broker.reload_failed"})
-                continue
-            reloaded += 1
-            log.info(
-                "%s reloaded for %s", listening.tls.certificate, listening.protocol, extra={"event": "tls.reloaded"}
-            )
-        log.info("reload: listeners whose TLS files were read again: %d", reloaded, extra={"event": "broker.reloaded"})
+        return await self._running_reloader().reload(by)
+
+    async def _reload_for(self, caller: Caller) -> dict[str, Any]:
+        user = caller.principal.name if caller.principal is not None else ""
+        return await self._running_reloader().reload("broker.reload", user=user, asker=caller.session)
 
     def list_queues(self) -> list[QueueInfo]:
         return self._running().engine.queue_infos()
@@ -197,14 +206,32 @@ class Broker:
             self._fatal,
             self._opened,
             self._make_clock,
+            self._reload_for,
         )
+        self._reloader = self._make_reloader(self._parts)
         await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
-        for listener, endpoint in endpoints:
+        for number, (listener, endpoint) in enumerate(endpoints):
             if endpoint.plugin.create is not None:
-                self.listening.append(await listen(listener, endpoint, self._parts.socket_services))
+                listening = await listen(listener, number, endpoint, self._parts.socket_services)
+                self.listening.append(listening)
+                if listening.tls is not None:
+                    self._tls[number] = listening.tls
         tasks.start_soon(self._parts.housekeeping.run)
         self.status.started = True
         log.info("ready", extra={"event": "broker.ready"})
+
+    def _make_reloader(self, parts: Assembly) -> Reloader:
+        return Reloader(
+            self.settings,
+            self._source,
+            tls=self._tls,
+            apply=self._apply,
+            accounts=parts.accounts,
+            users=parts.users,
+            revocation=parts.revocation,
+            hashing=parts.hashing,
+            audit=parts.audit,
+        )
 
     def _make_clock(self, not_before: int) -> Clock:
         return Clock(not_before=not_before)
@@ -302,12 +329,21 @@ class Broker:
         Raises:
             ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
         """
-        parts = self._running()
-        if not (auth.enabled and parts.accounts.enabled):
-            raise ConfigInvalid("authentication is switched on and off with a restart only; keep a user or a token")
-        accounts = await anyio.to_thread.run_sync(auth.accounts)
-        parts.accounts.replace(accounts, token=auth.shared_token)
-        parts.revocation.look_at_everybody()
+        await self._running_reloader().replace_users(auth)
+
+    def _apply(self, settings: Settings) -> None:
+        """Let settings count that a reload has changed, wherever they are used."""
+        if settings.http.metrics_queues_max != self.settings.http.metrics_queues_max:
+            self.report.set_series_max(settings.http.metrics_queues_max)
+        if self._web is not None:
+            self._web.set_token(settings.http)
+        self._running().configure(settings)
+        self.settings = settings
+
+    def _running_reloader(self) -> Reloader:
+        self._running()
+        assert self._reloader is not None
+        return self._reloader
 
     def _running(self) -> Assembly:
         if self._parts is None:

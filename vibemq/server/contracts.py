@@ -5,6 +5,7 @@ from typing import Protocol
 
 from vibemq.engine.pacing import Batch
 from vibemq.engine.range_views import Readers
+from vibemq.engine.settings import EngineSettings
 from vibemq.engine.views import Survey
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
@@ -15,6 +16,8 @@ from vibemq.model.stored import StoredState
 
 class QueueEngine(Protocol):
     """The face of `vibemq.engine` that the server uses. Pure: every call returns what to keep and what to tell."""
+
+    def configure(self, settings: EngineSettings) -> None: ...
 
     def restore(self, state: StoredState, now: int) -> Outcome: ...
 

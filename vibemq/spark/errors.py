@@ -16,6 +16,14 @@ FOR_NOW = frozenset(("BLOCKED", "STORAGE_FULL", "RATE_LIMITED", "SHUTTING_DOWN",
 class SourceError(Exception):
     """Base of the family; `str(error)` is for a person."""
 
+    code = ""
+    """The broker's, when it is the broker that refused."""
+
+    @property
+    def says_queue_is_gone(self) -> bool:
+        """The queue was deleted, or is another one of its name."""
+        return self.code in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION")
+
 
 class OptionError(SourceError):
     """An option, a schema or a mode that cannot be used."""
@@ -45,8 +53,22 @@ class Refused(SourceError):
 class DataLoss(SourceError):
     """Messages that should be read are gone, and `failOnDataLoss` is true."""
 
+    def __init__(self, sentence: str, code: str = "") -> None:
+        super().__init__(sentence)
+        self.code = code
+
 
 GO_ON = "Set failOnDataLoss=false to go on behind them."
+
+
+def deleted_queues(queues: list[str]) -> DataLoss:
+    """Of a pattern, while the query was reading them."""
+    names = ", ".join(map(repr, queues))
+    which, it = (f"queues {names} were", "them") if len(queues) > 1 else (f"queue {names} was", "it")
+    return DataLoss(
+        f"{which} deleted; what the query had not read is gone. Set failOnDataLoss=false to go on without {it}.",
+        "QUEUE_NOT_FOUND",
+    )
 
 
 def quarantine_command(queue: str, group: str, first: int, last: int) -> str:
@@ -60,7 +82,7 @@ def seek_command(queue: str, group: str, start: str = "earliest") -> str:
 def explained(error: Refused, queue: str, group: str = "") -> SourceError:
     """The refusal with what to do about it; the same error when its sentence is enough."""
     if error.code in ("WRONG_INCARNATION", "OFFSET_GONE"):
-        return DataLoss(f"{_advice(error, queue, group)} [{error.code}: {error.sentence}]")
+        return DataLoss(f"{_advice(error, queue, group)} [{error.code}: {error.sentence}]", error.code)
     advice = _advice(error, queue, group)
     return Refused(error.code, error.sentence, advice) if advice else error
 

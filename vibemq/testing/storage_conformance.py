@@ -304,7 +304,7 @@ def plans(state: StoredState, group_id: int) -> dict[int, str]:
 
 @durable
 def check_cursors_and_their_plans_come_back(subject: Subject) -> None:
-    facts = CursorFacts(3, 21, 60_000, 0, 0, False, 0, "spark", ((25, 26),), ((30, 30),), 11, False)
+    facts = CursorFacts(3, 21, 60_000, 0, 0, False, 0, "spark", ((25, 26),), ((30, 30),), 11, False, True)
     made = [PlanMade(1, 1, number, Plan(f"tag-{number}", f"end {number}")) for number in range(1, 301)]
     _, state = restart(
         subject,

@@ -44,9 +44,7 @@ class Reports(Protocol):
     async def prometheus(self) -> bytes: ...
 
 
-def make_app(report: Reports, token: str | None) -> Starlette:
-    """`token`: asked for as a bearer token by everything but the probes; None = open."""
-    pages = Pages(report, token)
+def make_app(pages: "Pages") -> Starlette:
     return Starlette(
         routes=[
             Route("/livez", pages.live),
@@ -63,6 +61,10 @@ def make_app(report: Reports, token: str | None) -> Starlette:
 class Pages:
     def __init__(self, report: Reports, token: str | None) -> None:
         self._report = report
+        self.set_token(token)
+
+    def set_token(self, token: str | None) -> None:
+        """Asked for as a bearer token by everything but the probes; None = open."""
         self._token = token.encode() if token is not None else None
 
     async def live(self, request: Request) -> Response:

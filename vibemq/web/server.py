@@ -9,7 +9,7 @@ import uvicorn
 
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
-from vibemq.web.app import Reports, make_app
+from vibemq.web.app import Pages, Reports, make_app
 from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
 
 HEAD_BYTES_MAX = 16_384
@@ -64,8 +64,9 @@ class WebServer:
             mend = "another broker may be running; choose another port (--http-port), or disable HTTP (--no-http)"
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
-        token = http.token.get_secret_value() if http.token is not None else None
-        self._app = Mounts(with_slots(make_app(report, token)))
+        self._pages = Pages(report, None)
+        self.set_token(http)
+        self._app = Mounts(with_slots(make_app(self._pages)))
         app: Any = self._app
         self.pool = HttpPool()
         self._server = _Server(
@@ -83,6 +84,10 @@ class WebServer:
                 timeout_graceful_shutdown=2,
             )
         )
+
+    def set_token(self, http: Http) -> None:
+        """Take the token of these settings."""
+        self._pages.set_token(http.token.get_secret_value() if http.token is not None else None)
 
     def mount(self, prefix: str, app: App) -> None:
         """Serve `app` below the prefix. Raises ConfigInvalid when the prefix cannot be had."""

@@ -114,11 +114,11 @@ def _end_with_the_first_that_failed(running: list[StreamingQuery]) -> None:
 def _tell_files(spark: SparkSession, folder: Path) -> None:
     """What is in the Parquet files as Spark reads them, which leaves out what no batch has committed; after the number
     of its output."""
-    lines = []
+    lines, read = [], spark.read.schema("body STRING")  # an output may have no batch yet, and so no schema
     for number in range(handled(folder)[1]["files"].output + 1):
         path = folder / output_of("files", number)
         if (path / "_spark_metadata").exists():
-            lines += [f"{number} {row['body']}" for row in spark.read.parquet(str(path)).collect()]
+            lines += [f"{number} {row['body']}" for row in read.parquet(str(path)).collect()]
     (folder / "files.txt").write_text("\n".join(lines))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 KINDS = ("roll back", "older copy", "continue", "replay")
 REFUSALS = ("OFFSET_GONE", "PLAN_UNKNOWN", "GROUP_HAS_PROGRESS", "BATCH_CHANGED", "does not know it")
+NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
 BATCHES_MOST = 4
 
 
@@ -76,6 +77,8 @@ class Hands:
         """Whether a query has ended because of what was done to its checkpoint; then it has its newest one again."""
         for name in list(self._doubtful):
             self._look(name)
+        if NOT_EMPTY in why:
+            return self._clear(why)
         for name, kind in self._lost.items():
             printed = re.search(rf"newCheckpoint=({kind}:[0-9a-f]{{16}}), ", why)
             if f"work.{name}" in why and printed:
@@ -90,6 +93,17 @@ class Hands:
                 self.refused[kind] += 1
                 self._restore(name, "newest")
                 del self._doubtful[name]
+                return True
+        return False
+
+    def _clear(self, why: str) -> bool:
+        """A driver was killed while it planned batch 0: Spark refuses the checkpoint that it has left."""
+        for name in self.queries:
+            checkpoint = self._checkpoint(name)
+            if str(checkpoint) in why and not self._numbers(checkpoint):
+                self._say(f"{name} was refused by Spark: its driver was killed while it planned batch 0")
+                shutil.rmtree(checkpoint)
+                self.refused["by Spark"] += 1
                 return True
         return False
 

@@ -1,9 +1,10 @@
-"""Rules with fewer actions."""
+"""Rules with fewer actions, and rules as they are kept."""
 
 import pytest
 
-from vibemq.auth.rules import ACTIONS, less
+from vibemq.auth.rules import ACTIONS, less, make_rule, merged
 from vibemq.model.access import ResourceKind, Rule
+from vibemq.storage.kvstore.encoding import load_rules
 
 
 def queue(*actions: str) -> Rule:
@@ -27,3 +28,21 @@ def test_what_is_left_of_a_rule(rule: Rule, taken: set[str], left: Rule | None) 
     assert found == left
     if found is not None:
         assert all(type(action) is str for action in found.actions)
+
+
+def test_rules_with_the_same_actions_share_them() -> None:
+    """A hundred thousand rules are kept in memory."""
+    one = make_rule({"queues": "a.*", "actions": ["publish", "create"]})
+    other = make_rule({"transactions": "a-*", "actions": ["transact"]})
+    (loaded,) = load_rules([["queue", "b.*", ["create", "publish"]]])
+    assert loaded.actions is one.actions is merged(one, loaded, frozenset(("create",))).actions
+    assert other.actions is not one.actions
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["castle", "a", ["publish"]], ["queue", "a", [["publish"]]], ["queue", "a", [1]], ["queue", "a"], ["queue"]],
+)
+def test_a_stored_rule_that_makes_no_sense_is_refused(value: list[object]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        load_rules([value])

@@ -1,14 +1,18 @@
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from tests.integration.access import cheap_hash
 from vibemq.auth.matrix import CREATE, DELETE, INSPECT, LIST, MANAGE, NEVER, OWN, PUBLISH, PURGE, SUBSCRIBE, TRANSACT
 from vibemq.auth.passwords import check_hash, hash_password, verify_password
 from vibemq.auth.policy import Policy
+from vibemq.auth.tokens import make_token
 from vibemq.auth.users import ANONYMOUS, Account, Accounts
 from vibemq.config import Auth, Permission, User
 from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid, NotAuthorized, VibeMQError
 from vibemq.model.access import NeededPermission as Needed
 from vibemq.model.access import Principal
+from vibemq.model.accounts import StoredUser
+from vibemq.model.records import TokenRemoved, TokenStored, UserRemoved, UserStored
 
 NOW = 1_000
 HASH = SecretStr(hash_password("secret"))
@@ -217,3 +221,43 @@ def test_a_secret_that_would_be_taken_for_an_access_token_is_refused(name: str) 
     with pytest.raises(ValidationError, match=rf"auth\.{name} has the form of an access token"):
         Auth.model_validate({**superuser, name: f"vmq_{'0' * 12}_{'0' * 64}"})
     assert Auth.model_validate({**superuser, name: "vmq_"}).enabled
+
+
+def test_pages_of_names_and_tokens_follow_every_change() -> None:
+    accounts = Accounts([Account("root", cheap_hash(), superuser=True)])
+    for name in ("bob", "ann", "eve"):
+        accounts.apply([UserStored(StoredUser(name, cheap_hash(), False, (), 1, 1))])
+        accounts.apply([UserStored(StoredUser(name, cheap_hash(), True, (), 1, 2))])
+    made = [make_token(user, label="", now=1, expires_at=0, rules=None)[1] for user in ("ann", "bob", "ann", "ann")]
+    accounts.apply(TokenStored(token) for token in (*made, *made))
+    assert accounts.names() == ["ann", "bob", "eve", "root"]
+    assert accounts.names("ann", 2) == ["bob", "eve"]
+    assert accounts.names("b") == ["bob", "eve", "root"]
+    ids = sorted(token.token_id for token in made)
+    assert accounts.token_ids() == ids
+    assert accounts.token_ids(ids[0], 2) == ids[1:3]
+    assert accounts.tokens_of("ann") == sorted(token.token_id for token in made if token.user == "ann")
+    accounts.apply([TokenRemoved(token.token_id) for token in made if token.user == "ann"])
+    accounts.apply([UserRemoved("ann"), UserRemoved("ann"), TokenRemoved(made[0].token_id)])
+    accounts.replace([], token=None)
+    assert (accounts.names(), accounts.token_ids()) == (["bob", "eve"], [made[1].token_id])
+    assert accounts.tokens_of("ann") == []
+
+
+def test_what_was_used_is_taken_some_at_a_time() -> None:
+    accounts = Accounts([Account("ann", cheap_hash())])
+    made = [make_token("ann", label="", now=1, expires_at=0, rules=None) for _ in range(5)]
+    accounts.apply(TokenStored(token) for _, token in made)
+    for text, _ in made:
+        accounts.authenticate("", "", text, 7)
+    accounts.apply([TokenRemoved(made[0][1].token_id)])
+    assert accounts.used_count == 5
+    taken = [accounts.take_used(2), accounts.take_used(2), accounts.take_used(2)]
+    assert sorted(map(len, taken)) == [0, 2, 2]
+    assert {token.used_at for part in taken for token in part} == {7}
+
+
+def test_names_follow_users_that_are_replaced() -> None:
+    accounts = Accounts([Account("zoe", HASH.get_secret_value())])
+    accounts.replace([Account(name, HASH.get_secret_value()) for name in ("bob", "ann")], token=None)
+    assert accounts.names() == ["ann", "bob"]

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine.handlers.cursors import batches
+from vibemq.engine.handlers.transactions import REMEMBERED_MS
 from vibemq.errors import BatchChanged, GroupFenced, InvalidOptions, NotAuthorized, PlanUnknown
 from vibemq.model.commands import (
     Begin,
@@ -13,6 +15,7 @@ from vibemq.model.commands import (
     DecideTransaction,
     DeleteGroup,
     EnterBatch,
+    ForgetApplication,
     JoinCursor,
     PlanBatch,
     SeekGroup,
@@ -21,6 +24,8 @@ from vibemq.model.commands import (
 )
 from vibemq.model.options import DeliveryMode
 from vibemq.model.records import Plan, PlanMade, TransactionDecided, tag_of
+
+WITHOUT_ROWS = "was run before without these rows, as far as is known"
 
 
 @pytest.fixture
@@ -92,7 +97,7 @@ def test_rows_have_one_number(driver: Driver) -> None:
     made(driver, 1, 4)
     refused(enter(driver, 1, 4, 1), "would have the rows that batch 0 had")
     plan(driver, 4, 8)
-    refused(enter(driver, 4, 8, 0), "the first that can have them is batch 1")
+    refused(enter(driver, 4, 8, 0), "was run before without these rows: they come behind those of batch 0")
 
 
 def test_batches_without_rows_count(driver: Driver) -> None:
@@ -101,10 +106,10 @@ def test_batches_without_rows_count(driver: Driver) -> None:
         plan(driver, 4, 4, empty_mark=mark)
     join(driver)
     plan(driver, 4, 8)
-    refused(enter(driver, 4, 8, 2), "was run before without these rows; the first that can have them is batch 3")
+    refused(enter(driver, 4, 8, 2), WITHOUT_ROWS)
     driver.restart()
     join(driver)
-    refused(enter(driver, 4, 8, 2), "batch 3")
+    refused(enter(driver, 4, 8, 2), WITHOUT_ROWS)
     assert isinstance(enter(driver, 4, 8, 3), Plan)
     assert plan(driver, 1, 9).empty == 2
     assert plan(driver, 4, 4, empty_mark="c").end == "8", "whoever repeats older batches adds nothing"
@@ -120,7 +125,7 @@ def test_batches_without_rows_that_are_repeated_do_not_move_what_follows(driver:
     for mark in ("b-1", "b-2"):
         plan(driver, 4, 4, empty_mark=mark)
     plan(driver, 4, 8)
-    refused(enter(driver, 4, 8, 2), "the first that can have them is batch 3")
+    refused(enter(driver, 4, 8, 2), WITHOUT_ROWS)
     assert isinstance(enter(driver, 4, 8, 3), Plan)
 
 
@@ -132,7 +137,7 @@ def test_a_batch_that_is_entered_again_does_not_free_the_numbers_behind_it(drive
     assert isinstance(enter(driver, 1, 4, 0), Plan)
     join(driver)
     plan(driver, 4, 8)
-    refused(enter(driver, 4, 8, 1), "the first that can have them is batch 2")
+    refused(enter(driver, 4, 8, 1), WITHOUT_ROWS)
     assert isinstance(enter(driver, 4, 8, 2), Plan)
 
 
@@ -149,7 +154,7 @@ def test_a_batch_that_another_source_enters_again_does_not_free_the_numbers_behi
     assert isinstance(enter(driver, 1, 5, 1, group="other"), Plan)
     join(driver)
     plan(driver, 4, 8)
-    refused(enter(driver, 4, 8, 2), "the first that can have them is batch 3")
+    refused(enter(driver, 4, 8, 2), WITHOUT_ROWS)
     assert isinstance(enter(driver, 4, 8, 3), Plan)
 
 
@@ -171,7 +176,7 @@ def test_batches_without_rows_before_the_first_count(driver: Driver) -> None:
     plan(driver, 1, 1, empty_mark="a")
     assert driver.engine.readers.planned("q", "etl", tag_of("1"), None) is None
     plan(driver, 1, 4)
-    refused(enter(driver, 1, 4, 1), "batch 2")
+    refused(enter(driver, 1, 4, 1), WITHOUT_ROWS)
     assert isinstance(enter(driver, 1, 4, 2), Plan)
 
 
@@ -197,7 +202,7 @@ def test_another_source_of_the_query_says_how_many_batches_had_no_rows(driver: D
         assert isinstance(enter(driver, *((1, 5) if batch == 1 else (5, 9)), batch, group="other"), Plan)
     join(driver)
     plan(driver, 4, 8)
-    refused(enter(driver, 4, 8, 2), "batch 3")
+    refused(enter(driver, 4, 8, 2), WITHOUT_ROWS)
     assert isinstance(enter(driver, 4, 8, 3), Plan)
 
 
@@ -302,3 +307,84 @@ def test_no_user_has_an_application_of_the_broker(driver: Driver) -> None:
     with pytest.raises(NotAuthorized):
         driver.engine.readers.last_version(register.app, "ann")
     assert driver.engine.readers.last_version(register.app) == 0
+
+
+def test_what_a_reader_has_told_of_since_it_joined_is_known_after_a_restart(driver: Driver) -> None:
+    """It has repeated two batches without rows; a restart of the broker does not make them four."""
+    made(driver, 1, 4)
+    for mark in ("a-1", "a-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+    join(driver)
+    for mark in ("b-1", "b-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+        driver.restart()
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 2), "was run before without these rows")
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+
+
+def test_how_a_reader_has_joined_is_known_after_a_restart(driver: Driver) -> None:
+    made(driver, 1, 4)
+    join(driver, begin=Begin.REFUSE)
+    driver.restart()
+    assert isinstance(enter(driver, 1, 4, 0, "other"), Plan), "it begins where nothing was acknowledged"
+    join(driver)
+    driver.restart()
+    refused(enter(driver, 1, 4, 0), "would have the rows that batch 0 of query other had")
+
+
+def test_a_plan_that_another_group_keeps_is_never_unread(driver: Driver) -> None:
+    plan(driver, 1, 4, elsewhere=True)
+    plan(driver, 4, 8)
+    unread = [driver.engine.readers.is_unread("q", "etl", tag_of(position), None) for position in ("4", "8")]
+    assert unread == [False, True]
+
+
+def test_what_was_counted_twice_is_forgotten_by_a_seek(driver: Driver) -> None:
+    """Two batches without rows were repeated, and the reader was started again: four are known, and none is named."""
+    made(driver, 1, 4)
+    for mark in ("a-1", "a-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+    join(driver)
+    for mark in ("b-1", "b-2"):
+        plan(driver, 4, 4, empty_mark=mark)
+    join(driver)
+    plan(driver, 4, 8)
+    said = enter(driver, 4, 8, 3)
+    refused(said, WITHOUT_ROWS)
+    assert "roll the checkpoint back to before batch 0" in str(said)
+    assert "batch 5" not in str(said)
+    driver.ask(SeekGroup(1, None, "q", "etl", StartAt.SEQUENCE, 4))
+    join(driver)
+    plan(driver, 4, 8)
+    assert isinstance(enter(driver, 4, 8, 3), Plan)
+
+
+def test_a_user_has_so_many_queries(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was forgotten could use its numbers again, so a new one is refused; those that there are go on."""
+    monkeypatch.setattr(batches, "QUERIES_MAX", 2)
+
+    def enters(user: str, query: str, batch: int) -> Any:
+        group = f"{user}-{query}"
+        driver.ask(JoinCursor(1, None, "q", group, user=user))
+        driver.advance(1)
+        tags = tag_of(f"{batch}"), tag_of(f"{batch + 1}")
+        driver.ask(PlanBatch(1, None, "q", group, epoch_of(driver, group), tags[0], f"{batch + 1}", user=user))
+        return driver.ask(EnterBatch(1, None, "q", group, epoch_of(driver, group), *tags, query, batch, user=user))
+
+    for user in ("ann", "ben"):
+        for query in ("one", "two"):
+            assert isinstance(enters(user, query, 0), Plan)
+    driver.restart()
+    too_many = enters("ann", "three", 0)
+    assert isinstance(too_many, InvalidOptions)
+    assert "the broker knows 2 queries of this user" in str(too_many)
+    assert "transaction.forget of ~read/ann/QUERY" in str(too_many)
+    driver.advance(REMEMBERED_MS // 2)
+    assert isinstance(enters("ann", "two", 1), Plan), "it goes on"
+    driver.ask(ForgetApplication(1, None, "~read/ben/one"))
+    assert isinstance(enters("ben", "three", 0), Plan)
+    driver.advance(REMEMBERED_MS // 2 + 1)
+    assert isinstance(enters("ann", "three", 0), Plan), "the first is forgotten"
+    assert isinstance(enters("ann", "four", 0), InvalidOptions)
+    driver.check()

@@ -155,8 +155,10 @@ def test_of_too_many_plans_the_oldest_are_refused(driver: Driver, monkeypatch: p
     for number in range(6):
         plan(driver, f"{number}", f"{number + 1}")
     assert stored(driver) == ["4", "5", "6"]
-    monkeypatch.setattr(plans, "PLANS_BYTES_MAX", 1_000)
-    plan(driver, "6", "x" * 999)
+    monkeypatch.setattr(plans, "PLANS_BYTES_MAX", 2 * plans.PLAN_BYTES + 100)
+    plan(driver, "6", "7")
+    assert stored(driver) == ["6", "7"], "short ones take their room too"
+    plan(driver, "7", "x" * 999)
     plan(driver, "x" * 999, "y" * 999)
     assert [end[0] for end in stored(driver)] == ["y"]
     with pytest.raises(PlanUnknown):

@@ -10,6 +10,7 @@ from vibemq.errors import (
     QueueExists,
     QueueNotFound,
     StorageFull,
+    WrongIncarnation,
 )
 from vibemq.model.commands import (
     ChangeQueue,
@@ -21,12 +22,14 @@ from vibemq.model.commands import (
     Publish,
     PurgeDead,
     PurgeQueue,
+    RemoveListed,
     RemoveMessages,
     ReplayDead,
+    SetCapacity,
     Settlement,
     Subscribe,
 )
-from vibemq.model.effects import Counted, Published, Replayed, Subscribed
+from vibemq.model.effects import Counted, Published, Removed, Replayed, Subscribed
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention, options_from_dict
 from vibemq.model.records import DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
 
@@ -165,6 +168,58 @@ def test_removing_drops_single_messages() -> None:
     assert driver.ask(RemoveMessages(1, None, "q", [(2, 3), (9, 12), (5, 4)])) == Counted(2)
     driver.subscribe(1)
     assert driver.take() == {1: [1, 4, 5]}
+
+
+def test_removing_listed_messages_says_which_they_were() -> None:
+    driver = Driver()
+    driver.subscribe(1, capacity_messages=2)
+    driver.publish(6)
+    driver.publish(1, deliver_at=driver.now + 1_000)
+    listed = [2, 4, 4, 7, 9]
+    looked = driver.ask(RemoveListed(1, None, "q", listed, dry_run=True))
+    assert driver.info().ready == 4
+    assert driver.ask(RemoveListed(1, None, "q", listed)) == looked == Removed([(4, 4), (7, 7)], [(2, 2)])
+    driver.settle(1, 1, 2)
+    driver.advance(2_000)
+    assert driver.take() == {1: [1, 2, 3, 5]}
+    driver.check()
+
+
+def test_messages_that_were_found_in_another_queue_of_that_name_are_not_removed() -> None:
+    driver = Driver()
+    driver.publish(2)
+    found_in = driver.info().incarnation
+    driver.ask(DeleteQueue(1, None, "q"))
+    driver.publish(2)
+    assert isinstance(driver.ask(RemoveListed(1, None, "q", [1, 2], incarnation=found_in)), WrongIncarnation)
+    assert driver.info().ready == 2
+    assert driver.ask(RemoveListed(1, None, "q", [1], incarnation=driver.info().incarnation)).removed == [(1, 1)]
+
+
+def test_a_listed_message_that_one_subscriber_holds_leaves_the_others() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.subscribe(1, group="a", capacity_messages=1)
+    driver.subscribe(2, group="b", capacity_messages=0)
+    driver.handle(SetCapacity(2, None, 1, 0))
+    driver.publish(3)
+    assert driver.ask(RemoveListed(9, None, "q", [1, 2])) == Removed([(1, 2)], [(1, 1)])
+    driver.settle(1, 1)
+    driver.handle(SetCapacity(2, None, 1, 5))
+    assert driver.take() == {1: [1, 3], 2: [3]}
+    driver.check()
+
+
+def test_what_is_on_its_way_to_the_disk_is_not_removed() -> None:
+    driver = Driver()
+    driver.publish(2)
+    driver.hold = True
+    driver.publish(2)
+    driver.handle(RemoveListed(9, "removal", "q", [2, 3]))
+    driver.hold = False
+    driver.keep()
+    assert driver.answer("removal") == Removed([(2, 2)], [])
+    driver.check()
 
 
 def test_purging_a_log_empties_it() -> None:

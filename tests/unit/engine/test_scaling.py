@@ -402,6 +402,7 @@ ASKED: dict[type, list[Any]] = {
     ask.DeleteQueue: [ask.DeleteQueue(OPERATOR, "t", "other"), ask.DeleteQueue(OPERATOR, "t", "q")],
     ask.PurgeQueue: [ask.PurgeQueue(OPERATOR, "t", "other"), ask.PurgeQueue(OPERATOR, "t", "q")],
     ask.RemoveMessages: [ask.RemoveMessages(OPERATOR, "t", "q", [(16, 17)])],
+    ask.RemoveListed: [ask.RemoveListed(OPERATOR, "t", "q", [16, 17])],
     ask.DescribeQueue: [ask.DescribeQueue(OPERATOR, "t", "q")],
     ask.ListQueues: [ask.ListQueues(OPERATOR, "t")],
     ask.DeleteGroup: [ask.DeleteGroup(OPERATOR, "t", "q", "c")],
@@ -421,6 +422,8 @@ ASKED: dict[type, list[Any]] = {
     ask.DropStages: [ask.DropStages(OPERATOR, "t", ["~stage/1/s/app"])],
     ask.ForgetApplication: [ask.ForgetApplication(OPERATOR, "t", "app")],
     ask.ChangeAccounts: [ask.ChangeAccounts(OPERATOR, "t", [UserRemoved("ann")])],
+    ask.MoveMessages: [ask.MoveMessages(OPERATOR, "t", "q", f"{0:032x}", "other", [16, 17], [1, 1], rows_of(2))],
+    ask.ImportMessages: [ask.ImportMessages(OPERATOR, "t", "q", "file", 0, rows_of(2))],
     ask.ReplayDead: [ask.ReplayDead(OPERATOR, "t", "q", [1], rows_of(1))],
     ask.PurgeDead: [ask.PurgeDead(OPERATOR, "t", [1])],
     ask.SetPressure: [ask.SetPressure(ask.Pressure.BLOCKING)],
@@ -467,7 +470,7 @@ _ENDED = "every subscription ends"
 LINEAR: dict[tuple[str, str], str] = {
     **{
         (step, world): _EACH_GROUP
-        for step in ("PurgeQueue 1", "RemoveMessages 0")
+        for step in ("PurgeQueue 1", "RemoveMessages 0", "RemoveListed 0")
         for world in ("many_groups", "many_cursors")
     },
     ("refused publish", "many_groups"): _EACH_GROUP,
@@ -484,6 +487,7 @@ LINEAR: dict[tuple[str, str], str] = {
     },
     ("DeleteQueue 1", "many_consumers"): _ENDED,
     ("RemoveMessages 0", "many_consumers"): "whoever holds some of it keeps it",
+    ("RemoveListed 0", "many_consumers"): "whoever holds some of it keeps it",
     ("PurgeQueue 1", "many_consumers"): "whoever holds some of it keeps it",
     **{
         ("PurgeQueue 1", f"many_{world}"): _EACH_RUN

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model import runs as module
-from vibemq.model.runs import RUNS_TOGETHER_MAX, RunSet, run_count, runs_of
+from vibemq.model.runs import RUNS_TOGETHER_MAX, RunSet, run_count, runs_of, smallest_of
 
 small = st.integers(0, 60)
 run = st.tuples(small, st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -135,3 +135,10 @@ def test_a_copy_is_a_set_of_its_own(number: int) -> None:
     assert copied.runs() == runs
     copied.remove(3, 1 << 40)
     assert original.runs() == [(1, 1), *runs[5:]]
+
+
+@given(st.lists(st.integers(0, 60), max_size=40), st.integers(1, 4), st.integers(0, 30))
+def test_the_smallest_of_several_lists(numbers: list[int], parts: int, count: int) -> None:
+    members = sorted(set(numbers))
+    lists = [runs_of(members[part::parts]) for part in range(parts)]
+    assert smallest_of(lists, count) == runs_of(members[:count])

@@ -177,6 +177,7 @@ COMMANDS: dict[str, Make] = {
     "delete": lambda _: ask.DeleteQueue(SESSION, None, "q"),
     "purge": lambda _: ask.PurgeQueue(SESSION, None, "q"),
     "remove": lambda _: ask.RemoveMessages(SESSION, None, "q", [(8, 9)]),
+    "remove listed": lambda _: ask.RemoveListed(SESSION, None, "q", [8, 9]),
     "drop group": lambda _: ask.DeleteGroup(SESSION, None, "log", "other"),
     "seek": lambda _: ask.SeekGroup(SESSION, None, "log", "other", StartAt.NOW),
     "join": lambda _: ask.JoinCursor(SESSION, None, "log", "reader"),
@@ -191,6 +192,10 @@ COMMANDS: dict[str, Make] = {
     "drop stages": lambda _: ask.DropStages(SESSION, None, ["~stage/1/loser/app"]),
     "forget": lambda _: ask.ForgetApplication(SESSION, None, "done"),
     "change accounts": lambda _: ask.ChangeAccounts(SESSION, None, [UserRemoved("ann")]),
+    "move to another queue": lambda _: ask.MoveMessages(
+        SESSION, None, "q", f"{1:032x}", "log", [8, 9], [1, 1], rows_of(2)
+    ),
+    "import": lambda _: ask.ImportMessages(SESSION, None, "q", "file", 0, rows_of(2)),
     "replay": lambda _: ask.ReplayDead(SESSION, None, "q", [1], rows_of(1)),
     "purge dead": lambda _: ask.PurgeDead(SESSION, None, [1]),
     "describe": lambda _: ask.DescribeQueue(SESSION, None, "q"),

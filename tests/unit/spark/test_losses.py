@@ -1,6 +1,8 @@
 """Messages, queues and groups that are gone: what fails, and what goes on with `failOnDataLoss=false`."""
 
+import re
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, new_checkpoint, options_of, restored
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import DataLoss, Refused
+from vibemq.spark.errors import DataLoss, Refused, SourceError
 from vibemq.spark.options import parse
 
 pytestmark = pytest.mark.slow
@@ -184,6 +186,79 @@ def test_a_deleted_queue(broker: BrokerProcess, mq: Any, queue: str, publish: Pu
     publish(f"{queue}.b", 5, 7)
     with pytest.raises(Refused, match=r"does not exist \(any more\)"):
         named.latest(offset)
-    with pytest.raises((DataLoss, Refused), match=r"was deleted|does not exist \(any more\)"):
+    with pytest.raises(DataLoss, match=f"queue '{queue}' was deleted; what the query had not read is gone"):
         pattern.latest(of_pattern)
     assert careless.batch(of_careless)[1] == [5, 6]
+
+
+def test_the_first_queue_of_a_pattern_is_deleted_after_one_batch(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """It kept the plans; the other one was told of the first alone."""
+    other = f"{queue}.b"
+    mq.create_queue(other, retention="log")
+    for name in (queue, other):
+        publish(name, 0, 2)
+    query = Query(broker, queuePattern=f"{queue}*", failOnDataLoss="false")
+    end, numbers = query.batch(query.live.initialOffset())
+    assert numbers == [0, 1, 0, 1]
+    mq.delete_queue(queue)
+    publish(other, 2, 4)
+    for again in (query, Query(broker, queuePattern=f"{queue}*", failOnDataLoss="false")):
+        after, numbers = again.batch(end)
+        assert numbers == [2, 3]
+    publish(other, 4, 5)
+    assert again.batch(after)[1] == [4]
+
+
+def deleting(mq: Any, queue: str, when: int, patch: pytest.MonkeyPatch, *, anew: bool) -> list[int]:
+    """Before so many requests; the list counts down to it."""
+    left = [when]
+    real = BrokerClient.ask
+
+    def ask(self: Any, *arguments: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            mq.delete_queue(queue)
+            if anew:
+                mq.create_queue(queue, retention="log")
+        return real(self, *arguments, **more)
+
+    patch.setattr(BrokerClient, "ask", ask)
+    return left
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("careless", [False, True])
+def test_a_queue_is_deleted_between_any_two_requests(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, anew: bool, careless: bool
+) -> None:
+    """Of a pattern: the query goes on with the others, or says which was deleted."""
+    how = {"queuePattern": f"{queue}.*", "failOnDataLoss": str(not careless).lower(), "columns": "queue,body"}
+    gone, other, left = f"{queue}.a", f"{queue}.b", [0]
+    for name in (gone, other):
+        mq.create_queue(name, retention="log")
+    for when in count(1):
+        for name in (gone, other):
+            publish(name, 0, 2)
+        query = Query(broker, **how, group=f"etl-{when}")
+        offset = query.live.initialOffset()
+        with pytest.MonkeyPatch.context() as patch:
+            left = deleting(mq, gone, when, patch, anew=anew)
+            said, seen = "", []
+            try:
+                while (end := query.latest(offset)) != offset:
+                    seen += [int(row["body"]) for row in query.rows(offset, end) if row["queue"] == other]
+                    offset = end
+            except SourceError as error:
+                said = str(error)
+        assert not (said and careless), said
+        if said:
+            assert re.search(f"queue '{gone}' (was deleted|is not the one that the checkpoint knows)", said)
+        else:
+            assert seen == [0, 1] * when
+        if left[0] > 0:
+            break
+        if not anew:
+            mq.create_queue(gone, retention="log")
+    assert when > 8, "requests of two batches and one that is empty"

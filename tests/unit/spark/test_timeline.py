@@ -1,8 +1,10 @@
 """What Spark calls, in Spark's order, against a real broker: who is acknowledged when, and what is read again."""
 
 import copy
+import time
 from collections.abc import Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tests.unit.spark.hand import Query, facts, new_checkpoint, options_of, publ
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, OptionError, Refused, Unreachable
 from vibemq.spark.options import parse
+from vibemq.spark.read.numbering import enter_batch
 from vibemq.spark.read.offsets import QueuePosition
 from vibemq.spark.read.plans import tag_of, text_of
 
@@ -237,6 +240,62 @@ def test_a_group_that_is_sought_is_read_from_there_without_a_checkpoint_once(
         for option in ("refuse", value):
             query = Query(broker, queue=queue, newCheckpoint=option)
             assert query.batch(query.live.initialOffset())[1] == list(range(first - 1, 6))
+
+
+def entered(
+    broker: BrokerProcess, query: Query, offsets: tuple[dict[str, Any], dict[str, Any]], name: str, batch: int = 0
+) -> None:
+    """The tasks of that batch of the query with that id begin."""
+    client = BrokerClient(parse(options_of(broker)))
+    for task in query.live.partitions(*offsets):
+        enter_batch(client, "etl", task.value["batch"], name, batch)
+
+
+def test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    """The checkpoint was rolled back to batch 0; batches 1 and 2 were repeated, and the query was started again."""
+    publish(queue, 0, 2)
+    query = Query(broker, queue=queue, hold="15m")
+    start = query.live.initialOffset()
+    end = query.latest(start)
+    entered(broker, query, (start, end), "Q")
+    for again in (query, Query(broker, queue=queue, hold="15m")):
+        for _ in range(2):
+            assert again.latest(end) == end
+            again.live.commit(end)
+    publish(queue, 2, 4)
+    third = Query(broker, queue=queue, hold="15m")
+    after = third.latest(end)
+    with pytest.raises(Refused, match=r"as far as is known.*with `vibemq-admin group seek`: that forgets"):
+        entered(broker, third, (end, after), "Q", 3)
+    seek = {"group": "etl", "start": f"sequence:{at(end, queue)}"}
+    BrokerClient(parse(options_of(broker))).call("group.seek", queue, seek)
+    fourth = Query(broker, queue=queue, hold="15m")
+    entered(broker, fourth, (end, after), "Q", 3)
+    assert fourth.latest(after) == after
+    assert facts(broker, queue)["committed"] == 5
+
+
+def test_a_query_without_a_checkpoint_begins_though_the_broker_is_killed_before_its_first_task(
+    broker_of_ones_own: BrokerProcess, publish_to: Any
+) -> None:
+    """Another query had read the batch, and lost its checkpoint before it was acknowledged."""
+    broker = broker_of_ones_own
+    publish_to(broker, "orders", 0, 4)
+    for name in ("lost", "new"):
+        query = Query(broker, queue="orders", maxMessagesPerTrigger=2)
+        start = query.live.initialOffset()
+        end = query.latest(start)
+        if name == "new":
+            broker.kill()
+            broker.start()
+        entered(broker, query, (start, end), name)
+    entered(broker, query, (start, end), "new")
+    again = Query(broker, queue="orders")
+    again.latest(start)
+    with pytest.raises(Refused, match="would have the rows that batch 0 of query new had"):
+        entered(broker, again, (start, end), "lost")
 
 
 def test_a_query_that_never_acknowledges_cuts_the_same_batches_without_its_checkpoint(
@@ -544,7 +603,8 @@ def test_any_queue_of_a_query_that_was_sought_is_noticed(
     for name in (queue, second):
         publish(name, 0, 3)
     query = Query(broker, **how)
-    end, numbers = query.batch(query.live.initialOffset())
+    start = query.live.initialOffset()
+    end, numbers = query.batch(start)
     assert numbers == [0, 1, 2, 0, 1, 2]
     if acknowledged:
         query.latest(end)
@@ -555,6 +615,10 @@ def test_any_queue_of_a_query_that_was_sought_is_noticed(
         again.latest(end)
     with pytest.raises(DataLoss, match=r"stands at 2, the checkpoint at 4.*begin with a new one"):
         Query(broker, **how).latest(end)
+    repeats = Query(broker, **how)
+    assert repeats.live.partitions(start, end), "the batch was planned and not finished"
+    with pytest.raises(DataLoss, match=r"stands at 2, the checkpoint at 4.*begin with a new one"):
+        repeats.latest(end)
     assert facts(broker, second)["committed"] == 2
 
 
@@ -767,7 +831,9 @@ def test_a_call_after_one_that_gave_up_is_as_patient(
     with pytest.raises(Unreachable, match=r"gave up after 0.1 s"):
         query.latest(start)
     # It comes back while the next call makes its first pause.
-    monkeypatch.setattr("vibemq.spark.connection.client.time.sleep", lambda seconds: broker.start())
+    # Not of the whole process: other threads sleep, too.
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: broker.start())
+    monkeypatch.setattr("vibemq.spark.connection.client.time", clock)
     assert query.batch(start)[1] == [0, 1]
 
 

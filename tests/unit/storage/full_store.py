@@ -88,6 +88,20 @@ class FullStore:
                 rounds += 1
                 self.provider.maintain()
 
+    def assert_takes_messages_again(self, part: float) -> None:
+        """Filled and drained by a part, without a restart and with some: everything that was confirmed is there, and no
+        settlement is refused."""
+        for restart in (False, True):
+            taken = self.fill()
+            if restart:
+                self.restart()
+            self.settle(part)
+            if restart:
+                self.restart()
+            self.publish_again(max(int(taken * part) // 3, 1))
+            self.assert_nothing_lost()
+        assert list(self.provider.check()) == []
+
     def assert_nothing_lost(self) -> None:
         parts = self.provider.read(1, self.head, self.next, 1 << 40)
         assert sum(part.rows.count for part in parts) == self.next - self.head

@@ -154,31 +154,14 @@ def test_a_kept_store_of_version_4_gets_room_for_users(provider: str, tmp_path: 
             storage.close()
 
 
-def test_a_store_with_users_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3, 4], ids=["without owners", "without plans", "without users"])
+def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: Path, version: int) -> None:
     plugin = find("storage", provider)
     storage = plugin.create(tmp_path, plugin.settings(ballast_bytes=0))
     storage.open()
     storage.close()
     with pytest.raises(StoreVersionError, match="newer VibeMQ"):
-        check_store(tmp_path, provider, 4)
-
-
-def test_a_store_with_plans_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:
-    plugin = find("storage", provider)
-    storage = plugin.create(tmp_path, plugin.settings(ballast_bytes=0))
-    storage.open()
-    storage.close()
-    with pytest.raises(StoreVersionError, match="newer VibeMQ"):
-        check_store(tmp_path, provider, 3)
-
-
-def test_a_store_with_owners_is_a_newer_one_to_code_without(provider: str, tmp_path: Path) -> None:
-    plugin = find("storage", provider)
-    storage = plugin.create(tmp_path, plugin.settings(ballast_bytes=0))
-    storage.open()
-    storage.close()
-    with pytest.raises(StoreVersionError, match="newer VibeMQ"):
-        check_store(tmp_path, provider, 2)
+        check_store(tmp_path, provider, version)
 
 
 def test_the_code_speaks_the_latest_version(provider: str) -> None:

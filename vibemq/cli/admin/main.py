@@ -42,6 +42,11 @@ VERBS = {
         "doctor",
         "Check this machine and a broker, and print a remedy for each problem. Exit code 1 if a check fails.",
     ),
+    "reload": Verb(
+        f"{_HERE}.reload",
+        "reload_settings",
+        "Have a running broker read its settings and TLS files again, as SIGHUP does. Exit code 2 if it refuses them.",
+    ),
     "top": Verb(
         f"{_HERE}.top",
         "top",
@@ -53,6 +58,7 @@ VERBS = {
         "Import queues, messages and dead letters of a .NET VibeMQ into a new or existing data directory.",
     ),
     "queue": Verb(f"{_HERE}.queue", "app", "Queues of a running broker."),
+    "message": Verb(f"{_HERE}.message", "app", "Single messages of a running broker's queues."),
     "dlq": Verb(f"{_HERE}.dlq.commands", "app", "Dead letters of a running broker."),
     "group": Verb(f"{_HERE}.group", "app", "Groups of a queue: positions and backlogs."),
     "user": Verb(f"{_HERE}.access.users", "app", "Users of a running broker, and their permissions."),

@@ -6,6 +6,7 @@ from vibemq.model.access import Action
 REQUESTS: dict[str, tuple[str, ...]] = {
     "top": ("broker.info", "queue.list", "connections.list"),
     "doctor": (),
+    "reload": ("broker.reload",),
     "backup": ("broker.info", "storage.backup"),
     "queue create": ("queue.create",),
     "queue change": ("queue.info", "queue.change"),
@@ -14,6 +15,10 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "queue rm": ("queue.info", "queue.delete"),
     "queue purge": ("queue.info", "queue.purge"),
     "queue peek": ("queue.peek",),
+    "queue move": ("queue.move",),
+    "queue export": ("queue.info", "queue.export", "message.part"),
+    "queue import": ("queue.import",),
+    "message rm": ("message.remove",),
     "group ls": ("group.list",),
     "group show": ("group.offsets",),
     "group create": ("group.list", "group.join"),

@@ -5,6 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from vibemq.cli.admin import queue_flags as flag
+from vibemq.cli.admin.transfer.export_command import export
+from vibemq.cli.admin.transfer.import_command import import_file
+from vibemq.cli.admin.transfer.move_command import move
 from vibemq.cli.exits import QueueMissing, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
 from vibemq.cli.messages import message_table
@@ -14,6 +17,9 @@ from vibemq.cli.values import NUMBER_MAX
 from vibemq.errors import NotAuthorized
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
+app.command()(move)
+app.command()(export)
+app.command("import")(import_file)
 
 MissingOk = Annotated[bool, typer.Option("--missing-ok", help="Succeed also if the queue does not exist.")]
 

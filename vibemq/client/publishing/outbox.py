@@ -33,6 +33,7 @@ class PublishBatch:
     __slots__ = (
         "_exceptional",
         "_refused",
+        "_then",
         "count",
         "done",
         "duplicates",
@@ -64,6 +65,14 @@ class PublishBatch:
         self.failure: Failure | None = None
         self._refused: Mapping[int, Failure] = {}
         self._exceptional: list[int] = []
+        self._then: list[Callable[[], object]] = []
+
+    def when_done(self, then: Callable[[], object]) -> None:
+        """Have it called when `done` is set, or now."""
+        if self.done.is_set():
+            then()
+        else:
+            self._then.append(then)
 
     def offer(self, row: bytes, extra: Extra | None = None) -> bool:
         """Take one more row, whose index is the `count` before; False when the frame has no room for it."""
@@ -118,6 +127,9 @@ class PublishBatch:
         self.rows = []
         self.extras = {}
         self.done.set()
+        for then in self._then:
+            then()
+        self._then.clear()
 
 
 class Outbox:

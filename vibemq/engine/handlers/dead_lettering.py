@@ -12,7 +12,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import Run, RunSet, run_count, runs_of
 
 _NEVER_OUT = Attempts(acquired=0)
 
@@ -119,16 +119,16 @@ def discard(step: Step, queue: Queue, group: Group, runs: list[Run], reason: Rea
     step.free(queue)
 
 
-def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> int:
-    """Drop messages from every group where they wait, and from the log; return how many that are.
+def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> RunSet:
+    """Drop messages from every group where they wait, and from the log; return which these are.
 
     What is in flight somewhere stays with its holder, and in the store until it is settled.
     """
     gone = [(group, taken) for group in queue.groups.values() if (taken := _take(group, runs))]
-    held = _held_among(queue, runs)
+    held = held_among(queue, runs)
     touched = RunSet(_merged([run for _, taken in gone for run in taken] + _unlog(queue, runs, held)))
     if not touched:
-        return 0
+        return touched
     kept = RunSet(part for run in touched.runs() for part in held.overlap(*run))
     for group, taken in gone:
         group.forget_history(taken)
@@ -136,22 +136,37 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> i
         lose(step, queue, group, taken)
         if kept and (settled := [part for run in taken for part in kept.overlap(*run)]):
             step.note_settled(queue, group, settled)
-    count = touched.count
+    dropped = touched.copy()
     for run in kept.runs():
         touched.remove(*run)
     if touched:
         step.note(Dropped(queue.queue_id, touched.runs(), reason), heavy(queue))
     step.free(queue)
-    return count
+    return dropped
 
 
-def _held_among(queue: Queue, runs: list[Run]) -> RunSet:
+def held_among(queue: Queue, runs: list[Run]) -> RunSet:
     """What consumers or cursors hold between the first of the runs and the last."""
     groups = [group for group in queue.groups.values() if group.in_flight]
     if not groups:
         return RunSet()
     span = [(min(first for first, _ in runs), max(last for _, last in runs))]
     return RunSet(run for group in groups for run in group.held_within(span))
+
+
+def waiting_among(queue: Queue, runs: list[Run], held: RunSet) -> RunSet:
+    """What `drop_waiting` would drop of the runs. `held`: what is held among them."""
+    waiting = RunSet()
+    for first, last in runs:
+        for group in queue.groups.values():
+            waiting.add_all(sorted(group.ready.overlap(first, last)))
+            waiting.add_all(runs_of(group.delayed.within(first, last)))
+        if queue.log is not None:
+            logged = RunSet(queue.log.overlap(first, last))
+            for run in held.overlap(first, last):
+                logged.remove(*run)
+            waiting.add_all(logged.runs())
+    return waiting
 
 
 def drop_in_slices(
@@ -162,17 +177,21 @@ def drop_in_slices(
     A slice takes messages out of every group and of the log in one step, so a group that joins between two slices gets
     what is left and nothing else. Messages that were published later stay.
     """
-    end = queue.unseen[0].first if queue.unseen else queue.next_sequence
-    known = [(first, min(last, end - 1)) for first, last in runs if first < end]
     count = 0
-    for piece, cost in pieces(known, partial(cut_step, queue)):
+    for piece, cost in pieces(visible_runs(queue, runs), partial(cut_step, queue)):
         if queue.deleted:
             break
-        count += drop_waiting(step, queue, piece, reason)
+        count += drop_waiting(step, queue, piece, reason).count
         step.work += cost
         if step.work >= STEP_UNITS:
             step = yield
     return step, count
+
+
+def visible_runs(queue: Queue, runs: list[Run]) -> list[Run]:
+    """The runs without what is on its way to the disk, or was never published."""
+    end = queue.unseen[0].first if queue.unseen else queue.next_sequence
+    return [(first, min(last, end - 1)) for first, last in runs if first < end]
 
 
 def cut_step(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:

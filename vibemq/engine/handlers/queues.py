@@ -1,24 +1,34 @@
 """Queues come, change and go; what waits in them can be purged or picked out."""
 
 from collections import deque
+from collections.abc import Generator
+from functools import partial
 
-from vibemq.engine.handlers.dead_lettering import drop_in_slices
+from vibemq.engine.handlers.dead_lettering import (
+    cut_step,
+    drop_in_slices,
+    drop_waiting,
+    held_among,
+    visible_runs,
+    waiting_among,
+)
 from vibemq.engine.handlers.fan_out import open_waiting_group
-from vibemq.engine.pacing import STEP_UNITS, Slices
+from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import counters_of
-from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError
+from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError, WrongIncarnation
 from vibemq.model.commands import (
     ChangeQueue,
     CreateQueue,
     DeleteQueue,
     PurgeQueue,
+    RemoveListed,
     RemoveMessages,
 )
-from vibemq.model.effects import ConsumerEnded, Counted
+from vibemq.model.effects import ConsumerEnded, Counted, Removed
 from vibemq.model.options import (
     Durability,
     QueueOptions,
@@ -26,8 +36,8 @@ from vibemq.model.options import (
     options_from_dict,
     options_to_dict,
 )
-from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason
-from vibemq.model.runs import Run
+from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason, TransactionsForgotten
+from vibemq.model.runs import Run, RunSet, runs_of
 
 _FIXED = ("mode", "retention")
 """Options that decide how a queue is kept; another value means another queue."""
@@ -37,6 +47,17 @@ def find(state: EngineState, name: str) -> Queue:
     queue = state.queues.get(name)
     if queue is None:
         raise QueueNotFound(name)
+    return queue
+
+
+def find_same(state: EngineState, name: str, incarnation: str | None) -> Queue:
+    """The queue, if it is the one that is meant."""
+    queue = find(state, name)
+    if incarnation is not None and incarnation != queue.incarnation:
+        raise WrongIncarnation(
+            f"queue {name!r} was deleted and created again, or restored from a backup: sequences of the old queue are "
+            "not valid in the new one; start over (with Spark: another checkpoint)"
+        )
     return queue
 
 
@@ -123,7 +144,7 @@ def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices
         return None
     parked, queue.parked = queue.parked, deque()
     remove(state, step, queue, state.queues)
-    return _end_all(step, queue, parked, command)
+    return _end_all(state, step, queue, parked, command)
 
 
 def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Queue]) -> None:
@@ -144,8 +165,8 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     step.note_structure(QueueDeleted(queue.queue_id))
 
 
-def _end_all(step: Step, queue: Queue, parked: deque[Parked], command: DeleteQueue) -> Slices:
-    """Of a deleted queue: tell everybody who waits for something of it."""
+def _end_all(state: EngineState, step: Step, queue: Queue, parked: deque[Parked], command: DeleteQueue) -> Slices:
+    """Of a deleted queue: tell everybody who waits for something of it, and forget what was imported into it."""
     error = QueueNotFound(queue.name)
     for group in list(queue.groups.values()):
         step.dirty.pop(group, None)
@@ -159,7 +180,23 @@ def _end_all(step: Step, queue: Queue, parked: deque[Parked], command: DeleteQue
         step.work += 1
         if step.work >= STEP_UNITS:
             step = yield
+    imports = [app for user in state.imports.get(queue.queue_id, {}).values() for app in user]
+    for at in range(0, len(imports), STEP_UNITS):
+        step = yield from _forget_imports(state, step, imports[at : at + STEP_UNITS])
     step.answer(command, None, Durability.STRONG)
+
+
+def _forget_imports(state: EngineState, step: Step, some: list[str]) -> Generator[None, Step, Step]:
+    """Whatever a crash leaves of them is forgotten at the start."""
+    known = [app for app in some if app in state.transactions]
+    for app in known:
+        state.drop_transaction(app)
+    if known:
+        step.note(TransactionsForgotten(known), Durability.ASYNC)
+    step.work += len(some)
+    if step.work >= STEP_UNITS:
+        step = yield
+    return step
 
 
 def end_consumers(
@@ -197,6 +234,27 @@ def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> 
 def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: list[Run]) -> Slices:
     step, count = yield from drop_in_slices(step, queue, runs, Reason.PURGED)
     step.answer(command, Counted(count), _drop_need(queue, count))
+
+
+def remove_listed(state: EngineState, step: Step, command: RemoveListed) -> Slices:
+    queue = find_same(state, command.queue, command.incarnation)
+    removed, held = RunSet(), RunSet()
+    wanted = visible_runs(queue, runs_of(set(command.sequences)))
+    for piece, cost in pieces(wanted, partial(cut_step, queue)):
+        if queue.deleted:
+            break
+        there = held_among(queue, piece)
+        held.add_all([part for run in piece for part in there.overlap(*run)])
+        if command.dry_run:
+            chosen = waiting_among(queue, piece, there)
+        else:
+            chosen = drop_waiting(step, queue, piece, Reason.PURGED)
+        removed.add_all(chosen.runs())
+        step.work += cost
+        if step.work >= STEP_UNITS:
+            step = yield
+    need = state.need_of_known if command.dry_run else _drop_need(queue, removed.count)
+    step.answer(command, Removed(removed.runs(), held.runs()), need)
 
 
 def _drop_need(queue: Queue, count: int) -> Durability:

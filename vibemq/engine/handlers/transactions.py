@@ -12,9 +12,10 @@ from vibemq.engine.handlers.publish import accept, check_delays, check_pressure
 from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
-from vibemq.engine.queue.queue import WAITING_NAME, Queue
+from vibemq.engine.queue.queue import WAITING_NAME, Queue, TakenOut
+from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.stage_names import delay_mark, stage_name, version_and_app
-from vibemq.engine.state import REGISTER, EngineState, Transaction
+from vibemq.engine.state import OWN_PREFIXES, EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound, VersionSkipped
 from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged, Pressure, Stage
@@ -113,29 +114,32 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
     transaction.committed = with_version(done.committed if done is not None else (), command.version)
     if done is not None:
         transaction.owner = done.owner or command.user
-    state.transactions.pop(command.app, None)
-    state.transactions[command.app] = transaction
+    state.keep_transaction(command.app, transaction)
     record = TransactionDecided(command.app, command.version, step.now, list(transaction.stages), command.tag)
     record.owner = transaction.owner
     step.note_structure(record)
-    _forget_old(state, step)
+    forget_old(state, step)
     return _drop_losers(state, step, command, transaction)
 
 
-def remember(state: EngineState, step: Step, app: str, version: int) -> None:
-    """A version without stages, by the server itself."""
-    done = state.transactions.pop(app, None)
+def remember(state: EngineState, step: Step, app: str, version: int, *, keep: bool = True) -> None:
+    """A version without stages, by the server itself. `keep`: over a restart."""
+    done = state.transactions.get(app)
     transaction = Transaction(version, step.now, [])
     transaction.committed = with_version(done.committed if done is not None else (), version)
-    state.transactions[app] = transaction
-    step.note_structure(TransactionDecided(app, version, step.now, []))
-    _forget_old(state, step)
+    state.keep_transaction(app, transaction)
+    if keep:
+        step.note_structure(TransactionDecided(app, version, step.now, []))
+    forget_old(state, step)
 
 
 def check_application(app: str) -> None:
     """Raises InvalidOptions for a name that is not for transactions of users."""
-    if app.startswith(REGISTER):
-        raise InvalidOptions(f"names of applications that begin with {REGISTER} are the broker's own; use another name")
+    for prefix in OWN_PREFIXES:
+        if app.startswith(prefix):
+            raise InvalidOptions(
+                f"names of applications that begin with {prefix} are the broker's own; use another name"
+            )
 
 
 def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
@@ -144,7 +148,7 @@ def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
     Raises NotAuthorized when the application belongs to another user; `user` "" may act for everybody.
     """
     done = state.transactions.get(app)
-    if done is not None and user and app.startswith(REGISTER):
+    if done is not None and user and app.startswith(OWN_PREFIXES):
         raise NotAuthorized(f"application {app[:40]!r} is the broker's own")
     if done is not None and done.owner and user and done.owner != user:
         raise NotAuthorized(
@@ -191,7 +195,7 @@ def forget(state: EngineState, step: Step, command: ForgetApplication) -> None:
             f"application {command.app[:40]!r} has a commit that is not carried out yet; try again soon"
         )
     if done is not None:
-        del state.transactions[command.app]
+        state.drop_transaction(command.app)
         step.note_structure(TransactionsForgotten([command.app]))
     step.answer(command, Counted(int(done is not None)), Durability.STRONG)
 
@@ -212,14 +216,15 @@ def _drop_losers(state: EngineState, step: Step, command: DecideTransaction, tra
     step.answer(command, _answer(state, transaction, duplicate=False), Durability.STRONG)
 
 
-def _forget_old(state: EngineState, step: Step) -> None:
+def forget_old(state: EngineState, step: Step) -> None:
+    """A few of the applications that nobody has used for so long."""
     oldest = step.now - REMEMBERED_MS
     # The longest decided are in front.
     known = takewhile(lambda item: item[1].decided_at < oldest, state.transactions.items())
     old = [app for app, transaction in islice(known, STEP_UNITS) if not unfinished_of(state, transaction)]
     if old:
         for app in old:
-            del state.transactions[app]
+            state.drop_transaction(app)
         step.note(TransactionsForgotten(old), Durability.ASYNC)
 
 
@@ -234,9 +239,9 @@ def move(state: EngineState, step: Step, command: MoveStaged) -> None:
     target = state.queues.get(command.queue)
     count = 0 if target is None else _enter(state, step, target, command)
     group = queue.groups[WAITING_NAME]
-    group.counters.settled += 1
-    step.note(Dropped(queue.queue_id, taken, Reason.COMMITTED), Durability.STRONG)
-    step.moved.append((queue, taken))
+    group.counters.moved += 1
+    step.note(Dropped(queue.queue_id, taken, Reason.MOVED), Durability.STRONG)
+    step.moved.append(TakenOut(queue, taken))
     step.answer(command, Counted(count), Durability.STRONG)
 
 
@@ -246,16 +251,6 @@ def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -
         rows, extras = pick(command.rows, command.extras, fresh)
         add(state, step, target, rows, extras)
     return len(fresh)
-
-
-def put_back(queue: Queue, taken: list[tuple[int, int]]) -> None:
-    """A move that could not be stored did not happen."""
-    if queue.deleted:
-        return
-    group = queue.groups[WAITING_NAME]
-    for first, last in taken:
-        group.counters.settled -= last - first + 1
-        group.ready.add(first, last)
 
 
 def drop(state: EngineState, step: Step, command: DropStages) -> None:

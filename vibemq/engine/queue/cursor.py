@@ -17,8 +17,6 @@ class Cursor:
         "_releases",
         "begun",
         "committed",
-        "empty_before",
-        "empty_of",
         "expired",
         "head",
         "held",
@@ -45,10 +43,6 @@ class Cursor:
         """Below this number what they cover is acknowledged, as far as it was said since the start."""
         self.begun = False
         """Whether the reader joined without a position of its own."""
-        self.empty_of = (0, 0)
-        """The epoch and the number of the plan behind which batches without rows were told of last."""
-        self.empty_before = 0
-        """How many of them were known when the first was told of in that epoch."""
         self.hold_ms = 0
         self.max_lag_ms = 0
         self.max_lag_bytes = 0
@@ -68,7 +62,7 @@ class Cursor:
         cursor.hold_ms, cursor.max_lag_ms, cursor.max_lag_bytes = facts.hold_ms, facts.max_lag_ms, facts.max_lag_bytes
         cursor.expired, cursor.joins, cursor.owner = facts.expired, facts.joins, facts.owner
         cursor.lost, cursor.quarantined = RunSet(facts.lost), RunSet(facts.quarantined)
-        cursor.head, cursor.moved = facts.head, facts.moved
+        cursor.head, cursor.moved, cursor.begun = facts.head, facts.moved, facts.begun
         return cursor
 
     def facts(self, epoch: int) -> CursorFacts:
@@ -86,6 +80,7 @@ class Cursor:
             tuple(self.quarantined.runs()),
             self.head,
             self.moved,
+            self.begun,
         )
 
     def start_over(self, committed: int) -> None:

@@ -50,6 +50,10 @@ class Delayed:
     def runs(self) -> list[Run]:
         return [] if self._due is None else self._due.runs()
 
+    def due_at(self, sequence: int) -> int:
+        """0 when it does not wait."""
+        return 0 if self._due is None else self._due.get(sequence)
+
     def lowest(self) -> int | None:
         """The smallest sequence; None when nothing waits."""
         return self._due.first if self._due else None

@@ -14,7 +14,7 @@ from vibemq.engine.queue.ready import Levels, Ready
 from vibemq.engine.queue.tail import Tail
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
-from vibemq.model.runs import END, Run, RunSet, run_count, runs_of
+from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, smallest_of
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class GroupCounters:
     dropped: int = 0
     """By overflow, retention, an operator, too many attempts without a DLQ, or lost by a full disk."""
     moved: int = 0
-    """Taken out by a move of the group's cursor (those it puts in enter again)."""
+    """Taken out by a move of the group's cursor (those it puts in enter again), or into another queue."""
     delivered: int = 0
     """Hand-outs."""
     redelivered: int = 0
@@ -253,12 +253,9 @@ class Group:
             waiting.add(*run)
         return waiting
 
-    def oldest_waiting(self, count: int) -> list[Run]:
-        """Up to `count` of the smallest sequences that wait; they stay."""
-        found = RunSet(self.ready.smallest(count))
-        for run in runs_of(self.delayed.smallest(count)):
-            found.add(*run)
-        return found.front(count)
+    def oldest_waiting(self, count: int, start: int = 0) -> list[Run]:
+        """Up to `count` of the smallest sequences from `start` on that wait; they stay."""
+        return smallest_of((self.ready.smallest(count, start), runs_of(self.delayed.smallest(count, start))), count)
 
     def held_within(self, runs: list[Run]) -> list[Run]:
         """What of the runs, which ascend, is held, whoever holds it; of many runs, everything between their ends."""

@@ -9,8 +9,15 @@ bounded             beyond the bounds the oldest go first; whoever still needs o
 from vibemq.model.records import Plan, tag_of
 
 PLANS_MAX = 100_000
-PLANS_BYTES_MAX = 16 << 20
+PLANS_BYTES_MAX = 64 << 20
+PLAN_BYTES = 450
+"""What one takes of the memory beside its texts."""
 LOOK_BACK_MAX = 1_000
+
+
+def size_of(plan: Plan) -> int:
+    """Bytes of memory, nearly."""
+    return PLAN_BYTES + sum(len(text.encode()) for text in (plan.tag, plan.end, plan.query, plan.empty_mark))
 
 
 class Plans:
@@ -31,11 +38,12 @@ class Plans:
     def add(self, number: int, plan: Plan) -> None:
         self._by_number[number] = plan
         self._numbers[plan.tag] = number
-        self._bytes += len(plan.end)
+        self._bytes += size_of(plan)
         self.next_number = number + 1
 
     def replace(self, number: int, plan: Plan) -> None:
         """What becomes known of it later; its tag and its end stay."""
+        self._bytes += size_of(plan) - size_of(self._by_number[number])
         self._by_number[number] = plan
 
     def find(self, tag: str) -> Plan | None:
@@ -91,7 +99,7 @@ class Plans:
         for number, plan in self._by_number.items():
             if size <= PLANS_BYTES_MAX:
                 break
-            size -= len(plan.end)
+            size -= size_of(plan)
             below = max(below, number + 1)
         return below
 
@@ -104,7 +112,7 @@ class Plans:
             if number >= below:
                 break
             plan = self._by_number.pop(number)
-            self._bytes -= len(plan.end)
+            self._bytes -= size_of(plan)
             if self._numbers.get(plan.tag) == number:
                 del self._numbers[plan.tag]
             gone = number + 1

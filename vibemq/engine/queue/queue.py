@@ -13,7 +13,7 @@ from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
 from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
-from vibemq.model.records import DEFAULT_GROUP, MessageExtra
+from vibemq.model.records import DEFAULT_GROUP, Attempts, MessageExtra
 from vibemq.model.rows import Rows
 from vibemq.model.runs import END, Run, RunSet
 
@@ -45,6 +45,17 @@ class Added:
     """Older holes that are recorded with it."""
     origins: dict[int, int] | None = None
     """Their queues, as far as the command told them."""
+
+
+@dataclass(slots=True, eq=False)
+class TakenOut:
+    """Waiting messages of a queue's default group that entered another queue."""
+
+    queue: "Queue"
+    runs: list[Run]
+    due: dict[int, int] = field(default_factory=dict)
+    """When those that waited for an instant were due."""
+    attempts: dict[int, Attempts] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -227,6 +238,16 @@ class Queue:
             self.dedup = {}
         self.dedup[dedup_id] = (sequence, published_at)
         self.dedup_order.append((published_at, dedup_id))
+
+    def levels_of(self, runs: list[Run]) -> dict[int, int]:
+        """Sequence -> priority of those messages that are not normal."""
+        return {
+            sequence: level
+            for level, members in (self.levels or {}).items()
+            for run in runs
+            for first, last in members.overlap(*run)
+            for sequence in range(first, last + 1)
+        }
 
     # -- what waits -----------------------------------------------------------------------------------------------
 

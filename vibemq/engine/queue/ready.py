@@ -1,6 +1,6 @@
 """What a group may hand out now, in order: higher levels first, within a level by sequence."""
 
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import Run, RunSet, run_count, smallest_of
 
 Levels = dict[int, RunSet]
 """Priority -> sequences, for priorities other than NORMAL."""
@@ -157,15 +157,11 @@ class Ready:
         """How many runs the whole is made of: its cost in memory."""
         return self._plain.run_count + sum(members.run_count for members in self._levels.values())
 
-    def smallest(self, count: int) -> list[Run]:
-        """Up to `count` of the smallest sequences, whatever their level; they stay."""
+    def smallest(self, count: int, start: int = 0) -> list[Run]:
+        """Up to `count` of the smallest sequences from `start` on, whatever their level; they stay."""
         if not self._levels:
-            return self._plain.front(count)
-        union = RunSet(self._plain.front(count))
-        for members in self._levels.values():
-            for run in members.front(count):
-                union.add(*run)
-        return union.front(count)
+            return self._plain.front(count, start)
+        return smallest_of((members.front(count, start) for members in (self._plain, *self._levels.values())), count)
 
     def oldest(self, count: int) -> list[Run]:
         """Remove and return up to `count` of the smallest sequences, whatever their level."""

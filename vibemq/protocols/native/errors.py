@@ -13,7 +13,6 @@ _INSIDE_ONLY = frozenset(
     {
         ErrorCode.STORAGE_LOCKED,
         ErrorCode.STORE_VERSION,
-        ErrorCode.CONFIG_INVALID,
         ErrorCode.UNREACHABLE,
         ErrorCode.TIMEOUT,
     }

@@ -6,7 +6,7 @@ Unsubscribe of string              (Unsubscribe orders)
 Ack of Time.t                      (Ack 1700000000) · (Ack(2023-11-14 22:13:20.000000Z))
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vibemq.protocols.omq.scalars import CoreTime, Time, int64_of_text, text_of_float, time_of_sexp
 from vibemq.protocols.omq.sexp import Sexp, print_sexp
@@ -23,7 +23,8 @@ class NotACommand(ValueError):
 @dataclass(frozen=True, slots=True)
 class Connect:
     version: int
-    id: bytes
+    id: bytes = field(repr=False)
+    """May hold a secret, as NAME:SECRET."""
 
 
 @dataclass(frozen=True, slots=True)

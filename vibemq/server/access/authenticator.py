@@ -45,6 +45,8 @@ class AuthenticatedPeer(Protocol):
 
     def decide(self, commands: list[Command]) -> None: ...
 
+    def goodbye(self, reason: str) -> None: ...
+
     def dismiss(self, reason: str) -> None: ...
 
     def failed(self, error: Exception) -> None: ...
@@ -91,6 +93,15 @@ class Authenticator:
     @property
     def enabled(self) -> bool:
         return self._accounts.enabled
+
+    @property
+    def logins_version(self) -> int:
+        """Goes up when a login may have ceased to count."""
+        return self._accounts.logins_version
+
+    def has_ended(self, peer: AuthenticatedPeer) -> bool:
+        """Whether its login does not count any more; then the peer has been told so."""
+        return self._revocation.ends(peer)
 
     def authenticate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
         """The session of the peer gets the answer, some time later."""

@@ -3,7 +3,7 @@
 Three lanes take turns: names that have logged in from the same address before, addresses that have not failed, and
 addresses that have. Within a lane the addresses take turns, so that a login waits for one of each other address and
 not for all of them; of the addresses that have not failed the newest comes first, because whoever comes from many of
-them at once has brought them before the one that counts.
+them at once has brought them before the one that counts. One that asks again before it has its answer comes last.
 """
 
 from collections import OrderedDict, deque
@@ -39,6 +39,9 @@ class _Lane(Generic[T]):
             return False
         if own is None:
             own = self._waiting[address] = deque()
+        elif self._newest_first:
+            # Whoever logs in once waits for the answer; who guesses as fast as can be does not.
+            self._waiting.move_to_end(address, last=False)
         own.append(login)
         self.size += 1
         return True

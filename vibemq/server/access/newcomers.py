@@ -11,7 +11,7 @@ C = TypeVar("C")
 class Newcomers(Generic[C]):
     def __init__(self, places: int) -> None:
         """`places`: 0 = any number."""
-        self._places = places
+        self.places = places
         self._since: dict[C, tuple[float, str]] = {}
         """Oldest first."""
         self._by_address: dict[str, dict[C, None]] = {}
@@ -25,7 +25,7 @@ class Newcomers(Generic[C]):
 
     @property
     def full(self) -> bool:
-        return bool(self._places) and len(self._since) >= self._places
+        return bool(self.places) and len(self._since) >= self.places
 
     def add(self, one: C, host: str, now: float) -> None:
         address = address_of(host)

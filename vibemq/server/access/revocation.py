@@ -1,7 +1,14 @@
-"""Ends what a user is not allowed any more: subscriptions, and connections whose credential does not count any more."""
+"""Ends what a user is not allowed any more: subscriptions, and connections whose credential does not count any more.
 
+All connections are looked at, for a few milliseconds in one turn of the event loop. Until the turn of a connection has
+come, its driver asks `ends` before it takes a request (see `Accounts.logins_version`), and the policy is asked for
+every permission: no request passes that a change has ruled out.
+"""
+
+import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from vibemq.auth.matrix import SUBSCRIBE
@@ -12,6 +19,9 @@ from vibemq.protocols.session import Principal
 from vibemq.server.clock import Clock
 
 log = logging.getLogger("vibemq.requests")
+
+SHARE_S = 0.002
+"""Connections are looked at for so long in one turn of the loop."""
 
 
 class RevocablePeer(Protocol):
@@ -27,6 +37,8 @@ class RevocablePeer(Protocol):
 
     def decide(self, commands: list[Command]) -> None: ...
 
+    def goodbye(self, reason: str) -> None: ...
+
     def dismiss(self, reason: str) -> None: ...
 
 
@@ -36,6 +48,7 @@ class Revocation:
     Args:
         subscriptions: (consumer, queue) of a session's subscriptions.
         peers: everybody who may act.
+        monotonic: seconds.
     """
 
     def __init__(
@@ -45,39 +58,59 @@ class Revocation:
         *,
         subscriptions: Callable[[int], list[tuple[int, str]]],
         peers: Callable[[], Iterable[RevocablePeer]],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._accounts = accounts
         self._clock = clock
         self._subscriptions = subscriptions
         self._peers = peers
+        self._monotonic = monotonic
 
-    def look_at_everybody(self) -> None:
+    async def look_at_users(self, names: Collection[str], *, asker: int = 0) -> None:
+        """Return when all connections of these users have been looked at. `asker`: the session that has asked for the
+        change, and hears its answer before it has to go."""
+        end = self._monotonic() + SHARE_S
         for peer in self._peers():
-            self.look_at(peer)
-
-    def look_at_users(self, names: Collection[str]) -> None:
-        for peer in self._peers():
-            if peer.principal is not None and peer.principal.name in names:
-                self.look_at(peer)
+            for _ in self._steps(peer, names, asker):
+                if self._monotonic() >= end:
+                    await asyncio.sleep(0)
+                    end = self._monotonic() + SHARE_S
 
     def look_at(self, peer: RevocablePeer) -> None:
-        """End the subscriptions that the peer's user, as the rules are now, may not have. Whose credential does not
-        count any more is told so and hung up on."""
+        """The same for one connection, at once."""
+        for _ in self._steps(peer, None, 0):
+            pass
+
+    def ends(self, peer: RevocablePeer, *, asker: int = 0) -> bool:
+        """Whether the login of the peer does not count any more; then the peer is told so and hung up on."""
+        principal = peer.principal
+        reason = self._accounts.ended(principal, self._clock.now()) if principal is not None else ""
+        if reason and not peer.parted:
+            if not peer.leaving:
+                log.warning("connection ended: %s", reason, extra=_fields(peer))
+            (peer.goodbye if peer.number == asker else peer.dismiss)(reason)
+        return bool(reason)
+
+    def _steps(self, peer: RevocablePeer, names: Collection[str] | None, asker: int) -> Iterator[None]:
+        """End the subscriptions that the peer's user, as the rules are now, may not have."""
+        yield
         principal, policy = peer.principal, self._accounts.policy
-        if principal is None or peer.parted:
+        if principal is None or peer.parted or (names is not None and principal.name not in names):
             return
-        fields = {"event": "auth.revoked", "conn_id": peer.connection_id, "user": principal.name}
-        reason = self._accounts.ended(principal, self._clock.now())
-        if reason:
-            log.warning("connection ended: %s", reason, extra=fields)
-            peer.dismiss(reason)
-            return
-        if peer.leaving:
+        if self.ends(peer, asker=asker) or peer.leaving:
             return
         ended: dict[int, VibeMQError] = {}
         for consumer, queue in self._subscriptions(peer.number):
             if not policy.allows(principal, SUBSCRIBE, queue):
                 ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
-        if ended:
-            log.warning("subscriptions ended, because the user has lost the permission: %d", len(ended), extra=fields)
+            yield
+        if ended and not peer.parted:
+            log.warning(
+                "subscriptions ended, because the user has lost the permission: %d", len(ended), extra=_fields(peer)
+            )
             peer.decide([EndConsumers(peer.number, ended)])
+
+
+def _fields(peer: RevocablePeer) -> dict[str, str]:
+    user = peer.principal.name if peer.principal is not None else ""
+    return {"event": "auth.revoked", "conn_id": peer.connection_id, "user": user}

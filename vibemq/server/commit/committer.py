@@ -282,6 +282,14 @@ class Committer:
         if step.outcome.ticket:
             self.submit(self._engine.committed(step.outcome.ticket, self._clock.now()))
 
+    def set_weak_flush_ms(self, weak_flush_ms: int) -> None:
+        """Counts for what waits already, too."""
+        self._weak_flush_s = weak_flush_ms / 1000
+        if self._weak_timer is not None:
+            due = min(self._weak_timer.when(), self._loop.time() + self._weak_flush_s)
+            self._weak_timer.cancel()
+            self._weak_timer = self._loop.call_at(due, self._weak_flush_due)
+
     def _expect_weak_flush(self) -> None:
         self._weak_appends = self._appends
         if self._weak_timer is None:

@@ -47,6 +47,11 @@ class Report:
         self._page: tuple[Snapshot, bytes] | None = None
         self._rendering = anyio.Lock()
 
+    def set_series_max(self, series_max: int) -> None:
+        """Choose again which queues have series of their own; the counters of the others together begin anew."""
+        self._choice = SeriesChoice(series_max)
+        self._page = None
+
     def attach(self, observed: Observed) -> None:
         """The broker has been recovered: report about it from now on."""
         self.snapshots.attach(observed)

@@ -98,7 +98,7 @@ class Housekeeping:
         self._sweep = sweep
         self._clock = clock
         self._status = status
-        self._limits = limits
+        self.limits = limits
         self._decide = decide
         self._chores = chores
         self._fatal = fatal
@@ -168,7 +168,7 @@ class Housekeeping:
             log.info("%s: all is well again", what, extra={"event": f"trouble.{what}.over"})
 
     def _watch_the_marks(self) -> None:
-        status, limits = self._status, self._limits
+        status, limits = self._status, self.limits
         used = {"memory": memory_fraction(limits, status.memory_bytes)}
         if status.storage is not None:
             used["disk"] = disk_fraction(limits, status.storage)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vibemq._version import __version__
-from vibemq.config import Limits, Tls
+from vibemq.config import Limits
 from vibemq.errors import ConnectionLimit, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.session import Principal, ProtocolPlugin, Session, SessionContext, SessionLimits
@@ -34,7 +34,6 @@ class ListenerEndpoint:
     plugin: ProtocolPlugin
     settings: Any
     """The protocol's own, already checked."""
-    tls: Tls | None = None
 
 
 class AdmittedConnection(Protocol):
@@ -94,7 +93,7 @@ class ConnectionTable:
         turns_away: Callable[[str, float], bool],
     ) -> None:
         """`turns_away`: (host, now), whether the address may not connect because of logins that failed."""
-        self._limits = limits
+        self.limits = limits
         self._metrics = metrics
         self._clock = clock
         self._authentication = authentication
@@ -114,6 +113,14 @@ class ConnectionTable:
         self.closed_to_new = False
         self.without_socket: dict[PeerDriver, None] = {}
         """Peers of plug-ins, which no listener has accepted."""
+
+    def configure(self, limits: Limits) -> None:
+        """Other limits from now on. Whoever is connected stays, with what its session was told."""
+        if limits.connections_per_ip_per_minute != self.limits.connections_per_ip_per_minute:
+            self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
+        self._newcomers.places = limits.max_unauthenticated
+        self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.limits = limits
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -153,7 +160,7 @@ class ConnectionTable:
         return self._context(self._last_number)
 
     def _context(self, number: int, *, certified: bool = False) -> SessionContext:
-        limits = self._limits
+        limits = self.limits
         return SessionContext(
             session=number,
             connection_id=self._new_id(),
@@ -190,7 +197,7 @@ class ConnectionTable:
         """Drop who has stopped reading and who never introduced himself; called about every second."""
         now = self._loop.time()
         self._sweep_stuck(now)
-        patience_s = self._limits.handshake_timeout_ms / 1000 + 1
+        patience_s = self.limits.handshake_timeout_ms / 1000 + 1
         for connection, came in self._newcomers.oldest_first():
             if connection.principal is not None:
                 self._newcomers.remove(connection)
@@ -206,12 +213,12 @@ class ConnectionTable:
             left = connection.unwritten_bytes()
             if left < size:
                 self.stuck[connection] = (now, left)
-            elif now - since >= self._limits.write_timeout_ms / 1000:
+            elif now - since >= self.limits.write_timeout_ms / 1000:
                 self._metrics.slow_readers_dropped += 1
                 connection.drop("the peer reads nothing")
 
     def _refusal(self, host: str) -> VibeMQError | None:
-        limits = self._limits
+        limits = self.limits
         if self.closed_to_new:
             return ShuttingDown("the broker is stopping")
         if self._turns_away(host, self._loop.time()):

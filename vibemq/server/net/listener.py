@@ -34,17 +34,17 @@ def endpoint_of(listener: Listener) -> ListenerEndpoint:
     except LookupError as error:
         raise ConfigInvalid(f"listener protocol {listener.protocol!r} cannot be used: {error}") from error
     settings = plugin_settings(plugin.settings, listener.settings, f"the {listener.protocol} listener's settings")
-    return ListenerEndpoint(listener.protocol, plugin, settings, listener.tls)
+    return ListenerEndpoint(listener.protocol, plugin, settings)
 
 
-async def listen(listener: Listener, endpoint: ListenerEndpoint, services: SocketServices) -> Listening:
-    """Accept connections from now on.
+async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, services: SocketServices) -> Listening:
+    """Accept connections from now on. `number`: the place of the listener in the settings.
 
     An accept that fails (no file descriptors left) is logged by the loop and tried again a second later; the loop
     goes on. Raises ConfigInvalid when the address cannot be had.
     """
     port = endpoint.plugin.port if listener.port is None else listener.port
-    tls = ServerTls(listener.tls) if listener.tls is not None else None
+    tls = ServerTls(listener.tls, f"listeners[{number}].tls") if listener.tls is not None else None
     try:
         server = await asyncio.get_running_loop().create_server(
             lambda: Connection(services, endpoint),
@@ -52,7 +52,9 @@ async def listen(listener: Listener, endpoint: ListenerEndpoint, services: Socke
             port,
             backlog=BACKLOG,
             ssl=tls.context if tls is not None else None,
-            ssl_handshake_timeout=services.limits.handshake_timeout_ms / 1000 if tls is not None else None,
+            ssl_handshake_timeout=services.connection_table.limits.handshake_timeout_ms / 1000
+            if tls is not None
+            else None,
         )
     except OSError as error:
         where = f"{listener.host}:{port}"

@@ -65,6 +65,10 @@ class OperationRunner:
                 self._audit.denied(peer, peer.principal, name, str(error))
             raise
 
+    def forget(self, session: int) -> None:
+        """The session is gone."""
+        self._registry.forget_session(session)
+
     def begin(self, peer: OperatingPeer, token: object, call: Call) -> None:
         """Carry out a long operation in a task of its own."""
         if peer.pending >= PENDING_MAX:
@@ -102,6 +106,9 @@ class OperationRunner:
             self._audit.changed(peer, principal, operation.name, call.told(result), reason)
         if peer.hears_answers:
             peer.answer(token, result)
+        else:
+            # It may have ended before this operation kept something for it.
+            self.forget(peer.number)
         peer.wake()
 
     async def _run(self, call: Call) -> object:

@@ -102,6 +102,8 @@ class PeerDriver:
         """Requests behind a long batch that the session has understood already."""
         self._written: dict[int, list[Run]] = {}
         """What nobody acknowledges and has been written, by consumer; it is settled with the next `collect`."""
+        self._logins_version = services.authenticator.logins_version
+        """As it was when the peer's login was found to count."""
         self._told = 0
         """Instant of the session's last tick."""
         self._farewell = ""
@@ -191,6 +193,8 @@ class PeerDriver:
         """Handle requests in order, up to one that has to wait until a long batch before it is decided."""
         batch: list[Command] = []
         now, asked = self._loop.time(), self._asked
+        if self._login_has_ended():
+            asked.clear()
         while asked:
             request = asked[0]
             if isinstance(request, Authenticate):
@@ -214,6 +218,17 @@ class PeerDriver:
                 batch.append(request)
             asked.popleft()
         self._decide(batch)
+
+    def _login_has_ended(self) -> bool:
+        """A change of users looks at the connections one after the other: what this one asks must not pass before its
+        turn."""
+        version = self._authenticator.logins_version
+        if version == self._logins_version:
+            return False
+        if self._authenticator.has_ended(self):
+            return True
+        self._logins_version = version
+        return False
 
     def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> bool:
         """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""
@@ -415,6 +430,7 @@ class PeerDriver:
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
         yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
         self._effect_router.disconnect(self.number)
+        self._operations.forget(self.number)
         self._let_go()
 
     def _read_on(self) -> bool:
@@ -438,6 +454,8 @@ class PeerDriver:
         """Of the requests behind a long batch, those that need no answer to have their effect."""
         commands: list[Command] = []
         now = self._loop.time()
+        if self._login_has_ended():
+            self._asked.clear()
         while self._asked:
             request = self._asked.popleft()
             if isinstance(request, Goodbye):

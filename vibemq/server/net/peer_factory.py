@@ -19,7 +19,7 @@ class PeerFactory:
         self._services = services
         self._policy = policy
         self._timers = timers
-        self._messages_per_second_max = messages_per_second_max
+        self.messages_per_second_max = messages_per_second_max
         self._loop = asyncio.get_running_loop()
 
     def drive(
@@ -34,7 +34,7 @@ class PeerFactory:
     ) -> PeerDriver:
         """A peer with its rights and its rate limit; its deadlines are watched."""
         guard = PeerAdmission(
-            self._policy, self._services.metrics, per_second=self._messages_per_second_max, now=self._loop.time()
+            self._policy, self._services.metrics, per_second=self.messages_per_second_max, now=self._loop.time()
         )
         peer = PeerDriver(
             self._services,

@@ -1,7 +1,9 @@
 """TLS of a listener, from files that may be replaced while the broker runs."""
 
+import hashlib
 import logging
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.config import Tls
@@ -9,6 +11,22 @@ from vibemq.errors import ConfigInvalid
 from vibemq.settings import Loaded, place_of
 
 log = logging.getLogger("vibemq.listener")
+
+
+class TlsContext(ssl.SSLContext):
+    """Knows from what it was made."""
+
+    files: Tls
+
+
+@dataclass(frozen=True, slots=True)
+class NewerTls:
+    """For `ServerTls.take`."""
+
+    context: TlsContext
+    digests: dict[Path, bytes]
+    changed: tuple[Path, ...]
+    """Files that are others, or hold something else."""
 
 
 class ServerTls:
@@ -21,24 +39,49 @@ class ServerTls:
         ConfigInvalid: a file cannot be used; it is named.
     """
 
-    def __init__(self, files: Tls) -> None:
-        self._files = files
-        self._newest = self.context = _load(files)
+    def __init__(self, files: Tls, place: str) -> None:
+        """`place`: the name of the settings, for errors."""
+        self._place = place
+        # Before the files are read: what changes in between is found to have changed.
+        self._digests = _digests(files)
+        self._newest = self.context = _load(files, place)
         # Called in every handshake, whether or not the client names a server.
         self.context.sni_callback = self._hand_over
 
-    @property
-    def certificate(self) -> str:
-        """Where it stands, for people."""
-        return str(self._files.certificate)
+    def newer(self, files: Tls) -> NewerTls | None:
+        """What to take so that handshakes use the files as they are now; None when nothing has changed. Blocking.
 
-    def reload(self) -> None:
-        """Read the files again. Raises ConfigInvalid; then the ones read before stay in use."""
-        self._newest = _load(self._files)
+        Raises:
+            ConfigInvalid: as the constructor.
+        """
+        digests = _digests(files)
+        changed = tuple(path for path, digest in digests.items() if self._digests.get(path) != digest)
+        if files == self._newest.files and not changed and digests:
+            return None
+        return NewerTls(_load(files, self._place), digests, changed)
+
+    def take(self, newer: NewerTls) -> None:
+        """Handshakes that begin from now on use it."""
+        self._newest, self._digests = newer.context, newer.digests
 
     def _hand_over(self, connection: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:
         if connection.context is not self._newest:
             connection.context = self._newest
+
+
+def rule_of(connection: ssl.SSLObject | None) -> Tls | None:
+    """The settings that the handshake of a connection went by; None without TLS."""
+    context = connection.context if connection is not None else None
+    return context.files if isinstance(context, TlsContext) else None
+
+
+def _digests(files: Tls) -> dict[Path, bytes]:
+    """Of what the files hold; {} when one cannot be read."""
+    paths = [path for path in (files.certificate, files.key, files.client_ca) if path is not None]
+    try:
+        return {path: hashlib.sha256(path.read_bytes()).digest() for path in paths}
+    except OSError:
+        return {}
 
 
 class _Handshaking(ssl.SSLObject):
@@ -108,17 +151,18 @@ def _holds_certificates(path: Path) -> bool:
     return True
 
 
-def _load(files: Tls) -> ssl.SSLContext:
+def _load(files: Tls, place: str) -> TlsContext:
     wrong = unusable_file(files)
     if wrong is not None:
         key, why = wrong
-        raise ConfigInvalid(f"setting tls.{key} of a listener is not valid: {why}")
+        raise ConfigInvalid(f"setting {place}.{key} is not valid: {why}")
     return _context(files)
 
 
-def _context(files: Tls) -> ssl.SSLContext:
+def _context(files: Tls) -> TlsContext:
     """TLS 1.2 or newer."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = TlsContext(ssl.PROTOCOL_TLS_SERVER)
+    context.files = files
     context.sslobject_class = _Handshaking
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Without a password to give, OpenSSL would ask for one at the terminal.

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from vibemq.config import Limits
 from vibemq.errors import StorageError, VibeMQError
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.access.certificates import users_in
@@ -22,6 +21,7 @@ from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
 from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
+from vibemq.server.net.tls import rule_of
 
 log = logging.getLogger("vibemq.connection")
 
@@ -44,7 +44,6 @@ class CarrierServices:
 class SocketServices(CarrierServices):
     """What a socket needs besides."""
 
-    limits: Limits
     metrics: Metrics
     backpressure: Backpressure
 
@@ -79,9 +78,9 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
-        self.certified = users_in(transport.get_extra_info("peercert"), self.endpoint.tls)
+        self.certified = users_in(transport.get_extra_info("peercert"), rule_of(transport.get_extra_info("ssl_object")))
         services = self._services
-        self.high_water = services.limits.write_high_water_bytes
+        self.high_water = services.connection_table.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
         try:
             self._begin()

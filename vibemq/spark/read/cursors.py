@@ -117,13 +117,38 @@ class QueryCursors:
                 if error.code != "WRONG_INCARNATION" or self._settings.fail_on_data_loss:
                     raise explained(error, queue, self._settings.group) from None
                 notice(f"queue {queue!r} is another one than the checkpoint's; continuing with what there is now")
-                cursor = self._join(queue, None, begin="continue")
+                cursor = self._join_anew(queue)
             self._joined[queue] = cursor
         return cursor
+
+    def _join_anew(self, queue: str) -> QueryCursor:
+        try:
+            return self._join(queue, None, begin="continue")
+        except Refused as error:
+            raise explained(error, queue, self._settings.group) from None
 
     def get(self, queue: str) -> QueryCursor | None:
         """If it is joined."""
         return self._joined.get(queue)
+
+    def leave_those_gone(self) -> None:
+        """Queues that are not there any more, or are others now."""
+        asked = [
+            (
+                queue,
+                self._client.ask_verb(
+                    "group.offsets", queue, {"group": self._settings.group, "incarnation": cursor.incarnation}
+                ),
+            )
+            for queue, cursor in self._joined.items()
+        ]
+        for queue, ticket in asked:
+            try:
+                self._client.json(ticket)
+            except Refused as error:
+                if not error.says_queue_is_gone:
+                    raise explained(error, queue, self._settings.group) from None
+                self.leave(queue)
 
     def leave(self, queue: str) -> None:
         """The queue is gone, or not the one we joined."""
@@ -145,7 +170,7 @@ class QueryCursors:
             try:
                 committed = int(self._client.json(ticket, patient=patient)["committed"])
             except Refused as error:
-                if error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+                if not error.says_queue_is_gone:
                     raise explained(error, cursor.queue, self._settings.group) from None
                 self.leave(cursor.queue)  # Whoever reads on finds the same, and decides what it means.
                 continue
@@ -166,10 +191,11 @@ class QueryCursors:
         """Raise when another query has joined, for queries that do not acknowledge."""
         for queue, cursor in self._joined.items():
             try:
-                epoch = int(self._client.call("group.offsets", queue, {"group": self._settings.group})["epoch"])
+                arguments = {"group": self._settings.group, "incarnation": cursor.incarnation}
+                epoch = int(self._client.call("group.offsets", queue, arguments)["epoch"])
             except Refused as error:
-                if error.code == "QUEUE_NOT_FOUND":
-                    continue
+                if error.says_queue_is_gone:
+                    continue  # Whoever reads on finds the same, and decides what it means.
                 raise explained(error, queue, self._settings.group) from None
             if epoch != cursor.epoch:
                 fenced = Refused("GROUP_FENCED", f"epoch {cursor.epoch} has become {epoch}")

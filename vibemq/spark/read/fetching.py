@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from vibemq.spark.collector import relieve
 from vibemq.spark.connection.client import BrokerClient, Ticket
 from vibemq.spark.connection.pool import leased
-from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, explained
+from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, deleted_queues, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.columns import Block, arrow_schema, record_batch, wire_columns
 
@@ -102,6 +102,8 @@ def _asker(client: BrokerClient, task: Task, settings: SourceOptions, columns: l
 def _behind_the_loss(client: BrokerClient, task: Task, settings: SourceOptions, at: int, error: Refused) -> int:
     """Where to go on, or raise: the first sequence that is still there, or the end of the task."""
     if settings.fail_on_data_loss or task["dead"] or error.code not in LOSSES:
+        if error.code == "QUEUE_NOT_FOUND" and settings.queue_pattern:
+            raise deleted_queues([task["queue"]]) from None
         raise explained(error, task["queue"], task["group"]) from None
     on = task["end"]
     if error.code == "OFFSET_GONE":

@@ -9,9 +9,9 @@ from pyspark import TaskContext
 
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.connection.pool import leased
-from vibemq.spark.errors import Refused, explained
+from vibemq.spark.errors import Refused, SourceError, deleted_queues, explained
 from vibemq.spark.options import SourceOptions
-from vibemq.spark.read.fetching import PlannedBatch, Task
+from vibemq.spark.read.fetching import PlannedBatch, Task, notice
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -25,7 +25,14 @@ def enter_batch_of(task: Task | None, settings: SourceOptions) -> None:
     told = (context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)) if context else (None, None)
     query, batch = told if all(told) else ("", "0")
     with leased(settings) as client:
-        enter_batch(client, settings.group, planned, query or "", int(batch or 0))
+        try:
+            enter_batch(client, settings.group, planned, query or "", int(batch or 0))
+        except SourceError as error:
+            if settings.fail_on_data_loss and settings.queue_pattern and error.code == "QUEUE_NOT_FOUND":
+                raise deleted_queues([planned["keeper"]]) from None
+            if settings.fail_on_data_loss or not error.says_queue_is_gone:
+                raise
+            notice(f"queue {planned['keeper']!r} is gone, and with it the plan of this batch; the others are read")
 
 
 def enter_batch(client: BrokerClient, group: str, planned: PlannedBatch, query: str, batch: int) -> None:

@@ -48,7 +48,7 @@ def partitions(
         try:
             cuts = client.json(ticket)["cuts"]
         except Refused as error:
-            if settings.fail_on_data_loss or error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+            if settings.fail_on_data_loss or not error.says_queue_is_gone:
                 raise explained(error, span.queue, span.group) from None
             # Whoever reads it finds the same, and says so.
             cuts = [span.first, span.end]

@@ -62,7 +62,7 @@ class QueryPlans:
         """
         keeper = self.keeper(start)
         cursor = self._cursors.get(keeper)
-        if self._is_sure or cursor is None or cursor.incarnation != start[keeper].incarnation:
+        if self._is_sure or cursor is None:
             return
         if self._ends_unread(keeper, start):
             self._unread(f"the batch that ends at {start[keeper].sequence} of queue {keeper!r}", keeper)
@@ -82,11 +82,15 @@ class QueryPlans:
         raise explained(Refused("BATCH_CHANGED", sentence), keeper, self._settings.group)
 
     def _ends_unread(self, keeper: str, start: Positions) -> bool:
-        arguments = {"group": self._settings.group, "plan": tag_of(start)}
+        arguments = {
+            "group": self._settings.group,
+            "incarnation": start[keeper].incarnation,
+            "plan": tag_of(start),
+        }
         try:
             return bool(self._client.call("group.offsets", keeper, arguments)["unread"])
         except Refused as error:
-            if error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+            if not error.says_queue_is_gone:
                 raise explained(error, keeper, self._settings.group) from None
             return False  # Whoever reads on finds the same, and decides what it means.
 
@@ -122,7 +126,7 @@ class QueryPlans:
         """A batch that began there had no rows."""
         keeper = self.keeper(start)
         cursor = self._cursors.get(keeper)
-        if cursor is None or cursor.incarnation != start[keeper].incarnation:
+        if cursor is None:
             return
         arguments = {
             "group": self._settings.group,
@@ -135,13 +139,17 @@ class QueryPlans:
         try:
             self._client.call("group.plan", keeper, arguments, patient=patient)
         except Refused as error:
-            if error.code not in ("QUEUE_NOT_FOUND", "WRONG_INCARNATION"):
+            if not error.says_queue_is_gone:
                 raise explained(error, keeper, self._settings.group) from None
             # Whoever reads on finds the same, and decides what it means.
 
     def keeper(self, start: Positions) -> str:
-        """The queue that keeps the plan of the batch that begins there; "" when there is no queue yet."""
-        return next((queue for queue in sorted(start) if self._cursors.get(queue) is not None), "")
+        """The queue that keeps the plan of the batch that begins there; "" when there is none of these queues."""
+        for queue in sorted(start):
+            cursor = self._cursors.get(queue)
+            if cursor is not None and cursor.incarnation == start[queue].incarnation:
+                return queue
+        return ""
 
     def check(self, start: Positions) -> None:
         """Once, when a checkpoint's position is first seen: it must be one that the groups can know.
@@ -213,9 +221,14 @@ class QueryPlans:
             Refused: it was and is forgotten, or the start is another query's.
         """
         cursor = self._cursors.get(keeper := self.keeper(start))
-        if cursor is None or cursor.incarnation != start[keeper].incarnation:
+        if cursor is None:
             return None
-        arguments = {"group": self._settings.group, "from": start[keeper].sequence, "plan": tag_of(start)}
+        arguments = {
+            "group": self._settings.group,
+            "incarnation": start[keeper].incarnation,
+            "from": start[keeper].sequence,
+            "plan": tag_of(start),
+        }
         try:
             planned = self._client.call("group.advance", keeper, arguments).get("planned")
         except Refused as error:
@@ -231,7 +244,8 @@ class QueryPlans:
         for queue in start:
             if queue != keeper and end.get(queue) != start[queue]:
                 self._mark(queue, start, end)
-        known = self._plan(keeper, start, end, anew=not self._settings.fail_on_data_loss)
+        known = self._plan(keeper, start, end)
+        self._note_plan(keeper, start)
         self._settled = start, known
         return known
 
@@ -239,10 +253,17 @@ class QueryPlans:
         """A group that keeps no plans is told of one, once: so it can be seen later whether it was sought."""
         cursor = self._cursors.get(queue)
         if cursor is not None and not cursor.plans and cursor.incarnation == start[queue].incarnation:
-            self._plan(queue, start, end, anew=True)
-            cursor.plans = 1
+            self._plan(queue, start, end, elsewhere=True)
+            self._note_plan(queue, start)
 
-    def _plan(self, queue: str, start: Positions, end: Positions, *, anew: bool) -> Positions:
+    def _note_plan(self, queue: str, start: Positions) -> None:
+        """Only of a group that stands where the batch begins: `check` finds out later that another one was sought."""
+        cursor = self._cursors.get(queue)
+        if cursor is not None and cursor.committed == start[queue].sequence:
+            cursor.plans = max(cursor.plans, 1)
+
+    def _plan(self, queue: str, start: Positions, end: Positions, *, elsewhere: bool = False) -> Positions:
+        """`elsewhere`: the queue does not keep the plans, and may one day, when the one that does is gone."""
         cursor = self._cursors.get(queue)
         assert cursor is not None
         arguments = {
@@ -251,7 +272,8 @@ class QueryPlans:
             "incarnation": cursor.incarnation,
             "tag": tag_of(start),
             "end": text_of(end),
-            "anew": anew,
+            "anew": elsewhere or not self._settings.fail_on_data_loss,
+            "elsewhere": elsewhere,
         }
         try:
             answer = self._client.call("group.plan", queue, arguments)

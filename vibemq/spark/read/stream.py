@@ -11,14 +11,14 @@ would never be acknowledged: hence the acknowledgement of `start`.
 """
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import DataLoss, Refused, SourceError, explained
+from vibemq.spark.errors import Refused, SourceError, deleted_queues, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.admission import Admission, AdmissionLimits
 from vibemq.spark.read.cursors import QueryCursor, QueryCursors
@@ -33,6 +33,9 @@ from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, Su
 
 DISCOVERY_S = 5.0
 """How often a pattern is looked up."""
+POLLS_ANEW_MAX = 5
+"""How often one poll begins anew because queues were deleted while it asked."""
+_Found = TypeVar("_Found")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -127,7 +130,38 @@ class _Live:
             check_queues(known, self._queues)
         return self._queues
 
+    def _despite_deletions(self, known: Positions, poll: Callable[[], _Found]) -> _Found:
+        """What the poll finds. When a queue is deleted while it asks, it begins anew with those that are there.
+
+        Raises:
+            DataLoss: the queue is one of `known`, matched the pattern, and `failOnDataLoss` is true.
+        """
+        for _ in range(POLLS_ANEW_MAX):
+            try:
+                return poll()
+            except SourceError as error:
+                if not error.says_queue_is_gone:
+                    raise
+                self._look_again(known, error)
+        return poll()
+
+    def _look_again(self, known: Positions, error: SourceError) -> None:
+        """Raise, or forget the queues that are gone."""
+        settings = self._settings
+        self._looked_at = None
+        if settings.queue_pattern and error.code == "QUEUE_NOT_FOUND":
+            there = queues_of(self._client, settings)
+            gone = sorted(queue for queue in known if queue not in there)
+            if gone and settings.fail_on_data_loss:
+                raise deleted_queues(gone) from None
+        elif settings.fail_on_data_loss or error.code == "QUEUE_NOT_FOUND":
+            raise error
+        self._cursors.leave_those_gone()
+
     def begin(self) -> Positions:
+        return self._despite_deletions({}, self._begin)
+
+    def _begin(self) -> Positions:
         start = self.entered({})
         if not self._first_is_past:
             self._first = start
@@ -172,6 +206,9 @@ class _Live:
 
     def advance(self, start: Positions, limits: AdmissionLimits) -> Positions:
         """Where the batch ends that begins there; what is before it is acknowledged."""
+        return self._despite_deletions(start, lambda: self._advance(start, limits))
+
+    def _advance(self, start: Positions, limits: AdmissionLimits) -> Positions:
         self.repeats_nothing()
         self.queues(start)
         for queue in sorted(start):
@@ -222,6 +259,11 @@ class _Live:
 
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         """Also joins, so that whoever had the group before is fenced before this query's tasks begin."""
+        found = self._despite_deletions(start, lambda: self._partitions(start, end))
+        self.repeats_nothing()
+        return found
+
+    def _partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         self.queues(end)
         begins = start
         if start == self._first:
@@ -229,7 +271,6 @@ class _Live:
             # have entered the pattern later.
             self._plans.check_first(start, end)
             begins = {queue: start[queue] for queue in end if queue in start}
-        self.repeats_nothing()
         for queue in sorted(begins):
             # One of them keeps the plan, and it need not be one that has rows.
             self._joined(queue, begins)
@@ -263,10 +304,7 @@ class _Live:
         if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
             raise error
         if queue in known and self._settings.fail_on_data_loss:
-            raise DataLoss(
-                f"queue {queue!r} was deleted; what the query had not read is gone."
-                " Set failOnDataLoss=false to go on without it."
-            ) from None
+            raise deleted_queues([queue]) from None
 
     def _check_same(self, queue: str, known: Positions) -> None:
         if queue in known and self._settings.fail_on_data_loss:

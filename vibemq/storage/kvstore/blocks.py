@@ -242,6 +242,7 @@ def store_blocks(
     left: dict[int, RunSet],
     *,
     merge_tail: bool = True,
+    block_bytes: int = BLOCK_BYTES,
 ) -> None:
     """Bring the blocks up to date with `state`, in the transaction that also writes the state.
 
@@ -249,6 +250,7 @@ def store_blocks(
         added: what was added since the last call, in order; only rows that are still alive are written.
         left: `Dirty.left`: where messages may have ceased to be alive.
         merge_tail: append to each queue's last block. False writes small blocks, to be joined by `merge_blocks`.
+        block_bytes: of the rows of a new block.
     """
     for queue_id, runs in left.items():
         if queue_id in state.queues:
@@ -261,7 +263,7 @@ def store_blocks(
             part = Slice(record.first_sequence, record.published_at, record.rows)
             by_queue.setdefault(record.queue_id, []).append(part)
     for queue_id, parts in by_queue.items():
-        _append(kv, queue_id, _alive(state, queue_id, parts), merge_tail)
+        _append(kv, queue_id, _alive(state, queue_id, parts), merge_tail, block_bytes)
 
 
 def merge_blocks(kv: KV, state: StoredState, queue_id: int, start: int, *, size_max: int = 4 * BLOCK_BYTES) -> int:
@@ -308,16 +310,16 @@ def _alive(state: StoredState, queue_id: int, parts: list[Slice]) -> list[Slice]
     return clip(parts, runs)
 
 
-def _append(kv: KV, queue_id: int, parts: list[Slice], merge_tail: bool) -> None:
+def _append(kv: KV, queue_id: int, parts: list[Slice], merge_tail: bool, block_bytes: int) -> None:
     if not parts:
         return
     tail = _floor(kv, queue_id, parts[0].first_sequence) if merge_tail else None
-    if tail is not None and tail.size <= BLOCK_BYTES // 2:
+    if tail is not None and tail.size <= block_bytes // 2:
         before = _load_if_sound(kv, queue_id, tail)
         if before is not None:
             parts = before + parts
             delete_block(kv, queue_id, tail.first)
-    for block in pack(parts):
+    for block in pack(parts, block_bytes):
         put_block(kv, queue_id, block)
 
 

@@ -27,7 +27,7 @@ Changing a layout: raise its version, keep the old reader, add a migration.
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -35,7 +35,7 @@ import google_crc32c
 import orjson
 
 from vibemq.errors import StorageDamaged, VibeMQError
-from vibemq.model.access import ResourceKind, Rule
+from vibemq.model.access import ResourceKind, Rule, shared_actions
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
@@ -367,8 +367,10 @@ def _decode_cursor_changed(body: memoryview) -> CursorChanged:
     return CursorChanged(queue_id, group_id, load_cursor(facts))
 
 
-PLAN_GREW = (int, str, int, int, int, str, int)
-"""Fields of a plan that were added to its tag and its end."""
+CURSOR_GREW = ((int, bool), (bool,))
+"""Fields of a cursor that were added behind its runs, by version."""
+PLAN_GREW = ((int, str, int, int, int, str, int), (int, int))
+"""Fields of a plan that were added to its tag and its end, by version."""
 
 
 def _encode_plan_made(r: PlanMade) -> bytes:
@@ -385,17 +387,24 @@ def _encode_transaction_decided(r: TransactionDecided) -> bytes:
 
 
 def _decode_transaction_decided(body: memoryview) -> TransactionDecided:
-    fields = load_grown(body, (str, int, int, list, str), (str,))
+    fields = load_grown(body, (str, int, int, list, str), [(str,)])
     fields[3] = checked(fields[3], *[int] * len(fields[3]))
     return TransactionDecided(*fields)
 
 
-def load_grown(body: bytes | memoryview, kinds: Sequence[type], later: Sequence[type]) -> list[Any]:
-    """As `load_fields`, of a record to which the fields of `later` were added, all or none. Raises ValueError."""
-    values = orjson.loads(body)
-    if isinstance(values, list) and len(values) == len(kinds):
-        return checked(values, *kinds)
-    return checked(values, *kinds, *later)
+def load_grown(body: bytes | memoryview, kinds: Sequence[type], later: Sequence[Sequence[type]]) -> list[Any]:
+    """As `load_fields`, of a record to which the fields of `later` were added, those of a version all or none. Raises
+    ValueError."""
+    return _grown(orjson.loads(body), kinds, later)
+
+
+def _grown(values: Any, kinds: Sequence[type], later: Sequence[Sequence[type]]) -> list[Any]:
+    known = list(kinds)
+    for added in later:
+        if isinstance(values, list) and len(values) <= len(known):
+            break
+        known += added
+    return checked(values, *known)
 
 
 def _decode_transactions_forgotten(body: memoryview) -> TransactionsForgotten:
@@ -408,13 +417,25 @@ def dump_rules(rules: tuple[Rule, ...] | None) -> list[list[Any]] | None:
     return None if rules is None else [[rule.kind, rule.pattern, sorted(rule.actions)] for rule in rules]
 
 
+_KINDS = {kind.value: kind for kind in ResourceKind}
+
+
 def load_rules(values: list[Any]) -> tuple[Rule, ...]:
     """Raises ValueError."""
     rules = []
     for value in values:
         kind, pattern, actions = checked(value, str, str, list)
-        rules.append(Rule(ResourceKind(kind), pattern, frozenset(checked(actions, *[str] * len(actions)))))
+        try:
+            rules.append(Rule(_KINDS[kind], pattern, _load_actions(tuple(actions))))
+        except (KeyError, TypeError):
+            raise ValueError(f"expected a kind of resources and names of actions, not {value}") from None
     return tuple(rules)
+
+
+@lru_cache(maxsize=1024)
+def _load_actions(values: tuple[Any, ...]) -> frozenset[str]:
+    """Once for each set of them: a hundred thousand rules are read when a broker starts."""
+    return shared_actions(checked(list(values), *[str] * len(values)))
 
 
 def dump_user(user: StoredUser) -> list[Any]:
@@ -467,13 +488,12 @@ def _decode_token_stored(body: memoryview) -> TokenStored:
 def dump_cursor(facts: CursorFacts) -> list[Any]:
     """A JSON array of the facts in order; runs are pairs."""
     lost, quarantined = ([list(run) for run in runs] for runs in (facts.lost, facts.quarantined))
-    return [*facts[:8], lost, quarantined, facts.head, facts.moved]
+    return [*facts[:8], lost, quarantined, facts.head, facts.moved, facts.begun]
 
 
 def load_cursor(values: Any) -> CursorFacts:
-    """From a JSON array, also of the version that ended with the runs. Raises ValueError."""
-    later = () if isinstance(values, list) and len(values) == 10 else (int, bool)
-    fields = checked(values, int, int, int, int, int, bool, int, str, list, list, *later)
+    """From a JSON array, also of the versions that ended with the runs, or with what came next. Raises ValueError."""
+    fields = _grown(values, (int, int, int, int, int, bool, int, str, list, list), CURSOR_GREW)
     fields[8], fields[9] = _load_runs(fields[8]), _load_runs(fields[9])
     return CursorFacts(*fields)
 

@@ -46,7 +46,7 @@ def write_dirty(kv: KV, state: StoredState, dirty: Dirty, *, volatile_dead: int 
     Args:
         volatile_dead: how many of `state.dead_count` are dead letters of transient queues, which are not stored.
     """
-    _put(kv, keys.STATE_META, values.pack_meta(state, state.dead_count - volatile_dead))
+    write_meta(kv, state, volatile_dead=volatile_dead)
     whole = dirty.whole_queues
     for queue_id in whole:
         wipe_queue(kv, queue_id)
@@ -69,6 +69,11 @@ def write_dirty(kv: KV, state: StoredState, dirty: Dirty, *, volatile_dead: int 
         body = None if transaction is None else values.pack_transaction(transaction)
         _put_or_delete(kv, keys.transaction_key(app), body)
     _write_accounts(kv, state, dirty)
+
+
+def write_meta(kv: KV, state: StoredState, *, volatile_dead: int = 0) -> None:
+    """Write the store-wide facts; `volatile_dead` as in `write_dirty`."""
+    _put(kv, keys.STATE_META, values.pack_meta(state, state.dead_count - volatile_dead))
 
 
 def write_state(kv: KV, state: StoredState) -> None:

@@ -127,7 +127,7 @@ def pack_transaction(transaction: StoredTransaction) -> bytes:
 
 
 def unpack_transaction(body: bytes) -> StoredTransaction:
-    fields = load_grown(body, (int, int, list, str), (str, list))
+    fields = load_grown(body, (int, int, list, str), [(str, list)])
     fields[2] = checked(fields[2], *[int] * len(fields[2]))
     if len(fields) == 4:
         # Before the runs were kept, every version up to the last one counted as committed.

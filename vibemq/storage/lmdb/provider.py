@@ -41,10 +41,12 @@ from vibemq.storage.lmdb.environment.tables import reading, translated
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.recent import LeftOnly, RecentRows
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
+from vibemq.storage.lmdb.journal.room import VALUE_BYTES
 from vibemq.storage.lmdb.journal.spare_segments import SpareSegments
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.prepare import prepare
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.lmdb.store_room import FileRoom
 from vibemq.storage.lmdb.stored import StoredRows
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
@@ -113,8 +115,6 @@ class LmdbProvider:
         self._compacted = False
         """No spare segment is made before the next round of housekeeping: it would take what was just freed."""
         self._note: HighWater | None = None
-        self._store_used = 0
-        """Bytes of the store's file that are in use, as of the last checkpoint."""
         self._refusal = ""
         """Why new messages are refused although the disk has room; empty when they are not."""
         self._closed = True
@@ -141,13 +141,14 @@ class LmdbProvider:
             self._note = self._open_note()
             with reading(self._env, self._where) as kv:
                 self._state = load_sound_state(kv)
+            self._room = FileRoom(self._disk_usage(self._layout.data_dir).total, self._segment_bytes())
             self._journal, report = Journal.open(
                 RealDisk(),
                 str(self._layout.journal),
                 segment_bytes=self._segment_bytes(),
                 applied_lsn=self._state.lsn,
                 noted_lsn=self._note.lsn if self._note is not None else 0,
-                store_room=self._store_room,
+                store_room=self._room,
             )
         except BaseException:
             self._env.close()
@@ -162,6 +163,7 @@ class LmdbProvider:
             self._layout,
             self._settings,
             self._journal,
+            self._room,
             self._lock,
             self._on_applied,
             self._on_answer,
@@ -331,7 +333,9 @@ class LmdbProvider:
         # A full disk must still be drained: what only settles messages may use the last room, and the ballast.
         urgent = not any(type(record) is MessagesAdded for record in records)
         try:
-            return self._journal.append(parts, urgent=urgent)
+            return self._journal.append(
+                parts, urgent=urgent, largest=None if urgent else partial(_largest_row, records)
+            )
         except StorageFull as error:
             # A checkpoint may make room: of what is settled by now it leaves nothing.
             self._spare_segments.wake()
@@ -354,7 +358,7 @@ class LmdbProvider:
         state.lsn = lsn
         if left.left:
             self._recent.forget(state, left.left)
-        left.clear()
+            left.left.clear()
 
     def _on_answer(self) -> None:
         self._spare_segments.wake()
@@ -368,12 +372,7 @@ class LmdbProvider:
 
     def _note_store_size(self) -> None:
         size, unused = compaction.store_size(self._env)
-        self._store_used = size - unused
-
-    def _store_room(self) -> int | None:
-        """By how much the store's file may grow; None when only the disk says."""
-        limit = file_limit()
-        return None if limit is None else max(0, limit - self._store_used)
+        self._room.used = size - unused
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -475,7 +474,9 @@ class LmdbProvider:
             if self._ballast.release(met):
                 logger.warning("the ballast is given up so that checkpoints can go on: %s", self._ballast.why)
         else:
-            self._ballast.take(beside=self._journal.pool.room_kept)
+            if self._ballast.missing:
+                self._journal.pool.trim()
+            self._ballast.take(beside=self._journal.pool.room_kept, reusable=self._room.unused(VALUE_BYTES))
         disk = self._disk_usage(self._layout.data_dir)
         short = met is not None or self._ballast.missing or self._spare_missing
         short = short or disk.free < disk.total // SHORT_PART
@@ -550,12 +551,12 @@ class LmdbProvider:
 
     def _file_limit(self) -> str:
         """Why messages are refused, when it is a limit of this process."""
-        room = self._store_room()
+        room = self._room.limit()
         if room is None or room >= self._journal.pool.room_kept + self._segment_bytes():
             return ""
         return (
             f"the store {self._where} may grow by {room} bytes more, which are kept for checkpoints and for draining: "
-            f"{limit_sentence(room + self._store_used)}"
+            f"{limit_sentence(room + self._room.used)}"
         )
 
     def check(self) -> Iterator[Problem]:
@@ -628,6 +629,10 @@ class LmdbProvider:
     def _check_open(self) -> None:
         if self._closed:
             raise StorageFailed(f"the store in {self._layout.data_dir} is not open")
+
+
+def _largest_row(records: Sequence[Record]) -> int:
+    return max((max(record.rows.row_lengths()) for record in records if type(record) is MessagesAdded), default=0)
 
 
 def directory_bytes(folder: Path) -> int:

@@ -90,13 +90,18 @@ class Dirty:
         """By queue: sequences that may have ceased to be alive; the blocks holding them are worth a look."""
 
     def clear(self) -> None:
-        for name in self.__slots__:
+        for name in Dirty.__slots__:
             getattr(self, name).clear()
 
     def mark_runs(self, queue_id: int, group_id: int, kind: int, runs: RunSet, first: int, last: int) -> None:
         """Call before and after `runs` is changed within [first, last]."""
         for start, _ in runs.touching(first, last):
             self.run_pages.add(PageKey(queue_id, group_id, kind, start >> RUN_PAGE_SHIFT))
+
+    def mark_all_runs(self, queue_id: int, group_id: int, kind: int, runs: RunSet) -> None:
+        """Call when `runs`, which was empty, has been filled."""
+        for page in {start >> RUN_PAGE_SHIFT for start, _ in runs.runs()}:
+            self.run_pages.add(PageKey(queue_id, group_id, kind, page))
 
     def mark_value(self, queue_id: int, group_id: int, kind: ValueKind, sequence: int) -> None:
         self.value_pages.add(PageKey(queue_id, group_id, kind, sequence >> VALUE_PAGE_SHIFT[kind]))

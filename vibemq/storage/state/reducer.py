@@ -16,7 +16,9 @@ average, nothing has to be reserved on disk, and the numbers stay below 2**53. A
 from or to TRANSIENT; the engine refuses that.
 """
 
-from itertools import takewhile
+from collections.abc import Sequence
+from itertools import islice, takewhile
+from operator import itemgetter, lt
 
 from vibemq.model.options import Durability, Retention
 from vibemq.model.records import (
@@ -280,24 +282,22 @@ def _transaction_record(
 
 
 def _account_record(state: StoredState, record: AccountRecord, dirty: Dirty | None) -> None:
+    users, tokens = (dirty.users, dirty.tokens) if dirty is not None else (set[str](), set[str]())
     match record:
         case UserStored(user):
             state.users[user.name] = user
             state.instant = max(state.instant, user.changed_at)
+            users.add(user.name)
         case UserRemoved(name):
             state.users.pop(name, None)
+            users.add(name)
         case TokenStored(token):
             state.tokens[token.token_id] = token
             state.instant = max(state.instant, token.created_at, token.used_at)
+            tokens.add(token.token_id)
         case TokenRemoved(token_id):
             state.tokens.pop(token_id, None)
-    if dirty is None:
-        return
-    match record:
-        case UserStored() | UserRemoved():
-            dirty.users.add(record.user.name if isinstance(record, UserStored) else record.name)
-        case _:
-            dirty.tokens.add(record.token.token_id if isinstance(record, TokenStored) else record.token_id)
+            tokens.add(token_id)
 
 
 def _groups(state: StoredState, queue_id: int, group_id: int) -> tuple[StoredQueue | None, list[StoredGroup]]:
@@ -364,9 +364,26 @@ def _settled(state: StoredState, record: Settled, dirty: Dirty | None) -> None:
     if queue is None:
         return
     for group in groups:
+        if len(record.runs) > 1 and _settle_unheard(queue, group, record.runs, dirty):
+            continue
         for run in record.runs:
             _settle(queue, group, run, dirty)
     messages.may_have_left(queue, record.runs, dirty)
+
+
+def _settle_unheard(queue: StoredQueue, group: StoredGroup, runs: Sequence[Run], dirty: Dirty | None) -> bool:
+    """All at once what a group never gets that has just begun: the holes of its queue, of which there may be very many.
+
+    False: nothing was done, they have to be settled one by one.
+    """
+    if group.taken or group.pending or group.attempts or runs[0][0] <= group.head:
+        return False
+    if not all(map(lt, map(itemgetter(1), runs), map(itemgetter(0), islice(runs, 1, None)))):
+        return False
+    group.taken.add_all(runs)
+    if dirty is not None:
+        dirty.mark_all_runs(queue.queue_id, group.group_id, RunKind.TAKEN, group.taken)
+    return True
 
 
 def _dropped(state: StoredState, record: Dropped, dirty: Dirty | None) -> None:

@@ -13,8 +13,8 @@ from vibemq.cli.admin import main as admin
 from vibemq.cli.admin.permissions import REQUESTS, required
 from vibemq.cli.entry import run_app
 
-OPERATION = re.compile(r'"((?:queue|group|dlq|broker|storage|connections|user|token)\.[a-z]+)"')
-NOT_REQUIRED = {("queue create", "queue.info")}
+OPERATION = re.compile(r'"((?:queue|message|group|dlq|broker|storage|connections|user|token)\.[a-z]+)"')
+NOT_REQUIRED = {("queue create", "queue.info"), ("queue import", "queue.create")}
 """Used only where it is permitted."""
 
 

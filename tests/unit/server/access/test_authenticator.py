@@ -85,6 +85,7 @@ class World:
         self.together = 0
         self._running: list[tuple[float, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._peers: list[FakePeer] = []
         accounts = Accounts([Account("ann", cheap_hash("right"), superuser=True)], token=token)
         clock = Clock()
         revocation = Revocation(accounts, clock, subscriptions=lambda number: [], peers=list)
@@ -119,6 +120,7 @@ class World:
 
     def ask(self, host: str, name: str, password: str) -> FakePeer:
         peer = FakePeer(host)
+        self._peers.append(peer)
         self.authenticator.authenticate(cast(Any, peer), Authenticate("t", name, password))
         return peer
 
@@ -130,6 +132,13 @@ class World:
             done.set_result(None)
         for _ in range(8):
             await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        """Everybody leaves, and what is being checked comes to its end."""
+        for peer in self._peers:
+            peer.parted = True
+        while self._running or self._tasks:
+            await self.go_on(CHECK_S)
 
     async def until_answered(self, peer: FakePeer) -> float:
         began = self.now_s
@@ -219,3 +228,33 @@ async def test_a_secret_offered_as_token_and_as_password_is_checked_once(costs: 
             await world.until_answered(peer)
         assert [peer.principal is not None for peer in peers] == [True, False]
         assert len(costs) == 2
+
+
+@pytest.mark.parametrize("came_ms", [0, 20, 37, 60, 100, 500])
+async def test_an_owner_who_comes_as_an_attack_begins_waits_for_few_checks(came_ms: int) -> None:
+    """Fifty addresses are as new as the owner's; but each asks again before it has had its answer."""
+    world = World()
+    owner, checks, waited_s = None, 0, 0.0
+    for millisecond in range(came_ms + 1_000):
+        world.ask(f"203.0.113.{millisecond % 50}", "ann" if millisecond % 2 else f"nobody-{millisecond}", "wrong")
+        if millisecond == came_ms:
+            owner, checks, waited_s = world.ask("198.51.100.7", "ann", "right"), world.checks, -world.now_s
+        await world.go_on(0.001)
+        if owner is not None and owner.answered:
+            break
+    checks, waited_s = world.checks - checks, waited_s + world.now_s
+    await world.end()
+    assert owner is not None
+    assert owner.principal is not None
+    assert checks <= 12
+    assert waited_s < 8 * CHECK_S
+
+
+async def test_the_form_of_an_access_token_is_no_way_around_the_wait_for_guesses_of_the_shared_token() -> None:
+    world = World("shared")
+    access_token = f"vmq_{'0' * 12}_{'0' * 64}"
+    for guess in (*map(str, range(20)), "shared"):
+        peer = FakePeer("203.0.113.1")
+        world.authenticator.authenticate(cast(Any, peer), Authenticate("t", "", access_token, guess))
+        assert str(peer.session.error) == "the token is not valid", guess
+        assert peer.principal is None

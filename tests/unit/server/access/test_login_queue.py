@@ -16,11 +16,11 @@ def test_addresses_take_turns() -> None:
     assert drained(queue) == ["a0", "b0", "a1", "a2"]
 
 
-def test_of_fresh_addresses_the_newest_comes_first_and_has_one_turn() -> None:
+def test_of_fresh_addresses_the_newest_comes_first() -> None:
     queue: LoginQueue[str] = LoginQueue()
-    for address in "abcb":
+    for address in "abc":
         queue.add(address, address, LoginStanding.FRESH)
-    assert drained(queue) == ["c", "b", "a", "b"]
+    assert drained(queue) == ["c", "b", "a"]
 
 
 def test_who_is_known_waits_for_one_of_the_others() -> None:
@@ -48,3 +48,10 @@ def test_there_is_room_for_so_many() -> None:
     assert sum(queue.add("a", "x", LoginStanding.KNOWN) for _ in range(2 * LANE_MAX)) == LANE_MAX
     assert len(queue) == len(drained(queue)) == 2 * LANE_MAX
     assert len(queue) == 0
+
+
+def test_a_fresh_address_that_asks_again_before_its_answer_comes_behind_those_that_wait() -> None:
+    queue: LoginQueue[str] = LoginQueue()
+    for address in "abcc":
+        queue.add(address, address, LoginStanding.FRESH)
+    assert drained(queue) == ["b", "a", "c", "c"]

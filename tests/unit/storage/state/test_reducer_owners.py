@@ -22,7 +22,7 @@ def test_values_of_older_versions_have_no_owner() -> None:
         kept = orjson.loads(pack_group(group))
         assert kept[:4] == old[:4], "a group without an owner is written as ever"
         if len(old) == 5:
-            assert kept[4:] == [[*cursor, 0, True]], "of an old cursor nobody knows whether it was moved"
+            assert kept[4:] == [[*cursor, 0, True, False]], "of an old cursor nobody knows whether it was moved"
 
 
 def test_records_of_older_versions_have_no_owner() -> None:

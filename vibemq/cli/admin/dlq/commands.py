@@ -1,12 +1,9 @@
 """`vibemq-admin dlq`: look at dead letters, put them back, delete them, take them away in a file."""
 
-import contextlib
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-import anyio
 import orjson
 import typer
 
@@ -27,7 +24,7 @@ from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
 from vibemq.cli.online import call, require_queue
-from vibemq.cli.output import Output, count_text
+from vibemq.cli.output import Output, count_text, is_standard, whole_file
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
@@ -155,11 +152,11 @@ def export(
     """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ."""
     filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
     out = Output(json=json)
-    if file.exists() and str(file) != "-":
+    if file.exists() and not is_standard(file):
         out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
 
     async def work(mq: Client) -> int:
-        async with _target(file) as stream:
+        with whole_file(file) as stream:
             written = await _export(mq, filters, limit, stream, out)
             if not written:
                 # Before the file takes its name.
@@ -167,7 +164,7 @@ def export(
             return written
 
     count = call(url, timeout, work)
-    if str(file) != "-":
+    if not is_standard(file):
         out.emit({"count": count, "file": str(file)}, f"{count_text(count, 'dead letter')} written to {file}")
 
 
@@ -180,18 +177,3 @@ async def _export(mq: Client, filters: Filters, limit: int | None, stream: Binar
             count += len(whole)
             progress(count, 0)
     return count
-
-
-@contextlib.asynccontextmanager
-async def _target(file: Path) -> AsyncIterator[BinaryIO]:
-    """A file that appears whole or not at all."""
-    if str(file) == "-":
-        yield sys.stdout.buffer
-        return
-    part = file.with_name(file.name + ".part")
-    try:
-        with part.open("wb") as stream:
-            yield stream
-        await anyio.to_thread.run_sync(part.replace, file)
-    finally:
-        part.unlink(missing_ok=True)

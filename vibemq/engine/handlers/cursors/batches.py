@@ -13,17 +13,19 @@ the query       the highest number that any of its readers has entered, and when
 from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, find_cursor
 from vibemq.engine.handlers.cursors.plans import put, unknown_plan, used_behind
 from vibemq.engine.handlers.fan_out import check_owner, durable_need
-from vibemq.engine.handlers.transactions import remember
+from vibemq.engine.handlers.transactions import forget_old, remember
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import EngineState, register_of
+from vibemq.engine.state import EngineState, register_of, registrar_of
 from vibemq.engine.step import Step
 from vibemq.errors import BatchChanged, InvalidOptions
 from vibemq.model.commands import EnterBatch
 from vibemq.model.records import Plan, tag_of
 
 QUERY_MAX = 200
+QUERIES_MAX = 20_000
+"""Of one user. Each takes about 700 bytes of memory."""
 
 
 def enter(state: EngineState, step: Step, command: EnterBatch) -> None:
@@ -58,11 +60,26 @@ def _number(
             raise BatchChanged(
                 f"group {group.name!r} of queue {queue.name!r}: batch {command.batch} of query {command.query} {why}"
             )
+        known = state.transactions.get(register)
+        if known is None:
+            _check_room(state, step, register)
         entered = plan._replace(query=command.query, batch=command.batch, begun_at=plan.begun_at or step.now)
         put(step, queue, group, cursor, number, entered)
-        known = state.transactions.get(register)
         if known is None or known.version < command.batch:
             remember(state, step, register, command.batch)
+
+
+def _check_room(state: EngineState, step: Step, register: str) -> None:
+    """Raises InvalidOptions when the user has too many queries: to forget one would let it use its numbers again."""
+    forget_old(state, step)
+    registrar = registrar_of(register)
+    if state.registers[registrar] >= QUERIES_MAX:
+        raise InvalidOptions(
+            f"the broker knows {QUERIES_MAX} queries of this user whose batches were read in the last 30 days, and "
+            "keeps no more, so the batches of a new one cannot be told apart. A query is forgotten 30 days after its "
+            "last batch. Go on with the checkpoints of the queries that there are, use another user, or have the "
+            f"broker's operator reset queries that are over, with transaction.forget of {registrar}QUERY"
+        )
 
 
 def _why_not(state: EngineState, group: Group, cursor: Cursor, number: int, plan: Plan, command: EnterBatch) -> str:
@@ -75,9 +92,8 @@ def _why_not(state: EngineState, group: Group, cursor: Cursor, number: int, plan
         return f"would have the rows that batch {plan.batch} of query {plan.query} had"
     if before is not None and before.query != query and not cursor.begun:
         return f"would follow batch {before.batch} of query {before.query}"
-    least = _least(state, group, cursor, number, query, before, between)
-    if batch < least:
-        return f"was run before without these rows; the first that can have them is batch {least}"
+    if batch < _least(state, group, cursor, number, query, before, between):
+        return _run_without(group, before, batch)
     after = cursor.plans.at(number + 1)
     if after is not None and after.query == query and after.batch <= batch:
         return f"would have the rows of a batch before batch {after.batch}"
@@ -85,6 +101,21 @@ def _why_not(state: EngineState, group: Group, cursor: Cursor, number: int, plan
     if last is not None and batch <= last.version and plan.made_at > last.decided_at:
         return f"was run before (the last one was batch {last.version}), and these rows were planned later"
     return ""
+
+
+def _run_without(group: Group, before: Plan | None, batch: int) -> str:
+    """No number is named: batches without rows that were repeated may count twice."""
+    if before is not None and batch <= before.batch:
+        return f"was run before without these rows: they come behind those of batch {before.batch}"
+    behind = "before the first batch with rows" if before is None else f"behind batch {before.batch}"
+    back = "" if before is None else f"roll the checkpoint back to before batch {before.batch}, or "
+    return (
+        f"was run before without these rows, as far as is known: {behind} the reader has told of batches without "
+        "rows, and those that it has repeated after one start may count again after the next. To repeat them as they "
+        f"were, {back}use the newest checkpoint. If you are certain that the sink has no batch with this number (a "
+        f"file sink lists its batches in _spark_metadata), move the group {group.name!r} to where the checkpoint has "
+        "this queue, with `vibemq-admin group seek`: that forgets what was counted"
+    )
 
 
 def _least(
@@ -96,5 +127,5 @@ def _least(
     if before.query != query:
         return 0
     if cursor.plans.at(number - 1) is before:
-        between = used_behind(state, group, cursor, number - 1, before)
+        between = used_behind(state, group, before)
     return before.batch + 1 + between

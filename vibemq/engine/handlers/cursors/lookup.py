@@ -1,22 +1,11 @@
 """Which cursor a request means, and whether it may be used."""
 
-from vibemq.engine.handlers.queues import find
+from vibemq.engine.handlers.queues import find_same
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
-from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions, WrongIncarnation
-
-
-def find_same(state: EngineState, name: str, incarnation: str | None) -> Queue:
-    """The queue, if it is the one that is meant."""
-    queue = find(state, name)
-    if incarnation is not None and incarnation != queue.incarnation:
-        raise WrongIncarnation(
-            f"queue {name!r} was deleted and created again, or restored from a backup: sequences of the old queue are "
-            "not valid in the new one; start over (with Spark: another checkpoint)"
-        )
-    return queue
+from vibemq.errors import GroupExpired, GroupFenced, GroupNotFound, InvalidOptions
 
 
 def find_cursor(state: EngineState, name: str, group_name: str, incarnation: str | None) -> tuple[Queue, Group, Cursor]:

@@ -41,7 +41,8 @@ def _new_plan(step: Step, queue: Queue, group: Group, cursor: Cursor, command: P
         if not command.anew:
             raise unknown_plan(queue, group)
         forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
-    return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now))
+    begun_at = step.now if command.elsewhere else 0
+    return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now, begun_at=begun_at))
 
 
 def _add(step: Step, queue: Queue, group: Group, cursor: Cursor, made: Plan) -> Plan:
@@ -66,9 +67,10 @@ def _without_rows(
     if not cursor.plans.may_begin(command.tag) or newest.empty_mark == mark:
         return newest
     settled = settled_count(state, group, newest)
-    if cursor.empty_of != (group.epoch, number):
-        cursor.empty_of, cursor.empty_before = (group.epoch, number), settled.empty
-    counted = settled._replace(empty_mark=mark, empty_at=step.now, empty=settled.empty + 1)
+    before = newest.empty_before if newest.empty_epoch == group.epoch else settled.empty
+    counted = settled._replace(
+        empty_mark=mark, empty_at=step.now, empty=settled.empty + 1, empty_epoch=group.epoch, empty_before=before
+    )
     put(step, queue, group, cursor, number, counted)
     return counted
 
@@ -83,14 +85,14 @@ def settled_count(state: EngineState, group: Group, plan: Plan) -> Plan:
     return plan._replace(empty=last.version - plan.batch)
 
 
-def used_behind(state: EngineState, group: Group, cursor: Cursor, number: int, plan: Plan) -> int:
+def used_behind(state: EngineState, group: Group, plan: Plan) -> int:
     """How many numbers behind the plan may have been used for batches without rows before the reader's present batch.
 
     Those that this reader has told of are below its batch, whether they are new or were repeated: only those that were
     told of before it joined are compared.
     """
     known = min(plan.empty, settled_count(state, group, plan).empty)
-    return min(known, cursor.empty_before) if cursor.empty_of == (group.epoch, number) else known
+    return min(known, plan.empty_before) if plan.empty_epoch == group.epoch else known
 
 
 def put(step: Step, queue: Queue, group: Group, cursor: Cursor, number: int, plan: Plan) -> None:

@@ -5,7 +5,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 from vibemq.engine.handlers.cursors.holds import settle
-from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, cursor_of, find_cursor, find_same, missing
+from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, cursor_of, find_cursor, missing
 from vibemq.engine.handlers.cursors.plans import forget_plans
 from vibemq.engine.handlers.cursors.ranges import describe, tail_of
 from vibemq.engine.handlers.dead_lettering import turn_down
@@ -18,7 +18,7 @@ from vibemq.engine.handlers.fan_out import (
     head_of,
     move_group,
 )
-from vibemq.engine.handlers.queues import find
+from vibemq.engine.handlers.queues import find, find_same
 from vibemq.engine.handlers.transactions import has_delays_on_their_way
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.cursor import Cursor

@@ -14,15 +14,16 @@ from typing import NamedTuple
 import lmdb
 
 from vibemq.model.records import MessagesAdded
-from vibemq.storage.kvstore.blocks import store_blocks
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES, store_blocks
 from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.integrity import load_sound_state
-from vibemq.storage.kvstore.store import KV, write_dirty
+from vibemq.storage.kvstore.store import KV, write_dirty, write_meta
 from vibemq.storage.lmdb.environment.env import DATA_FILE, open_writer
 from vibemq.storage.lmdb.environment.tables import reading, translated, writing
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
+from vibemq.storage.lmdb.journal.room import VALUE_BYTES
 from vibemq.storage.lmdb.journal.segment import JournalRecord, read_segment
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.local.disk import Disk, RealDisk
@@ -32,6 +33,8 @@ from vibemq.storage.state.reducer import apply
 
 TRANSACTION_BYTES = 4 << 20
 """Rows per transaction that are still alive: they take several times that much memory, for blocks and dirty pages."""
+SHORT_BLOCK_BYTES = VALUE_BYTES // 9 * 8
+"""Rows of a block on a short disk; what a block has beside them is less than an eighth of it."""
 
 
 def _nobody_asks() -> None:
@@ -53,6 +56,7 @@ class Checkpoint:
         self._progress = progress
         self._where = str(Path(env.path()) / DATA_FILE)
         self._transaction_bytes = TRANSACTION_BYTES
+        self._block_bytes = BLOCK_BYTES
         self._dirty = Dirty()
         with uncollected(), reading(env, self._where) as kv:
             self.state = load_sound_state(kv)
@@ -62,16 +66,32 @@ class Checkpoint:
         return self.state.lsn
 
     def apply_segments(
-        self, disk: Disk, segments: Sequence[SegmentToApply], *, up_to_lsn: int, at_once: bool = False
+        self,
+        disk: Disk,
+        segments: Sequence[SegmentToApply],
+        *,
+        up_to_lsn: int,
+        at_once: bool = False,
+        short: bool = False,
     ) -> None:
         """Apply sealed segments, oldest first. Raises what `writing` and `read_segment` raise.
 
         Args:
             at_once: in one transaction of any size, for a full disk: what is settled in a later segment is then not
                 written, not even for a moment. Takes memory for all of it.
+            short: every unused page of the file counts: all are used, and blocks are small, so that they fit into runs
+                of few pages.
         """
         self._transaction_bytes = sys.maxsize if at_once else TRANSACTION_BYTES
+        self._block_bytes = SHORT_BLOCK_BYTES if short else BLOCK_BYTES
+        if short:
+            self._free_pages()
         self.apply_records(self._read(disk, segments), up_to_lsn=up_to_lsn)
+
+    def _free_pages(self) -> None:
+        """Have the next transaction use the pages that the one before has freed: LMDB keeps them for one more."""
+        with writing(self._env, self._where) as kv:
+            write_meta(kv, self.state)
 
     def _read(self, disk: Disk, segments: Sequence[SegmentToApply]) -> Iterator[tuple[str, JournalRecord]]:
         for segment in segments:
@@ -108,7 +128,7 @@ class Checkpoint:
                     break
         if not more:
             self.state.lsn = max(self.state.lsn, up_to_lsn)
-        store_blocks(kv, self.state, added, self._dirty.left)
+        store_blocks(kv, self.state, added, self._dirty.left, block_bytes=self._block_bytes)
         dead.flush()
         write_dirty(kv, self.state, self._dirty)
         return more

@@ -24,6 +24,7 @@ from vibemq.errors import StorageError, StorageFull
 from vibemq.storage.lmdb.checkpoint.checkpoint import Checkpoint, SegmentToApply
 from vibemq.storage.lmdb.compaction import need_room, write_compacted
 from vibemq.storage.lmdb.environment.env import open_writer
+from vibemq.storage.lmdb.environment.free_pages import unused_pages
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.local.disk import RealDisk
@@ -55,15 +56,21 @@ class Checkpointer:
     def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
         """Raises StorageError; the process must end then."""
         if "apply" in order:
-            segments = [SegmentToApply(*segment) for segment in order["segments"]]
-            self._checkpoint.apply_segments(RealDisk(), segments, up_to_lsn=order["apply"], at_once=order["at_once"])
-            return {"applied": self._checkpoint.applied_lsn}
+            return self._apply(order)
         if "backup" in order:
             self._env.copy(order["backup"], compact=True)
             return {"done": "backup"}
         if "compact" in order:
             return self._compact()
         raise ValueError(f"unknown order {order!r}")
+
+    def _apply(self, order: dict[str, Any]) -> dict[str, Any]:
+        segments = [SegmentToApply(*segment) for segment in order["segments"]]
+        self._checkpoint.apply_segments(
+            RealDisk(), segments, up_to_lsn=order["apply"], at_once=order["at_once"], short=order["short"]
+        )
+        applied = {"applied": self._checkpoint.applied_lsn}
+        return {**applied, "unused": unused_pages(self._layout.data_file)} if order["count"] else applied
 
     def _compact(self) -> dict[str, Any]:
         """No room for the copy is an answer like another: the store is as it was."""

@@ -2,12 +2,15 @@
 
 The checkpointer is `python -m vibemq.storage.lmdb.checkpoint.checkpointer`. Both sides write one JSON object per line:
 
-    broker → checkpointer (stdin)     {"apply": lsn, "segments": [[path, first_lsn, last_lsn] ...], "at_once": bool}
-                                                                 apply these sealed segments, up to and including lsn
+    broker → checkpointer (stdin)     {"apply": lsn, "segments": [[path, first_lsn, last_lsn] ...], "at_once": bool,
+                                       "short": bool, "count": bool}
+                                                                 apply these sealed segments, up to and including lsn;
+                                                                 short: use all unused pages; count: and count them
                                       {"backup": path}           copy the store, compacted, into the folder
                                       {"compact": true}          write a compacted copy beside the store, and no more
     checkpointer → broker (stdout)    {"ready": lsn}             after opening; the lsn the store has applied
-                                      {"applied": lsn, …stats}   committed and synced
+                                      {"applied": lsn}           committed and synced
+                                      {"applied": lsn, "unused": as `UnusedPages`}       the same, and counted
                                       {"working": lsn}           about every second of a long order
                                       {"done": "backup"}         an order that is no checkpoint was carried out
                                       {"refused": "compact", "error": sentence}      no room for it; nothing changed

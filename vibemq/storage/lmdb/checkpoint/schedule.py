@@ -25,9 +25,11 @@ from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import CheckpointerLink, checkpointer_arguments
 from vibemq.storage.lmdb.compaction import copying_folder, remove_leftover
 from vibemq.storage.lmdb.environment.env import DATA_FILE
+from vibemq.storage.lmdb.environment.free_pages import UnusedPages
 from vibemq.storage.lmdb.journal.journal import Journal, SealedSegment
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.lmdb.store_room import FileRoom
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class CheckpointDriver:
         layout: Layout,
         settings: LmdbSettings,
         journal: Journal,
+        room: FileRoom,
         lock: AbstractContextManager[Any],
         on_applied: Callable[[int], None],
         on_answer: Callable[[], None],
@@ -65,6 +68,7 @@ class CheckpointDriver:
         self._layout = layout
         self._settings = settings
         self._journal = journal
+        self._room = room
         self._lock = lock
         self._on_applied = on_applied
         self._on_compacted = on_compacted
@@ -152,7 +156,11 @@ class CheckpointDriver:
         with self.turn:
             goal = self._journal.last_lsn
             self._full_failures = 0
-            self._wait(lambda: self._applied_lsn >= goal or not self._anything_to_do(goal), timeout_s, order=True)
+            self._wait(
+                lambda: (self._applied_lsn >= goal or not self._anything_to_do(goal)) and not self._lacks_count(),
+                timeout_s,
+                order=True,
+            )
 
     def copy_store(self, target: Path, timeout_s: float = ORDER_TIMEOUT_S) -> None:
         """Checkpoint, then let the checkpointer write a compacted copy of the store into the empty folder."""
@@ -200,6 +208,7 @@ class CheckpointDriver:
         self._ready = False
         self._ordered_lsn = 0
         self._silence_s = 0.0
+        self._room.pages = None
         if self._compacting:
             self._compacting = False
             remove_leftover(self._layout)
@@ -239,16 +248,20 @@ class CheckpointDriver:
 
     def _is_due(self) -> bool:
         stats = self._journal.stats()
-        if not stats.bytes_unreleased or stats.last_lsn <= self._applied_lsn:
-            return False
-        if self.disk_was_full:
-            return True
         waited_ms = (time.monotonic() - self._last_order_at) * 1000
-        if self.room_wanted and waited_ms >= ROOM_AGAIN_MS:
+        hurries = self.room_wanted and waited_ms >= ROOM_AGAIN_MS
+        if not stats.bytes_unreleased or stats.last_lsn <= self._applied_lsn:
+            # What can be used of the store's file counts as room, too.
+            return hurries and self._lacks_count()
+        if self.disk_was_full or hurries:
             return True
         return (
             waited_ms >= self._settings.checkpoint_ms or stats.bytes_unreleased >= self._settings.checkpoint_lag_bytes
         )
+
+    def _lacks_count(self) -> bool:
+        """Whether it is not known what can be used of the store's file, and counts: the disk is short."""
+        return bool(self._applied_lsn) and self._room.pages is None and self._journal.pool.room_is_short
 
     def hand_over(self) -> list[SegmentToApply]:
         """Seal the journal; return every segment that the store lacks, oldest first."""
@@ -264,18 +277,24 @@ class CheckpointDriver:
         """Have these applied, or everything. On a full disk everything: it may be that less of it needs room then."""
         segments = [] if self.disk_was_full else [_to_apply(segment) for segment in oldest]
         segments = segments or self.hand_over()
-        if not segments:
+        if not segments and not self._lacks_count():
             return
+        count = self._journal.pool.room_is_short
+        # What was counted before is used, whatever has become free meanwhile.
+        short = count or self._room.pages is not None
         if self.disk_was_full and self._one_by_one:
             del segments[1:]
-        goal = segments[-1].last_lsn
+        goal = segments[-1].last_lsn if segments else self._applied_lsn
         self._journal.pool.make_room()
-        if self._link.ask({"apply": goal, "segments": segments, "at_once": self.disk_was_full}):
+        order = {"apply": goal, "segments": segments, "at_once": self.disk_was_full, "short": short, "count": count}
+        if self._link.ask(order):
             self._ordered_lsn = goal
             self._last_order_at = time.monotonic()
 
     def _hear(self, answers: list[dict[str, Any]]) -> None:
         for answer in answers:
+            if "applied" in answer:
+                self._room.pages = _told(answer)
             lsn = answer.get("applied") or answer.get("ready")
             if lsn:
                 self._applied(int(lsn))
@@ -339,6 +358,14 @@ def portion(sealed: Sequence[SealedSegment], size: int) -> list[SealedSegment]:
     sizes = list(accumulate(segment.bytes_used for segment in sealed))
     taken = bisect_left(sizes, size) + 1
     return list(sealed[:taken]) if taken <= len(sealed) else []
+
+
+def _told(answer: dict[str, Any]) -> UnusedPages | None:
+    """The count of unused pages in an answer."""
+    if "unused" not in answer:
+        return None
+    runs, holes = answer["unused"]
+    return UnusedPages(tuple((length, number) for length, number in runs), holes)
 
 
 def _to_apply(segment: SealedSegment) -> SegmentToApply:

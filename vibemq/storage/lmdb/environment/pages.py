@@ -28,25 +28,25 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NO_PAGE = 2**64 - 1
 HINT = "restore a backup, or save the rest with `vibemq-admin check --repair`"
 
-_BRANCH, _LEAF, _OVERFLOW, _META = 1, 2, 4, 8
+_BRANCH, LEAF, _OVERFLOW, _META = 1, 2, 4, 8
 _INTEGER_KEYS = 8
 """The kind of the free tree; ours is of kind 0."""
-_BIG = 1
+BIG = 1
 _DEPTH_MAX = 32
-_PAGE = struct.Struct("=QHHHH")
-_NODE = struct.Struct("=HHHH")
-_NUMBER = struct.Struct("=Q")
+PAGE = struct.Struct("=QHHHH")
+NODE = struct.Struct("=HHHH")
+NUMBER = struct.Struct("=Q")
 _COUNT = struct.Struct("=I")
 _TREE = struct.Struct("=IHH5Q")
 _ENDS = struct.Struct("=QQ")
-_TREES_AT = _PAGE.size + 24
+_TREES_AT = PAGE.size + 24
 _ENDS_AT = _TREES_AT + 2 * _TREE.size
 
 Fetch = Callable[[list[int]], None]
 """Has pages read ahead of a look at them."""
 
 
-class _Tree(NamedTuple):
+class Tree(NamedTuple):
     padding: int
     flags: int
     depth: int
@@ -57,9 +57,9 @@ class _Tree(NamedTuple):
     root: int
 
 
-class _Header(NamedTuple):
-    free: _Tree
-    main: _Tree
+class Header(NamedTuple):
+    free: Tree
+    main: Tree
     last_page: int
     transaction: int
 
@@ -121,7 +121,7 @@ def _find(view: memoryview, transaction: int | None, fetch: Fetch) -> tuple[int,
 
 
 def _check(view: memoryview, transaction: int | None, fetch: Fetch) -> None:
-    headers = [_header(view, page) for page in (0, 1)]
+    headers = [header_on(view, page) for page in (0, 1)]
     if transaction is None:
         newest = max(headers, key=lambda header: header.transaction)
         for page, header in enumerate(headers):
@@ -138,26 +138,26 @@ def _check(view: memoryview, transaction: int | None, fetch: Fetch) -> None:
     walk.need_all()
 
 
-def _header(view: memoryview, page: int) -> _Header:
+def header_on(view: memoryview, page: int) -> Header:
     at = page * PAGE_BYTES
-    if _PAGE.unpack_from(view, at)[2] != _META:
+    if PAGE.unpack_from(view, at)[2] != _META:
         raise _Bad(page, "it is no header")
-    free, main = (_Tree(*_TREE.unpack_from(view, at + _TREES_AT + index * _TREE.size)) for index in (0, 1))
+    free, main = (Tree(*_TREE.unpack_from(view, at + _TREES_AT + index * _TREE.size)) for index in (0, 1))
     if free.padding != PAGE_BYTES:
         raise _Bad(page, f"it is for pages of {free.padding} bytes")
     if free.flags != _INTEGER_KEYS or main.flags:
         raise _Bad(page, f"its trees are of kinds {free.flags:#x} and {main.flags:#x}")
-    return _Header(free, main, *_ENDS.unpack_from(view, at + _ENDS_AT))
+    return Header(free, main, *_ENDS.unpack_from(view, at + _ENDS_AT))
 
 
 def _big_values(content: bytes, offsets: list[int]) -> list[int]:
     """The first pages of the values that do not fit into the leaf."""
     pages: list[int] = []
     for offset in offsets:
-        _, _, flags, key_size = _NODE.unpack_from(content, offset)
-        at = offset + _NODE.size + key_size
-        if flags == _BIG and at + _NUMBER.size <= PAGE_BYTES:
-            pages.append(_NUMBER.unpack_from(content, at)[0])
+        _, _, flags, key_size = NODE.unpack_from(content, offset)
+        at = offset + NODE.size + key_size
+        if flags == BIG and at + NUMBER.size <= PAGE_BYTES:
+            pages.append(NUMBER.unpack_from(content, at)[0])
     return pages
 
 
@@ -172,11 +172,11 @@ class _Walk:
         self._used[0:2] = b"\1\1"
         self._free_behind = 0
 
-    def main(self, tree: _Tree) -> None:
+    def main(self, tree: Tree) -> None:
         """The values are sealed, and none of this one's business."""
         self._tree(tree, None)
 
-    def free(self, tree: _Tree) -> None:
+    def free(self, tree: Tree) -> None:
         """Each value is a list of free pages: how many, and their numbers; the keys are numbers of transactions."""
         lists: list[tuple[int, memoryview]] = []
         self._tree(tree, lists)
@@ -188,7 +188,7 @@ class _Walk:
         if lost >= 0 or len(self._used) + self._free_behind != self._last_page + 1:
             raise _Bad(max(lost, 0), "it is neither used nor free")
 
-    def _tree(self, tree: _Tree, lists: list[tuple[int, memoryview]] | None) -> None:
+    def _tree(self, tree: Tree, lists: list[tuple[int, memoryview]] | None) -> None:
         self._counts = [0, 0, 0, 0]
         self._lists = lists
         self._before = b""
@@ -205,7 +205,7 @@ class _Walk:
         self._used[page : page + count] = b"\1" * count
 
     def _claim_free(self, page: int, value: memoryview) -> None:
-        numbers = [number for (number,) in _NUMBER.iter_unpack(value[: len(value) // 8 * 8])]
+        numbers = [number for (number,) in NUMBER.iter_unpack(value[: len(value) // 8 * 8])]
         if not numbers or numbers[0] + 1 > len(numbers):
             raise _Bad(page, "a list of free pages is cut short")
         for number in numbers[1 : numbers[0] + 1]:
@@ -221,16 +221,16 @@ class _Walk:
         """The page and all below it; its keys are from `low` on and before `high`."""
         self._claim(page)
         content = bytes(self._view[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
-        number, _, flags, lower, upper = _PAGE.unpack_from(content)
-        kind = _LEAF if depth == 1 else _BRANCH
+        number, _, flags, lower, upper = PAGE.unpack_from(content)
+        kind = LEAF if depth == 1 else _BRANCH
         if number != page or flags != kind or not 1 <= depth <= _DEPTH_MAX:
             raise _Bad(page, f"page {number} of kind {flags} stands there")
-        if lower < _PAGE.size or lower % 2 or not lower <= upper <= PAGE_BYTES:
+        if lower < PAGE.size or lower % 2 or not lower <= upper <= PAGE_BYTES:
             raise _Bad(page, f"its room is from {lower} to {upper}")
-        offsets = memoryview(content)[_PAGE.size : lower].cast("H").tolist()
-        if not offsets or min(offsets) < upper or max(offsets) > PAGE_BYTES - _NODE.size:
+        offsets = memoryview(content)[PAGE.size : lower].cast("H").tolist()
+        if not offsets or min(offsets) < upper or max(offsets) > PAGE_BYTES - NODE.size:
             raise _Bad(page, "a node is not where nodes are")
-        if kind == _LEAF:
+        if kind == LEAF:
             self._counts[1] += 1
             self._leaf(page, content, offsets, low, high)
         else:
@@ -240,11 +240,11 @@ class _Walk:
     def _branch(
         self, page: int, content: bytes, offsets: list[int], depth: int, low: bytes, high: bytes | None
     ) -> None:
-        nodes = [_NODE.unpack_from(content, offset) for offset in offsets]
+        nodes = [NODE.unpack_from(content, offset) for offset in offsets]
         # The first key of a branch is never looked at.
         keys = [low]
         for offset, node in zip(offsets[1:], nodes[1:], strict=True):
-            begin = offset + _NODE.size
+            begin = offset + NODE.size
             keys.append(self._key(page, content[begin : begin + node[3]], node[3]))
         ends = [*keys[1:], high]
         if len(keys) < 2 or any(end is not None and key >= end for key, end in zip(keys, ends, strict=True)):
@@ -255,7 +255,7 @@ class _Walk:
             self._page(child, depth - 1, key, end)
 
     def _leaf(self, page: int, content: bytes, offsets: list[int], low: bytes, high: bytes | None) -> None:
-        unpack, lists, before = _NODE.unpack_from, self._lists, self._before
+        unpack, lists, before = NODE.unpack_from, self._lists, self._before
         self._fetch(_big_values(content, offsets))
         first = True
         for offset in offsets:
@@ -269,8 +269,8 @@ class _Walk:
                 raise _Bad(page, f"the key {key.hex()} is out of order")
             before, first = key, False
             size = lo | hi << 16
-            if flags == _BIG and at + _NUMBER.size <= PAGE_BYTES:
-                start = self._overflow(page, _NUMBER.unpack_from(content, at)[0], size)
+            if flags == BIG and at + NUMBER.size <= PAGE_BYTES:
+                start = self._overflow(page, NUMBER.unpack_from(content, at)[0], size)
             elif flags or at + size > PAGE_BYTES:
                 raise _Bad(page, f"a value of {size} bytes and kind {flags} does not fit into it")
             else:
@@ -284,23 +284,23 @@ class _Walk:
 
     def _key(self, page: int, key: bytes, size: int) -> bytes:
         """A key in a form that compares as LMDB does; of `size` bytes, if the page has that many."""
-        if len(key) != size or (self._lists is not None and size != _NUMBER.size):
+        if len(key) != size or (self._lists is not None and size != NUMBER.size):
             raise _Bad(page, f"a key of {size} bytes does not fit")
         if self._lists is None:
             return key
-        number: int = _NUMBER.unpack(key)[0]
-        return number.to_bytes(_NUMBER.size, "big")
+        number: int = NUMBER.unpack(key)[0]
+        return number.to_bytes(NUMBER.size, "big")
 
     def _overflow(self, page: int, first: int, size: int) -> int:
         """Claim the pages of a big value; return where it begins."""
         start = first * PAGE_BYTES
-        number, _, flags, _, _ = _PAGE.unpack_from(self._view, start) if 1 < first < len(self._used) else (0,) * 5
+        number, _, flags, _, _ = PAGE.unpack_from(self._view, start) if 1 < first < len(self._used) else (0,) * 5
         if (number, flags) != (first, _OVERFLOW):
             raise _Bad(first, f"page {number} of kind {flags} stands where page {page} has a value")
-        (count,) = _COUNT.unpack_from(self._view, start + _PAGE.size - _COUNT.size)
+        (count,) = _COUNT.unpack_from(self._view, start + PAGE.size - _COUNT.size)
         # A smaller value may have taken the place of a bigger one.
-        if not size <= count * PAGE_BYTES - _PAGE.size:
+        if not size <= count * PAGE_BYTES - PAGE.size:
             raise _Bad(first, f"a value of {size} bytes does not fit into {count} pages")
         self._claim(first, count)
         self._counts[2] += count
-        return start + _PAGE.size
+        return start + PAGE.size

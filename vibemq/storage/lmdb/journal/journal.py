@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vibemq.errors import StorageDamaged
+from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
 from vibemq.storage.lmdb.journal.recovery import (
     REPAIR_HINT,
@@ -32,15 +32,14 @@ from vibemq.storage.lmdb.journal.recovery import (
     refuse_damage,
     scan_all,
 )
+from vibemq.storage.lmdb.journal.room import StoreRoom
 from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, NEW_SUFFIX, ZEROES, pack_header, serial_of
 from vibemq.storage.lmdb.journal.segment_pool import SegmentPool
 from vibemq.storage.local.disk import Disk, write_all
 
 SEGMENT_BYTES = 16 << 20
-
-
-def _unlimited() -> None:
-    """No limit of file size."""
+FRAME_BYTES = 2 * HEADER.size
+"""Of a record, and of the mark behind it."""
 
 
 class JournalPosition(NamedTuple):
@@ -81,7 +80,7 @@ class JournalStats:
 class Journal:
     """See the module's docstring. Made by `Journal.open`."""
 
-    def __init__(self, disk: Disk, folder: str, *, segment_bytes: int, store_room: Callable[[], int | None]) -> None:
+    def __init__(self, disk: Disk, folder: str, *, segment_bytes: int, store_room: StoreRoom) -> None:
         self._disk = disk
         self._folder = folder
         self._fail_stop = FailStop(folder)
@@ -122,7 +121,7 @@ class Journal:
         applied_lsn: int = 0,
         noted_lsn: int = 0,
         repair: bool = False,
-        store_room: Callable[[], int | None] = _unlimited,
+        store_room: StoreRoom | None = None,
     ) -> "tuple[Journal, RecoveryReport]":
         """Recover what is in `folder` (made if missing) and be ready to append.
 
@@ -131,8 +130,8 @@ class Journal:
             noted_lsn: everything up to here was flushed, as a note beside the journal says.
             repair: instead of refusing damage, keep every readable record; the report lists what is lost. The
                 caller must save the report's records elsewhere: the next open with the old `applied_lsn` refuses.
-            store_room: bytes by which the file that checkpoints write may grow, whatever the disk has; None when it is
-                not limited. Called with no lock of the journal's but the one for making segments.
+            store_room: of the file that checkpoints write; asked with no lock of the journal's but the one for making
+                segments. None: it may grow as far as the disk has room.
 
         Raises:
             StorageDamaged: a record that was durable is broken; names file and offset.
@@ -140,7 +139,7 @@ class Journal:
         """
         if segment_bytes < 4 * HEADER.size:
             raise ValueError(f"a segment of {segment_bytes} bytes holds no record")
-        journal = cls(disk, folder, segment_bytes=segment_bytes, store_room=store_room)
+        journal = cls(disk, folder, segment_bytes=segment_bytes, store_room=store_room or StoreRoom())
         try:
             return journal, journal._recover(applied_lsn, noted_lsn, repair)
         except OSError as error:
@@ -161,11 +160,20 @@ class Journal:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[bytes], *, kind: int = DATA, urgent: bool = False) -> JournalPosition:
+    def append(
+        self,
+        parts: Sequence[bytes],
+        *,
+        kind: int = DATA,
+        urgent: bool = False,
+        largest: Callable[[], int] | None = None,
+    ) -> JournalPosition:
         """Write one record whose body is `parts`, joined; it survives the process, not yet a power cut.
 
         Args:
             urgent: may take the room that is kept for a checkpoint of what the journal holds.
+            largest: finds the size of the biggest message, which decides what the store can do with unused pages.
+                Called when there is no other room.
 
         Raises:
             StorageFull: no room for a new segment; nothing was written, the journal works on.
@@ -174,8 +182,12 @@ class Journal:
         self._fail_stop.check()
         size = sum(map(len, parts))
         segment = self._active
-        if segment is None or segment.end + size + 2 * HEADER.size > segment.size:
-            segment = self._roll(size, urgent)
+        if (
+            segment is None
+            or segment.end + size + FRAME_BYTES > segment.size
+            or (not urgent and (segment.urgent or size > segment.value_bytes))
+        ):
+            segment = self._segment_for(size, urgent, largest)
         lsn = self._last_lsn + 1
         position = JournalPosition(lsn, segment.serial, segment.end, size)
         self._write(segment, parts, lsn, kind)
@@ -343,9 +355,26 @@ class Journal:
             except OSError as error:
                 raise self._fail_stop.fail("flush", error) from error
 
-    def _roll(self, body_size: int, urgent: bool) -> Segment:
+    def _segment_for(self, size: int, urgent: bool, largest: Callable[[], int] | None) -> Segment:
+        try:
+            return self._writable(size, urgent, size)
+        except StorageFull:
+            if urgent or largest is None:
+                raise
+            return self._writable(size, urgent, largest())
+
+    def _writable(self, size: int, urgent: bool, value_bytes: int) -> Segment:
+        """The active segment, which has room for the record and a mark; and the disk for what becomes of it."""
+        segment = self._active
+        if segment is None or segment.end + size + 2 * HEADER.size > segment.size:
+            return self._roll(size, urgent, value_bytes)
+        if not urgent and (segment.urgent or value_bytes > segment.value_bytes):
+            self.pool.admit(segment, value_bytes)
+        return segment
+
+    def _roll(self, body_size: int, urgent: bool, value_bytes: int) -> Segment:
         """Make a segment active that has room for a record of `body_size` and a mark."""
-        segment = self.pool.take(body_size, urgent=urgent)
+        segment = self.pool.take(body_size, urgent=urgent, value_bytes=value_bytes)
         with self._lock:
             self._live[segment.serial] = segment
             self._active = segment
@@ -353,7 +382,8 @@ class Journal:
 
     def _live_bytes(self) -> int:
         with self._lock:
-            return sum(segment.end for segment in self._live.values())
+            active = self._active
+            return sum(s.size if s is active and not s.urgent else s.end for s in self._live.values())
 
     def _close_files(self) -> None:
         for segment in self._live.values():

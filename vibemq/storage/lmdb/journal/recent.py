@@ -29,6 +29,9 @@ class LeftOnly(Dirty):
     def mark_runs(self, queue_id: int, group_id: int, kind: int, runs: RunSet, first: int, last: int) -> None:
         pass
 
+    def mark_all_runs(self, queue_id: int, group_id: int, kind: int, runs: RunSet) -> None:
+        pass
+
     def mark_value(self, queue_id: int, group_id: int, kind: ValueKind, sequence: int) -> None:
         pass
 

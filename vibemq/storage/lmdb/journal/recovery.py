@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
+from vibemq.storage.lmdb.journal.room import VALUE_BYTES
 from vibemq.storage.lmdb.journal.segment import MARK, JournalRecord, SegmentReader
 from vibemq.storage.local.disk import Disk
 
@@ -34,6 +35,10 @@ class Segment:
     last_lsn: int = 0
     end: int = 0
     """Where the next record goes."""
+    urgent: bool = False
+    """Made on a full disk for what drains it: no message goes into it before there is room for one."""
+    value_bytes: int = VALUE_BYTES
+    """Messages up to this size may go into it without another look at the room that is left."""
 
 
 class JournalPlace(NamedTuple):

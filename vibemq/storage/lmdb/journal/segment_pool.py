@@ -4,11 +4,13 @@
     free    was released; it gets another serial before it is used again
 
 The room that checkpoints need is kept: a journal that fills the disk could not be checkpointed, so never be emptied.
+How much that is, is said in `room.py`.
 
 Threads: every method may be called in any thread. One at a time makes, renames or deletes segments.
 """
 
 import errno
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +20,14 @@ from typing import NamedTuple
 from vibemq.errors import StorageFull
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
 from vibemq.storage.lmdb.journal.recovery import Segment
+from vibemq.storage.lmdb.journal.room import VALUE_BYTES, StoreRoom, in_store, needed
 from vibemq.storage.lmdb.journal.segment import HEADER, NEW_SUFFIX, ZEROES, segment_name
 from vibemq.storage.local.disk import Disk, write_all
 from vibemq.storage.local.file_limit import WHERE_SET
 
 FREE_SEGMENTS_MAX = 12
+MISSED_ROUNDS = 60
+"""Of housekeeping, for which a disk is short that had no room for a segment."""
 _MENDS = {
     errno.ENOSPC: "free space on its disk",
     errno.EDQUOT: "free space on its disk or raise the quota",
@@ -33,8 +38,6 @@ _MENDS = {
 """Errors after which nothing was written and all is well, and what to do about them."""
 URGENT_BYTES = 256 << 10
 """Of a segment on a full disk, for what drains it: the last room must not become one big segment."""
-CHECKPOINT_ROOM = 1.5
-"""Bytes that LMDB may take for a byte of journal."""
 
 
 class IdleSegments(NamedTuple):
@@ -54,16 +57,16 @@ class SegmentPool:
         fail_stop: FailStop,
         *,
         segment_bytes: int,
-        store_room: Callable[[], int | None],
+        store_room: StoreRoom,
         lock: threading.Lock,
         live_bytes: Callable[[], int],
     ) -> None:
         """
         Args:
             lock: guards the collections, those of the journal too; held for no system call.
-            store_room: bytes by which the file that checkpoints write may grow, whatever the disk has; None when it is
-                not limited.
-            live_bytes: bytes of records that no checkpoint has released. Called without the lock.
+            store_room: of the file that checkpoints write.
+            live_bytes: bytes of records that no checkpoint has released, and of those that the active segment still
+                takes. Called without the lock.
         """
         self._disk = disk
         self._folder = folder
@@ -77,14 +80,18 @@ class SegmentPool:
         self._spares: deque[Segment] = deque()
         self._free: deque[Segment] = deque()
         self._next_serial = 1
+        self._missed = 0
+        """Size of the biggest segment for which there was no room lately."""
+        self._missed_rounds = 0
 
     # -- segments to write to -------------------------------------------------------------------------------------
 
-    def take(self, body_size: int, *, urgent: bool) -> Segment:
+    def take(self, body_size: int, *, urgent: bool, value_bytes: int) -> Segment:
         """A segment that has room for a record of `body_size` and a mark; it is the caller's from now on.
 
         Args:
             urgent: may take the room that is kept for a checkpoint.
+            value_bytes: no message of the record has more.
 
         Raises:
             StorageFull: no room for a new segment; nothing was written.
@@ -94,10 +101,12 @@ class SegmentPool:
         # Waiting for a spare that another thread is making costs no more than making one.
         with self._change_lock:
             if need > self._segment_bytes:
-                return self._new(need, urgent, recycle=False)
+                return self._new(need, urgent, value_bytes, recycle=False)
             if self._spares:
+                if not urgent and value_bytes > self._spares[0].value_bytes:
+                    self._admit(self._spares[0], value_bytes)
                 return self._spares.popleft()
-            return self._new_urgent(need) if urgent else self._new(self._segment_bytes, urgent)
+            return self._new_urgent(need) if urgent else self._new(self._segment_bytes, urgent, value_bytes)
 
     def prepare_spare(self) -> None:
         """Have one segment ready before it is needed. Raises as `take` does."""
@@ -127,14 +136,28 @@ class SegmentPool:
     @property
     def room_kept(self) -> int:
         """Bytes of the disk that a checkpoint of the whole journal may take."""
-        return int(self._live_bytes() * CHECKPOINT_ROOM)
+        return max(0, in_store(self._live_bytes()) - self._store_room.unused(VALUE_BYTES))
 
     @property
     def room_is_short(self) -> bool:
-        """Whether a checkpoint may take half of what is free: one now leaves more room for messages than one later."""
-        room = self._store_room()
-        free = self._free_bytes()
-        return (free if room is None else min(free, room)) < 2 * self.room_kept
+        """Whether a checkpoint may take half of what is free: one now leaves more room for messages than one later.
+
+        Then unused pages of the store's file count.
+        """
+        size, waiting, room = max(self._segment_bytes, self._missed), self._waiting(), self._store_room.limit()
+        need = needed(size, waiting=2 * waiting + size, unused=0, reserve=self._store_room.reserve)
+        return self._free_bytes() < need or (room is not None and room < 2 * in_store(waiting))
+
+    @property
+    def reserve_is_touched(self) -> bool:
+        """Whether less is free than the journal's own room, as after the drain of a full disk."""
+        return self._free_bytes() < self._store_room.reserve + self.room_kept
+
+    def admit(self, segment: Segment, value_bytes: int) -> None:
+        """Let messages of up to `value_bytes` into the active segment, which may have been made for what drains a full
+        disk. Raises StorageFull."""
+        with self._change_lock:
+            self._admit(segment, value_bytes)
 
     def idle(self) -> IdleSegments:
         """The caller holds the lock."""
@@ -149,6 +172,9 @@ class SegmentPool:
             short: the disk is short of space: delete all of them but one.
         """
         self._fail_stop.check()
+        self._missed_rounds -= 1
+        if self._missed_rounds < 0:
+            self._missed = 0
         with self._change_lock:
             self._delete(self._surplus(1) if short else self._surplus(FREE_SEGMENTS_MAX)[:1])
 
@@ -158,8 +184,8 @@ class SegmentPool:
         They count as room as long as there are files enough to delete; a checkpoint cannot use it before.
         """
         self._fail_stop.check()
-        more = True
-        while more and self._disk.free_bytes(self._folder) < self.room_kept:
+        more, kept = True, self.room_kept
+        while more and self._disk.free_bytes(self._folder) < kept:
             # Appends that need a new segment take the lock in between.
             with self._change_lock:
                 more = self._delete_one()
@@ -191,24 +217,39 @@ class SegmentPool:
         try:
             return self._new(self._segment_bytes, urgent=False)
         except StorageFull:
-            return self._new(min(self._segment_bytes, need + URGENT_BYTES), urgent=True)
+            segment = self._new(min(self._segment_bytes, need + URGENT_BYTES), urgent=True)
+            segment.urgent = True
+            return segment
 
-    def _new(self, size: int, urgent: bool, *, recycle: bool = True) -> Segment:
-        try:
-            if not urgent:
-                self._keep_room(size)
+    def _admit(self, segment: Segment, value_bytes: int) -> None:
+        left, value_bytes = segment.size - segment.end, max(value_bytes, segment.value_bytes)
+        with self._refused(segment.size):
+            admitted = self._keep_room(left, value_bytes, there=True, counted=0 if segment.urgent else left)
+        segment.urgent, segment.value_bytes = False, admitted
+
+    def _new(self, size: int, urgent: bool, value_bytes: int = VALUE_BYTES, *, recycle: bool = True) -> Segment:
+        with self._refused(size):
+            admitted = VALUE_BYTES if urgent else self._keep_room(size, max(value_bytes, VALUE_BYTES))
             segment = self._reusable() if recycle else None
             if segment is not None:
                 self._rename(segment)
                 self._disk.fsync_dir(self._folder)
                 with self._lock:
                     self._free.remove(segment)
-                return segment
-            if not urgent:
-                # A checkpoint that is under way cannot turn free segments into room.
-                while self._disk.free_bytes(self._folder) < size + self.room_kept and self._delete_one():
-                    pass
-            return self._create(size)
+            else:
+                if not urgent:
+                    # A checkpoint that is under way cannot turn free segments into room.
+                    while self._disk.free_bytes(self._folder) < size + self.room_kept and self._delete_one():
+                        pass
+                segment = self._create(size)
+            segment.value_bytes = admitted
+            return segment
+
+    @contextmanager
+    def _refused(self, size: int) -> Iterator[None]:
+        """Errors of the disk as ours."""
+        try:
+            yield
         except OSError as error:
             mend = _MENDS.get(error.errno or 0)
             if mend is not None:
@@ -229,21 +270,43 @@ class SegmentPool:
             idle = sum(segment.size for segment in self._free)
         return self._disk.free_bytes(self._folder) + idle
 
-    def _keep_room(self, size: int) -> None:
-        kept, free = self.room_kept, self._free_bytes()
-        if free < size + kept:
+    def _waiting(self) -> int:
+        """What a checkpoint may have to move, once the segments that there are have been filled."""
+        with self._lock:
+            spare = sum(segment.size for segment in self._spares)
+        return self._live_bytes() + spare
+
+    def _keep_room(self, size: int, value_bytes: int, *, there: bool = False, counted: int = 0) -> int:
+        """Return up to which size messages have room.
+
+        Args:
+            value_bytes: no message has more.
+            there: the segment has its place on the disk already.
+            counted: what of the segment is part of what waits already.
+        """
+        waiting, free = self._waiting() - counted, self._free_bytes() + (size if there else 0)
+        reserve = self._store_room.reserve
+        if free >= needed(size, waiting=waiting, unused=0, reserve=reserve):
+            # Then it does not matter what can be used of the store's file.
+            value_bytes, need = sys.maxsize, 0
+        else:
+            need = needed(size, waiting=waiting, unused=self._store_room.unused(value_bytes), reserve=reserve)
+        if free < need:
+            self._missed, self._missed_rounds = max(self._missed, size), MISSED_ROUNDS
+            kept = min(free, need - size)
             raise OSError(
                 errno.ENOSPC,
-                f"{free} bytes are free, {min(free, kept)} of them are kept for the next checkpoint, "
-                f"{max(0, free - kept)} can be used",
+                f"{free} bytes are free, {kept} of them are kept for the next checkpoint and for draining the queues, "
+                f"{free - kept} can be used",
             )
-        room = self._store_room()
-        if room is not None and room < size + kept:
+        room, taken = self._store_room.limit(), in_store(waiting)
+        if room is not None and room < size + taken:
             raise OSError(
                 errno.EFBIG,
-                f"the store's file may grow by {room} bytes, and {min(room, kept)} of them are kept for the next "
+                f"the store's file may grow by {room} bytes, and {min(room, taken)} of them are kept for the next "
                 "checkpoint",
             )
+        return value_bytes
 
     def _create(self, size: int) -> Segment:
         serial = self._take_serial()
@@ -275,6 +338,7 @@ class SegmentPool:
         self._disk.rename(segment.path, path)
         segment.serial, segment.path = serial, path
         segment.first_lsn = segment.last_lsn = segment.end = 0
+        segment.urgent, segment.value_bytes = False, VALUE_BYTES
 
     def _take_serial(self) -> int:
         self._next_serial += 1

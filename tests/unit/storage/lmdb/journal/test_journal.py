@@ -317,7 +317,7 @@ def test_a_failed_write_ends_the_journal() -> None:
 
 
 def test_no_room_for_a_segment_leaves_the_journal_usable() -> None:
-    disk = SimDisk(capacity=SEGMENT + 100)
+    disk = SimDisk(capacity=5 * SEGMENT // 2 + 100)
     journal, _ = opened(disk)
     journal.append([b"x" * 600])
     with pytest.raises(StorageFull):

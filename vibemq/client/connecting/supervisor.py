@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import anyio
 
-from vibemq.client.connection import GOODBYE_SECONDS, ClientConnection, dial
+from vibemq.client.connecting.connection import GOODBYE_SECONDS, ClientConnection, dial
+from vibemq.client.connecting.forking import FORKED, detach_sockets
 from vibemq.client.link import ClientLink
-from vibemq.errors import AuthError, ConfigInvalid, NotABroker, NotConnected, ProtocolError, VibeMQError
+from vibemq.errors import AuthError, ClientForked, ConfigInvalid, NotABroker, NotConnected, ProtocolError, VibeMQError
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +37,21 @@ class Supervisor:
         self.connections = 0
         """Made so far; above 1 counts reconnections."""
 
-    async def run(self) -> None:
-        """Until the client closes, or the policy gives up. Never raises a VibeMQError: `link.failure` tells."""
+    async def live(self) -> None:
+        """Keep connected, and keep time, until the caller is cancelled. Never raises a VibeMQError: `link.failure`
+        tells."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run)
+            tasks.start_soon(self._tick)
+
+    async def _run(self) -> None:
+        """Until the client closes, or the policy gives up."""
         try:
             await self._keep_connected()
         finally:
             self._ended.set()
 
-    async def tick(self) -> None:
+    async def _tick(self) -> None:
         """The client's clock: what is due, a few times a second at most."""
         settings = self._link.settings
         interval = min(0.5, settings.command_timeout / 10, settings.keep_alive / 4)
@@ -54,6 +62,12 @@ class Supervisor:
                 self._connection.tick(now)
             else:
                 self._link.tick(now)
+
+    def forked(self) -> None:
+        """In a forked child: the connection is the parent's."""
+        self._link.forget_inherited(_forked)
+        if self._connection is not None:
+            detach_sockets([self._connection.descriptor])
 
     async def close(self, *, wait_for_confirms: bool) -> None:
         """Say goodbye, bounded in time: settlements and publishes first, then Disconnect, then the broker hangs up."""
@@ -116,6 +130,10 @@ class Supervisor:
         sentence = f"gave up on {address} after {attempts} attempts to reconnect: {why}"
         logger.error("%s", sentence)
         self._link.fail(lambda: NotConnected(sentence))
+
+
+def _forked() -> VibeMQError:
+    return ClientForked(FORKED)
 
 
 def _closed() -> VibeMQError:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 from anyio.lowlevel import checkpoint
 
 from vibemq.client.address import ClientSettings
@@ -37,6 +37,11 @@ class ClientConnection:
         self._why = ""
         self._heard_at = self._spoke_at = anyio.current_time()
         self._pinged_at: float | None = None
+
+    @property
+    def descriptor(self) -> int:
+        """Of the socket; -1 when it is closed."""
+        return int(self._stream.extra(SocketAttribute.raw_socket).fileno())  # noqa: S610  # anyio's
 
     async def run(self) -> str:
         """Read and write until the connection ends; why it did."""

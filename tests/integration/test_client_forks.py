@@ -1,0 +1,236 @@
+"""Clients in forked processes: the child never waits for what only the parent has, and the parent notices nothing."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vibemq
+from tests.integration.fake_broker import FakeBroker
+from tests.integration.test_client_sync import address, serving_in_a_thread
+from vibemq.errors import ClientForked, NotConnected
+
+CHILD_S = 30
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with serving_in_a_thread() as broker:
+        yield broker
+
+
+def in_a_child(work: Callable[[], object]) -> None:
+    """Run it in a forked child. One that hangs is killed, and its exit code says so."""
+    child = os.fork()
+    if not child:
+        signal.alarm(CHILD_S)
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def sockets() -> set[int]:
+    """Descriptors of connections, but for those that a loop wakes itself with."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found.add(int(name))
+        except OSError:
+            continue  # The descriptor of the listing itself.
+    return found
+
+
+def test_a_child_publishes_by_a_connection_of_its_own(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish("orders", 1)
+
+        def work() -> None:
+            assert mq.publish("orders", 2).sequence == 2
+            assert mq.publish("orders", 3).sequence == 3
+            mq.close()
+            with pytest.raises(NotConnected, match="closed"):
+                mq.publish("orders", 4)
+
+        in_a_child(work)
+        assert mq.publish("orders", 5).sequence == 4
+        assert mq.reconnects == 0
+
+
+@pytest.mark.parametrize("use", ["nothing", "close", "leave", "drop"])
+def test_a_child_ends_whatever_it_does_with_the_client(broker: FakeBroker, use: str) -> None:
+    clients = [vibemq.sync.connect(address(broker))]
+    clients[0].publish("orders", 1)
+
+    def work() -> None:
+        if use == "close":
+            clients[0].close()
+        elif use == "leave":
+            clients[0].__exit__(ValueError, ValueError("of the child"), None)
+        elif use == "drop":
+            clients.clear()
+
+    for _ in range(5):
+        in_a_child(work)
+    assert clients[0].publish("orders", 2).sequence == 2
+    assert clients[0].reconnects == 0
+    clients[0].close()
+
+
+def test_a_child_does_not_keep_the_parents_connection_open(broker: FakeBroker) -> None:
+    before = sockets()
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish("orders", 1)
+        connection = mq._running.client._supervisor._connection.descriptor  # type: ignore[union-attr]
+        assert connection in sockets() - before
+
+        def work() -> None:
+            assert connection not in sockets()
+
+        in_a_child(work)
+
+
+def test_what_the_parent_was_given_is_refused_in_the_child(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish_many("orders", range(10))
+        with mq.subscribe("orders", prefetch=4) as messages, mq.publisher("others") as out:
+            out.send("of the parent")
+            iterator = iter(messages)
+            first = next(iterator)
+
+            def work() -> None:
+                for refused in (lambda: next(iterator), messages.next_batch, first.ack, lambda: next(iter(messages))):
+                    with pytest.raises(ClientForked, match="connect in the child"):
+                        refused()
+                messages.stop()
+                out.send("of the child")
+                assert out.flush() == 1
+                with mq.subscribe("orders") as own:
+                    assert next(iter(own)).json() >= 4
+
+            in_a_child(work)
+            assert [message.ack() is not None and message.json() for message in (first, next(iterator))] == [0, 1]
+            assert out.flush() == 1
+        assert sorted(m.body for m in mq.fetch("others", max=9)) == ["of the child", "of the parent"]
+
+
+def test_a_closed_client_stays_closed_in_the_child(broker: FakeBroker) -> None:
+    mq = vibemq.sync.connect(address(broker))
+    mq.close()
+
+    def work() -> None:
+        with pytest.raises(NotConnected, match="closed"):
+            mq.publish("orders", 1)
+
+    in_a_child(work)
+
+
+def test_an_asynchronous_client_refuses_in_the_child(broker: FakeBroker) -> None:
+    async def parent() -> None:
+        async with vibemq.connect(address(broker)) as mq, mq.subscribe("orders") as messages:
+            await mq.publish_many("orders", range(3))
+            message = await anext(messages)
+
+            async def use() -> None:
+                for refused in (mq.ping(), mq.publish("orders", 9), anext(messages), mq.subscribe("orders").start()):
+                    with pytest.raises(ClientForked, match="connect in the child"):
+                        await refused
+                async with vibemq.connect(address(broker)) as own:
+                    assert (await own.publish("orders", 4)).sequence == 4
+
+            def work() -> None:
+                # Python takes the forked child for one whose loop runs.
+                asyncio.run(use())
+
+            in_a_child(work)
+            message.ack()
+            assert (await mq.publish("orders", 5)).sequence == 5
+
+    asyncio.run(parent())
+
+
+def _publish_elsewhere(url: str, number: int) -> int:
+    """For every start method: a module's function, with a client of its own or the parent's."""
+    mq = _shared or vibemq.sync.connect(url)
+    return mq.publish("orders", number).sequence
+
+
+_shared: Any = None
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(broker: FakeBroker, method: str) -> None:
+    global _shared
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish("orders", 0)
+        _shared = mq
+        try:
+            context = multiprocessing.get_context(method)
+            with context.Pool(2) as pool:
+                work = [(address(broker), number) for number in range(1, 9)]
+                sequences = pool.starmap(_publish_elsewhere, work, chunksize=1)
+        finally:
+            _shared = None
+        assert sorted(sequences) == list(range(2, 10))
+        assert mq.publish("orders", 9).sequence == 10
+
+
+def test_children_that_are_killed_are_no_concern_of_the_parent(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        for number in range(1, 21):
+            child = os.fork()
+            if not child:
+                mq.publish("deaths", number)
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.waitpid(child, 0)
+            assert mq.publish("orders", number).sequence == number
+        assert mq.reconnects == 0
+        assert len(mq.fetch("deaths", max=100)) == 20
+
+
+def test_a_child_that_ends_like_any_program_says_nothing(broker: FakeBroker, tmp_path: Path) -> None:
+    """With finalizers and exit handlers, of a client in use and of one dropped."""
+    program = f"""
+        import os, sys, vibemq
+        mq = vibemq.sync.connect({address(broker)!r})
+        other = vibemq.sync.connect({address(broker)!r})
+        mq.publish("orders", 1)
+        messages = mq.subscribe("orders").__enter__()
+        message = next(iter(messages))
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            assert status == 0, status
+            mq.publish("orders", 2)
+            message.ack()
+        else:
+            del other, messages, message
+            mq.publish("orders", 3)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=CHILD_S,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert broker.queue("orders").next_sequence == 4

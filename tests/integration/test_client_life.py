@@ -1,0 +1,91 @@
+"""A client's life outside a block: opened by one task, used by others, closed by another one; on asyncio and trio."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+import vibemq
+from tests.integration.fake_broker import QUICK, FakeBroker
+from vibemq.errors import NotConnected
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def finished(*work: Any) -> None:
+    """Each in a task of its own, one after the other."""
+    for function in work:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(function)
+
+
+async def test_one_task_opens_it_and_another_one_closes_it() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", reconnect=QUICK)
+        with pytest.raises(NotConnected, match="open"):
+            await mq.publish("orders", 0)
+
+        async def use() -> None:
+            assert (await mq.publish("orders", 1)).sequence == 1
+
+        await finished(mq.open, use, mq.close)
+        assert not mq.is_connected
+        await mq.close()
+        with pytest.raises(NotConnected, match="closed"):
+            await mq.publish("orders", 2)
+        with pytest.raises(NotConnected, match="opened once"):
+            await mq.open()
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_is_published_is_confirmed_before_the_end() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", reconnect=QUICK)
+        await mq.open()
+        out = mq.publisher("orders")
+        for number in range(100):
+            await out.send(number)
+        await finished(mq.close)
+        assert broker.unsettled("orders") == 100
+        tasks.cancel_scope.cancel()
+
+
+async def test_nobody_listens() -> None:
+    mq = vibemq.connect("vibemq://127.0.0.1:1")
+    with pytest.raises(NotConnected, match="cannot connect"):
+        await mq.open()
+    await mq.close()
+
+
+async def test_a_task_that_is_cancelled_while_it_opens_leaves_nothing_behind() -> None:
+    broker = FakeBroker()
+    broker.silent = True
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}")
+        async with anyio.create_task_group() as opening:
+            opening.start_soon(mq.open)
+            await anyio.wait_all_tasks_blocked()
+            opening.cancel_scope.cancel()
+        with pytest.raises(NotConnected, match="closed"):
+            await mq.ping()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_failure_nobody_foresaw_is_told_to_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live() -> None:
+        raise RuntimeError("of the test")
+
+    mq = vibemq.connect("vibemq://127.0.0.1:1")
+    monkeypatch.setattr("vibemq.client.connecting.supervisor.Supervisor.live", lambda self: live())
+    with pytest.raises(NotConnected, match=r"unforeseen way: RuntimeError\('of the test'\)"):
+        await mq.open()

@@ -1,0 +1,263 @@
+"""The rules of security that VibeMQ keeps, and for each the tests that show it, where an attacker meets the broker.
+
+`test_rows.py` checks that every row has tests and that each of them exists. What a row does not keep is said in `but`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    rule: str
+    tests: tuple[str, ...]
+    """`file::test`, below `tests/`."""
+    measured: tuple[str, ...] = ()
+    """Modules that measure it, run by hand."""
+    but: str = ""
+    """What is not kept, and what stands in its place."""
+
+
+ROWS: dict[str, Row] = {
+    "S1": Row(
+        "Before a login: small plain frames, little memory, a deadline, and a bounded number of connections.",
+        (
+            "security/test_strangers.py::test_strangers_cost_little_memory",
+            "security/test_strangers.py::test_a_stranger_with_a_bomb_is_hung_up_on",
+            "integration/test_server_broker.py::test_a_silent_stranger_is_sent_away",
+            "integration/test_http_limits.py::test_silent_connections_take_no_probe_away",
+            "unit/protocols/native/test_native_session.py::test_before_connect_frames_are_small_and_plain",
+            "unit/protocols/native/test_native_session.py::"
+            "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
+            "unit/server/access/test_newcomers.py::test_the_address_with_the_most_makes_room_for_one_with_few",
+            "unit/proof/test_fuzz_sessions.py::test_decompression_before_the_login_is_found",
+        ),
+        measured=("tests/proof/idle.py",),
+    ),
+    "S2": Row(
+        "A length is checked before it is read, and decompression has a limit.",
+        (
+            "integration/test_bad_peers.py::test_garbage_and_bombs_disturb_nobody",
+            "unit/protocols/native/test_native_codec.py::test_bombs_cost_no_more_than_the_limit",
+            "unit/protocols/native/test_native_codec.py::test_a_stream_of_bombs_runs_out_of_credit",
+            "integration/test_omq_broker.py::test_endless_input_ends_with_an_error",
+        ),
+    ),
+    "S3": Row(
+        "Every command of every protocol is admitted by one table, refused by default, and no refusal tells whether a "
+        "queue exists.",
+        (
+            "integration/test_permissions.py::test_every_operation",
+            "integration/test_permissions.py::test_every_command",
+            "integration/test_permissions.py::"
+            "test_no_operation_reaches_what_belongs_to_others_or_tells_whether_it_is_there",
+            "integration/test_permissions.py::test_no_command_reaches_what_belongs_to_others_or_tells_whether_it_is_there",
+            "integration/test_permissions.py::test_a_topic_needs_subscribe",
+            "integration/test_permissions.py::test_no_command_passes_after_a_revocation",
+            "integration/test_permissions.py::test_no_topic_is_served_after_a_revocation",
+            "unit/auth/test_policy.py::test_the_servers_own_words_are_nobodys",
+            "unit/operations/test_registry.py::test_an_operation_without_a_row_cannot_be_declared",
+        ),
+    ),
+    "S4": Row(
+        "Nothing is accepted before the login, and a second login takes no rights by force.",
+        (
+            "security/test_strangers.py::test_no_frame_is_carried_out_before_the_login",
+            "security/test_strangers.py::test_no_word_is_carried_out_before_connect",
+            "security/test_strangers.py::test_a_second_login_that_fails_gives_nothing",
+            "integration/test_ownership.py::test_a_second_connect_with_fewer_rights_ends_what_it_may_not",
+            "unit/protocols/native/test_native_session.py::test_a_failed_second_connect_leaves_the_session_as_it_was",
+        ),
+    ),
+    "S5": Row(
+        "Passwords are argon2id, two are hashed at a time, guessing is slowed down by address and name, and an unknown "
+        "user costs what a known one does.",
+        (
+            "security/test_logins.py::test_new_passwords_are_argon2id",
+            "unit/server/access/test_guessing.py::test_at_most_ten_guesses_a_minute_from_one_address",
+            "unit/server/access/test_guessing.py::test_a_name_under_attack_is_open_to_its_owner",
+            "unit/server/access/test_authenticator.py::test_an_unknown_name_costs_one_check_as_a_known_one",
+            "unit/server/access/test_authenticator.py::"
+            "test_a_thousand_wrong_logins_a_second_cost_few_checks_and_the_owner_gets_in",
+        ),
+        measured=("bench/logins/timing.py", "bench/logins/__main__.py"),
+    ),
+    "S6": Row(
+        "Names come from an allow-list of characters and never become paths.",
+        (
+            "security/test_names.py::test_no_name_becomes_a_path",
+            "security/test_names.py::test_hostile_names_are_refused",
+            "security/test_names.py::test_hostile_topics_are_refused",
+            "unit/model/test_options.py::test_bad_names",
+            "integration/test_cli_access.py::test_names_that_no_user_can_have",
+        ),
+        but="Letters and digits of every script are allowed in the names of queues, and names are compared exactly.",
+    ),
+    "S7": Row(
+        "The HTTP port only reads; it takes no ambiguous request, sends no header that opens it to other sites, and "
+        "bounds headers and time.",
+        (
+            "security/test_http.py::test_ambiguous_requests_are_refused",
+            "security/test_http.py::test_nothing_is_changed_over_http",
+            "security/test_http.py::test_every_answer_forbids_other_sites",
+            "integration/test_http_limits.py::test_a_header_has_a_deadline_that_single_bytes_do_not_move",
+            "integration/test_server_process.py::test_a_token_protects_everything_but_the_probes",
+        ),
+        but="The header Host is not checked: a page that rebinds its name to the broker reads metrics where http.token "
+        "is not set.",
+    ),
+    "S8": Row(
+        "What comes from peers is never shown as markup.",
+        (
+            "security/test_http.py::test_no_answer_is_a_page",
+            "unit/server/monitoring/test_prometheus.py::test_a_name_is_escaped",
+            "unit/cli/test_output.py::test_names_with_brackets_are_no_markup",
+            "unit/server/test_logs.py::test_hostile_values_stay_within_their_record",
+        ),
+        but="There is no user interface in a browser.",
+    ),
+    "S9": Row(
+        "The broker opens no connection to an address that a peer names.",
+        ("security/test_source.py::test_the_broker_connects_to_nobody",),
+        but="EventMesh, whose clients name addresses, is not spoken.",
+    ),
+    "S10": Row(
+        "TLS 1.2 or newer, certificates of both sides checked, files reloaded while it runs, stalled handshakes ended.",
+        (
+            "security/test_tls_attacks.py::test_an_old_version_of_tls_is_refused",
+            "security/test_tls_attacks.py::test_a_handshake_that_stalls_is_ended",
+            "security/test_tls_attacks.py::test_an_expired_certificate_is_refused",
+            "integration/test_tls.py::test_a_broker_that_asks_for_certificates",
+            "integration/test_tls.py::test_a_certificate_that_is_not_accepted",
+            "integration/test_tls.py::test_a_client_without_tls_on_a_tls_port",
+            "integration/test_reload.py::test_a_renewed_certificate_is_shown_and_nobody_is_cut_off",
+            "integration/test_certificate_logins.py::test_a_certificate_logs_its_user_in",
+        ),
+    ),
+    "S11": Row(
+        "No secret stands in a log, an error, a metric or a representation of an object.",
+        (
+            "integration/test_audit.py::test_no_secret_is_in_any_log",
+            "security/test_secrets.py::test_no_object_shows_its_secrets",
+            "security/test_secrets.py::test_no_answer_and_no_metric_holds_a_secret",
+            "security/test_secrets.py::test_no_traceback_of_a_failed_login_holds_a_secret",
+            "unit/auth/test_users.py::test_a_hash_that_cannot_be_checked_is_refused_without_repeating_it",
+        ),
+    ),
+    "S12": Row(
+        "Connections, logins and messages are limited by address and by connection, in bounded tables.",
+        (
+            "unit/server/access/test_limits.py::test_each_address_has_its_own_limit",
+            "unit/server/access/test_limits.py::test_loopback_is_exempt_and_a_v6_network_counts_as_one_peer",
+            "unit/server/access/test_limits.py::test_the_table_forgets_the_least_recently_seen",
+            "unit/server/access/test_guessing.py::test_a_million_failures_are_one_wait_and_bounded_tables",
+            "integration/test_server_broker.py::test_a_rate_limit_counts_operations_of_every_kind",
+        ),
+        measured=("bench/logins/__main__.py",),
+    ),
+    "S13": Row(
+        "What is parsed is bounded in depth and size, and costs linear time.",
+        (
+            "unit/protocols/native/test_native_hot_path.py::test_depth_is_bounded",
+            "unit/protocols/native/test_native_hot_path.py::test_header_limits_count_utf16_units",
+            "unit/protocols/omq/test_omq_sexp.py::test_the_deepest_value_fits_and_one_level_more_does_not",
+            "unit/protocols/omq/test_omq_sexp.py::test_cost_is_linear_when_bytes_come_one_by_one",
+            "unit/auth/test_policy.py::test_no_pattern_makes_a_long_name_expensive",
+        ),
+        measured=("tests/proof/fuzz.py",),
+    ),
+    "S14": Row(
+        "Nothing that a peer or a store holds is executed.",
+        (
+            "security/test_source.py::test_nothing_is_executed_that_was_read",
+            "security/test_source.py::test_the_look_at_the_source_sees_what_it_is_for",
+        ),
+    ),
+    "S15": Row(
+        "Files of a data directory are their owner's alone, whatever the umask is; the image runs without privileges.",
+        (
+            "security/test_files.py::test_every_file_is_its_owners_alone",
+            "unit/storage/local/test_modes.py::test_in_a_shared_folder_only_the_store_becomes_private",
+            "docker/test_docker.py::test_it_runs_as_nobody_special_on_a_read_only_root",
+        ),
+    ),
+    "S16": Row(
+        "Few dependencies, all of them known and with a licence that allows their use.",
+        ("security/test_dependencies.py::test_every_dependency_is_known",),
+        but="Packages are not pinned by hash, and no list of known vulnerabilities is asked.",
+    ),
+    "S17": Row(
+        "Who changed what, from where and with what result is in the audit log or the broker's log.",
+        (
+            "integration/test_audit.py::test_who_changed_what_from_where_and_what_became_of_it",
+            "security/test_source.py::test_every_operation_that_changes_something_for_others_is_logged",
+            "unit/server/access/test_audit.py::test_a_change_is_always_written",
+        ),
+        but="Making, changing, deleting and purging queues is not in the audit log: whoever has the right may do it.",
+    ),
+    "S18": Row(
+        "No protocol has a way in without a login on a broker that asks for one.",
+        (
+            "security/test_strangers.py::test_no_protocol_lets_a_nameless_peer_in",
+            "security/test_source.py::test_only_these_protocols_are_spoken",
+            "integration/test_omq_broker.py::test_credentials_in_the_id",
+        ),
+        but="BlazingMQ and EventMesh are not spoken.",
+    ),
+}
+
+BAD_INPUT: dict[str, Row] = {
+    "names": Row(
+        "Names with control characters, too long, or of others.",
+        (
+            "security/test_names.py::test_hostile_names_are_refused",
+            "integration/test_cli_access.py::test_names_that_no_user_can_have",
+            "unit/server/access/test_audit.py::test_names_of_strangers_are_short_and_on_one_line",
+        ),
+    ),
+    "passwords": Row(
+        "Passwords of megabytes.",
+        (
+            "security/test_bad_users.py::test_a_password_of_megabytes_is_refused",
+            "integration/test_cli_access.py::test_what_cannot_be_a_password_is_refused",
+        ),
+    ),
+    "patterns": Row(
+        "Patterns that match everything by accident.",
+        (
+            "security/test_bad_users.py::test_no_pattern_matches_everything_by_accident",
+            "security/test_bad_users.py::test_a_pattern_means_what_it_says",
+            "unit/auth/test_policy.py::test_patterns_fit_as_their_regular_expressions_do",
+        ),
+    ),
+    "hashes": Row(
+        "Hashes with parameters that would cost a check its memory or its time.",
+        (
+            "security/test_bad_users.py::test_a_hash_that_is_a_bomb_is_refused",
+            "unit/auth/test_users.py::test_a_hash_that_cannot_be_checked_is_refused_without_repeating_it",
+        ),
+    ),
+    "operations": Row(
+        "Operations and arguments that there are not.",
+        ("security/test_bad_users.py::test_unknown_operations_and_arguments_are_answered",),
+    ),
+    "settings": Row(
+        "Users of the settings, changed over the wire.",
+        (
+            "security/test_bad_users.py::test_users_of_the_settings_are_not_changed_over_the_wire",
+            "integration/test_cli_access.py::test_users_of_the_settings_are_shown_and_not_changed",
+        ),
+    ),
+    "old store": Row(
+        "A store from before there were users.",
+        ("unit/storage/test_migrate.py::test_a_kept_store_of_version_4_gets_room_for_users",),
+    ),
+    "tokens": Row(
+        "Tokens of users who are gone.",
+        ("security/test_bad_users.py::test_a_token_of_a_deleted_user_is_dead_for_a_later_one_too",),
+    ),
+    "clocks": Row(
+        "A clock that jumps over an expiry.",
+        ("unit/operations/test_tokens.py::test_a_clock_that_jumps_over_an_expiry_ends_the_token_once",),
+    ),
+}
+"""What somebody sends by mistake or on purpose, about users: a clear answer, no crash, nobody locked out."""

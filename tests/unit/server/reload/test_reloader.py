@@ -1,0 +1,71 @@
+"""Files that do not answer."""
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from tests.integration.access import cheap_hash
+from vibemq.config import Settings
+from vibemq.errors import ConfigInvalid
+from vibemq.server.reload.reloader import Reloader, SettingsSource
+from vibemq.settings import Loaded
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Audit:
+    def __init__(self) -> None:
+        self.failed: list[bool] = []
+
+    def reloaded(self, fields: Any, *, failed: bool) -> None:
+        self.failed.append(failed)
+
+
+class Accounts:
+    enabled = False
+    has_stored_users = False
+
+
+async def test_a_file_that_does_not_answer_fails_one_reload_and_holds_up_no_other() -> None:
+    settings, answering, audit = Settings(), threading.Event(), Audit()
+
+    def read() -> Loaded:
+        answering.wait()
+        return Loaded(settings, {})
+
+    reloader = Reloader(
+        settings,
+        SettingsSource(read, lambda log: None),
+        tls={},
+        apply=lambda settings: None,
+        accounts=cast(Any, Accounts()),
+        users=cast(Any, None),
+        revocation=cast(Any, None),
+        hashing=cast(Any, None),
+        audit=cast(Any, audit),
+        read_timeout_s=0.01,
+    )
+    for _ in range(2):
+        with pytest.raises(ConfigInvalid, match=r"not read within 0\.01 s; see that their file system answers"):
+            await reloader.reload("test")
+    readers = [thread for thread in threading.enumerate() if thread.name == "vibemq-reload"]
+    assert len(readers) == 2
+    assert all(thread.daemon for thread in readers)
+    answering.set()
+    for thread in readers:
+        thread.join(60)
+    assert audit.failed == [True, True]
+
+
+def test_names_of_users_can_be_shown() -> None:
+    for name in ("", "x" * 65, "x\x1b[31m", "a\nb", "anonymous"):
+        with pytest.raises(ValueError, match="name"):
+            Settings.model_validate({"auth": {"users": {name: {"password_hash": cheap_hash()}}}})
+        with pytest.raises(ValueError, match="name"):
+            Settings.model_validate({"auth": {"superuser": name, "superuser_password": "x"}})

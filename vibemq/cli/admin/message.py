@@ -1,0 +1,163 @@
+"""`vibemq-admin message`: single messages of a queue."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from vibemq.cli.exits import CommandFailed, PartlyDone, Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
+from vibemq.cli.online import call, require_queue
+from vibemq.cli.output import Output, count_text
+from vibemq.cli.progress import tracked
+from vibemq.cli.values import NUMBER_MAX
+from vibemq.client import Client
+from vibemq.errors import MessageNotFound
+
+app = typer.Typer(help="Single messages of a running broker's queues.", no_args_is_help=True)
+
+
+@app.callback()
+def message() -> None:
+    """Single messages of a running broker's queues."""
+
+
+LISTED_MAX = 1_000
+"""Most messages of one command, as of one request."""
+SHOWN_MAX = 10
+SEQUENCES = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@app.command("rm")
+def remove(
+    queue: Queue,
+    messages: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID|SEQUENCE]...",
+            help="Numbers and ranges (17, 20-25) are sequences, as `queue peek` shows them; anything else is an id.",
+        ),
+    ] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", metavar="ID", help="An id, also if it looks like a number. Repeatable.")
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Remove single waiting messages. A message that a consumer holds stays with it and is reported.
+
+    An id removes every message that has it; to find it, the broker reads the queue.
+
+    Example: vibemq-admin message rm orders 17 20-25 7f3c9a52-order
+
+    Example: vibemq-admin message rm orders --id 4711 --dry-run
+    """
+    sequences, named = _chosen(messages or [], ids or [])
+    out = Output(json=json)
+    if not dry_run:
+        out.confirm(f"Remove {_asked(sequences, named)} from queue {queue}?", yes=yes)
+
+    async def work(mq: Client) -> Removals:
+        await require_queue(mq, queue)
+        with tracked("looked at", out.notes, silent=json or not named) as progress:
+            found = Removals(set(named))
+            arguments: dict[str, Any] = {"sequences": sequences, "ids": named, "dry_run": dry_run}
+            start: int | None = 0
+            while start is not None:
+                answer = await mq.admin("message.remove", queue=queue, **arguments, **{"from": start})
+                found.take(answer)
+                start = answer["next"]
+                arguments |= {"sequences": [], "incarnation": answer["incarnation"]}
+                progress(start or 0, 0)
+            return found
+
+    found = call(url, timeout, work)
+    verb = "would be removed" if dry_run else "removed"
+    text = f"{count_text(len(found.removed), 'message')} of queue {queue} {verb}"
+    out.emit({"queue": queue, **found.described(), "dry_run": dry_run}, text)
+    _complain(found, queue, verb)
+
+
+@dataclass
+class Removals:
+    """What became of the messages that were named, over several answers of the broker."""
+
+    unseen: set[str]
+    """Ids that no message has had so far."""
+    removed: list[int] = field(default_factory=list)
+    in_flight: list[int] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+
+    def take(self, answer: dict[str, Any]) -> None:
+        for kept, name in ((self.removed, "removed"), (self.in_flight, "in_flight"), (self.missing, "missing")):
+            kept += answer[name]
+        self.unseen -= {message_id for _, message_id in answer["matched"]}
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "count": len(self.removed),
+            "removed": self.removed,
+            "in_flight": self.in_flight,
+            "not_found": [*self.missing, *sorted(self.unseen)],
+        }
+
+
+def _chosen(messages: list[str], ids: list[str]) -> tuple[list[int], list[str]]:
+    """Sequences and ids.
+
+    Raises:
+        Usage: none, too many, or a range that cannot be.
+    """
+    sequences: dict[int, None] = {}
+    named = dict.fromkeys(ids)
+    for text in messages:
+        found = SEQUENCES.fullmatch(text)
+        if found is None:
+            named[text] = None
+            continue
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not 0 < first <= last <= NUMBER_MAX:
+            raise Usage(f"{text!r} names no messages; sequences begin at 1, and the smaller one of a range is first")
+        if last - first >= LISTED_MAX:
+            raise Usage(f"{text!r} names more than {LISTED_MAX:,} messages; `queue purge` removes all that wait")
+        sequences.update(dict.fromkeys(range(first, last + 1)))
+    if not 0 < len(sequences) + len(named) <= LISTED_MAX:
+        count = len(sequences) + len(named)
+        raise Usage(f"{count:,} messages are named; name 1 to {LISTED_MAX:,}, by sequence (17, 20-25) or id")
+    return list(sequences), list(named)
+
+
+def _asked(sequences: list[int], ids: list[str]) -> str:
+    parts = [count_text(len(sequences), "message")] if sequences else []
+    if ids:
+        parts.append(f"all messages with {'the id ' + ids[0] if len(ids) == 1 else f'one of {len(ids):,} ids'}")
+    return " and ".join(parts)
+
+
+def _complain(found: Removals, queue: str, verb: str) -> None:
+    """
+    Raises:
+        CommandFailed: something that was named stays, or is not there.
+    """
+    wrong = []
+    if found.in_flight:
+        wrong.append(f"{_listed(found.in_flight)} with a consumer, which keeps what it holds until it is settled")
+    not_found = [*found.missing, *sorted(found.unseen)]
+    if not_found:
+        wrong.append(f"{_listed(not_found)} not in queue {queue!r}, or not waiting any more")
+    if not wrong:
+        return
+    sentence = "; ".join(wrong)
+    if found.removed:
+        raise PartlyDone(f"{len(found.removed):,} {verb}; {sentence}")
+    raise CommandFailed(sentence) if found.in_flight else MessageNotFound(sentence)
+
+
+def _listed(names: list[Any]) -> str:
+    more = len(names) - SHOWN_MAX
+    shown = ", ".join(map(str, names[:SHOWN_MAX])) + (f" and {more:,} more" if more > 0 else "")
+    return f"{shown} {'is' if len(names) == 1 else 'are'}"

@@ -1,0 +1,1 @@
+"""`vibemq-admin queue export`, `import` and `move`."""

@@ -1,0 +1,201 @@
+"""`vibemq-admin queue import`: an exported file into a queue, each message once, also after an interruption."""
+
+import base64
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
+from vibemq.cli.exits import CommandFailed, PartlyDone, QueueMissing
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url
+from vibemq.cli.online import call, queue_is_missing
+from vibemq.cli.output import Output, count_text, is_standard
+from vibemq.cli.progress import Tracker, tracked
+from vibemq.client import Client
+from vibemq.errors import ErrorCode, VibeMQError
+
+STDIN = Path("-")
+BATCH_MESSAGES = 200
+BATCH_BYTES = 256 * 1024
+LARGE_BYTES = 256 * 1024
+"""Of a line that is sent by itself, in parts of that size."""
+
+
+def import_file(
+    queue: Queue,
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="File of `queue export`; - is stdin.", show_default="stdin")
+    ] = STDIN,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create a missing queue, with the options of the exported one.")
+    ] = False,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="TEXT", help="Name of this import: under another name the same file enters once more."
+        ),
+    ] = "",
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Put the messages of an exported file into a queue, with their ids, headers, priorities, delays and expiries.
+
+    The whole file is checked first; a file with an invalid line changes nothing. After an interruption (Ctrl-C, a
+    crash, a lost broker) the same command imports the rest: no message enters twice, and none is missing.
+
+    Example: vibemq-admin queue import orders orders.ndjson --dry-run
+    """
+    out = Output(json=json)
+    with _readable(file) as path:
+        export = ExportFile(path)
+        with tracked("checked", out.notes, silent=json) as progress:
+            export.check(progress)
+
+        async def work(mq: Client) -> None:
+            if await queue_is_missing(mq, queue) and not (dry_run and create):
+                if not create:
+                    raise QueueMissing(queue, "create it, or add --create")
+                await mq.admin("queue.create", queue=queue, options=export.head["options"])
+            if dry_run:
+                await _tell_plan(mq, queue, export, name, out)
+                return
+            job = Import(mq, queue, export, name)
+            await _run(job, out)
+            out.emit(job.described(), job.text())
+
+        call(url, timeout, work)
+
+
+@dataclass
+class Import:
+    """`position` is right at every moment, also after an error."""
+
+    mq: Client
+    queue: str
+    export: ExportFile
+    name: str = ""
+    position: int = 0
+    imported: int = 0
+    expired: int = 0
+    earlier: int = 0
+    """Messages that an earlier run has imported."""
+    _batch: list[ImportLine] = field(default_factory=list)
+
+    async def find_position(self) -> None:
+        """Where an earlier run of the same import has come to."""
+        answer = await self._ask(0, messages=[])
+        self.position = self.earlier = answer["position"]
+
+    async def run(self, progress: Tracker) -> None:
+        """
+        Raises:
+            QueueFull as the broker says it, or PartlyDone: the queue takes no more.
+        """
+        await self.find_position()
+        size = 0
+        for number, line in enumerate(self.export.messages()):
+            if number < self.earlier:
+                continue
+            if self._batch and (len(self._batch) == BATCH_MESSAGES or size + len(line.text) > BATCH_BYTES):
+                await self._send()
+                progress(self.position, self.export.count)
+                size = 0
+            self._batch.append(line)
+            size += len(line.text)
+        await self._send()
+        progress(self.position, self.export.count)
+
+    async def _send(self) -> None:
+        if not self._batch:
+            return
+        lines, self._batch = self._batch, []
+        if len(lines[0].text) > LARGE_BYTES:
+            answer = await self._send_parts(lines[0].text)
+        else:
+            answer = await self._ask(self.position, messages=[line.value for line in lines])
+        self.position = answer["position"]
+        self.imported += answer["imported"]
+        self.expired += answer["expired"]
+        if answer["left"]:
+            raise CommandFailed(f"queue {self.queue!r} is full", code=ErrorCode.QUEUE_FULL)
+
+    async def _send_parts(self, text: bytes) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        for offset in range(0, len(text), LARGE_BYTES):
+            part = base64.b64encode(text[offset : offset + LARGE_BYTES]).decode()
+            answer = await self._ask(self.position, part_base64=part, offset=offset, size=len(text))
+        return answer
+
+    async def _ask(self, position: int, **arguments: Any) -> dict[str, Any]:
+        import_id = f"{self.export.sha256}/{self.name}"
+        answer: dict[str, Any] = await self.mq.admin(
+            "queue.import", queue=self.queue, import_id=import_id, position=position, **arguments
+        )
+        return answer
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue,
+            "messages": self.export.count,
+            "imported": self.imported,
+            "expired": self.expired,
+            "earlier": self.earlier,
+            "dry_run": False,
+        }
+
+    def text(self) -> str:
+        parts = [f"{count_text(self.imported, 'message')} imported into queue {self.queue}"]
+        if self.expired:
+            parts.append(f"{self.expired:,} had expired and were left out")
+        if self.earlier:
+            parts.append(f"{self.earlier:,} of the file were imported by an earlier run")
+        return "; ".join(parts)
+
+
+async def _run(job: Import, out: Output) -> None:
+    again = "run the same command again for the rest"
+    try:
+        with tracked("imported", out.notes, silent=out.json) as progress:
+            await job.run(progress)
+    except anyio.get_cancelled_exc_class():
+        out.note(f"interrupted: {job.position:,} of {job.export.count:,} messages are done with; {again}")
+        raise
+    except VibeMQError as error:
+        if not job.position:
+            raise
+        done = f"{job.position:,} of {job.export.count:,} messages are done with"
+        raise PartlyDone(f"{done}, then: {error}; {again}") from error
+
+
+async def _tell_plan(mq: Client, queue: str, export: ExportFile, name: str, out: Output) -> None:
+    job = Import(mq, queue, export, name)
+    if not await queue_is_missing(mq, queue):
+        await job.find_position()
+    now = time.time_ns() // 1_000_000
+    rest = [line.extra.expires_at for number, line in enumerate(export.messages()) if number >= job.position]
+    job.expired = sum(0 < at <= now for at in rest)
+    job.imported = len(rest) - job.expired
+    out.emit(job.described() | {"dry_run": True}, f"with a dry run: {job.text()}")
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[Path]:
+    """A file that can be read more than once: stdin is copied into one."""
+    if not is_standard(file):
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="vibemq-import-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield Path(copy.name)

@@ -1,0 +1,1 @@
+"""Connections: made, kept, replaced, and let go of in a forked child."""

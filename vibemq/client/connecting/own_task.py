@@ -1,0 +1,58 @@
+"""Work in a task of its own, which belongs to no block and no other task: who starts it need not be who stops it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+logger = logging.getLogger(__name__)
+
+
+class OwnTask:
+    """Runs once, on asyncio or trio.
+
+    Args:
+        failed: called with what the work raises, in its task.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]) -> None:
+        self._work = work
+        self._failed = failed
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._task: object = None
+        """The loop itself keeps only a weak reference."""
+
+    def start(self) -> None:
+        name = "vibemq client"
+        if _on_asyncio():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+        else:
+            import trio.lowlevel
+
+            self._task = trio.lowlevel.spawn_system_task(self._run, name=name)
+
+    async def stop(self) -> None:
+        """Cancel the work and wait for its end, also when the caller is cancelled."""
+        self._scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._ended.wait()
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                await self._work()
+        except Exception as error:
+            logger.exception("the client has failed in an unforeseen way")
+            self._failed(error)
+        finally:
+            self._ended.set()
+
+
+def _on_asyncio() -> bool:
+    try:
+        import sniffio
+    except ModuleNotFoundError:
+        return True  # Who runs trio has it.
+    return sniffio.current_async_library() == "asyncio"

@@ -1,0 +1,1 @@
+"""Messages that operators put into queues, and move between them."""

@@ -1,0 +1,138 @@
+"""One message as a JSON object: a line of an exported file (docs/howto/move-messages.md, "The file").
+
+    id or id_base64            required; base64 where the bytes are no UTF-8
+    payload or payload_base64  required; base64 too where JSON would take twice the bytes
+    headers or headers_base64  an object of texts; base64 of the header block where an object would not give it again
+    priority                   1 if left out
+    expires_at, deliver_at     instants in ms; 0 if left out: never, at once
+    sequence, published_at, state, attempts    of the message that was exported; not read again
+
+A row becomes a line and a line the same row, byte by byte.
+"""
+
+import base64
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from vibemq.errors import InvalidPayload
+from vibemq.model.options import NUMBER_MAX, PRIORITY_MAX
+from vibemq.model.records import MessageExtra
+from vibemq.model.rows import RowView, header_pairs, pack_row
+
+TOLD_ONLY = frozenset({"sequence", "published_at", "state", "attempts"})
+_PAIRS = {name: f"{name}_base64" for name in ("id", "payload", "headers")}
+_NUMBERS = {"priority": PRIORITY_MAX, "expires_at": NUMBER_MAX, "deliver_at": NUMBER_MAX}
+KNOWN = frozenset({*_PAIRS, *_PAIRS.values(), *_NUMBERS, *TOLD_ONLY})
+_ID_MAX = 0xFFFF
+_SHOWN_MAX = 40
+
+
+def message_line(row: bytes, **about: int | str) -> dict[str, Any]:
+    """`about`: what is known beside the row; what is 0 is left out."""
+    view = RowView(row)
+    headers_at, payload = view.headers_at, view.payload
+    raw_id = row[2 : headers_at - len(payload) - 4]
+    return {
+        **{name: value for name, value in about.items() if value},
+        **_text_or_base64("id", raw_id),
+        **_headers(row, headers_at),
+        **_text_or_base64("payload", payload),
+    }
+
+
+def _text_or_base64(name: str, raw: bytes) -> dict[str, str]:
+    try:
+        text = raw.decode()
+        if len(orjson.dumps(text)) <= 2 * len(raw) + 2:
+            return {name: text}
+    except UnicodeDecodeError:
+        pass
+    return {f"{name}_base64": base64.b64encode(raw).decode()}
+
+
+def _headers(row: bytes, at: int) -> dict[str, Any]:
+    """What is read again must give the same bytes: not so with keys that are repeated, or texts that are no UTF-8."""
+    if row[at:] == b"\0\0":
+        return {"headers": {}}
+    headers = dict(header_pairs(row, at))
+    if _block(headers) == row[at:]:
+        return {"headers": headers}
+    return {"headers_base64": base64.b64encode(row[at:]).decode()}
+
+
+def _block(headers: Mapping[str, str]) -> bytes:
+    return pack_row(b"x", b"", list(headers.items()))[7:]
+
+
+def read_message_line(line: Any) -> tuple[bytes, MessageExtra]:
+    """The row, and what sets the message apart.
+
+    Raises:
+        InvalidPayload: what is wrong with the object.
+    """
+    if not isinstance(line, dict):
+        raise InvalidPayload(f"a message must be an object, not {_short(line)}")
+    if not line.keys() <= KNOWN:
+        unknown = ", ".join(sorted(map(str, line.keys() - KNOWN)))
+        raise InvalidPayload(f"a message has the unknown key {_short(unknown)}; known are {', '.join(sorted(KNOWN))}")
+    raw_id, payload = _bytes_of(line, "id"), _bytes_of(line, "payload")
+    if not 0 < len(raw_id) <= _ID_MAX:
+        raise InvalidPayload(f"the id of a message must have 1 to {_ID_MAX:,} bytes, not {len(raw_id):,}")
+    numbers = {name: _number(line, name, most) for name, most in _NUMBERS.items()}
+    priority = numbers["priority"] if "priority" in line else 1
+    extra = MessageExtra(priority, numbers["expires_at"], numbers["deliver_at"])
+    if "headers_base64" in line:
+        return pack_row(raw_id, payload)[:-2] + _checked_block(_bytes_of(line, "headers")), extra
+    return _packed(raw_id, payload, line.get("headers", {})), extra
+
+
+def _packed(raw_id: bytes, payload: bytes, headers: Any) -> bytes:
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        raise InvalidPayload(f"headers of a message must be an object of texts, not {_short(headers)}")
+    try:
+        return pack_row(raw_id, payload, list(headers.items()))
+    except (ValueError, UnicodeEncodeError) as error:
+        raise InvalidPayload(f"headers of a message cannot be stored: {error}") from None
+
+
+def _checked_block(block: bytes) -> bytes:
+    """Whatever its texts are, it must be a header block and nothing else."""
+    try:
+        (count,) = struct.unpack_from("!H", block)
+        at = 2
+        for _ in range(2 * count):
+            (size,) = struct.unpack_from("!H", block, at)
+            at += 2 + size
+    except struct.error:
+        at = -1
+    if at != len(block):
+        raise InvalidPayload("headers_base64 of a message cannot be decoded as headers of the native protocol")
+    return block
+
+
+def _bytes_of(line: dict[str, Any], name: str) -> bytes:
+    text_given, coded_given = name in line, _PAIRS[name] in line
+    if text_given == coded_given:
+        raise InvalidPayload(f"a message must have either {name} or {_PAIRS[name]}")
+    value = line[name] if text_given else line[_PAIRS[name]]
+    if not isinstance(value, str):
+        raise InvalidPayload(f"{name if text_given else _PAIRS[name]} of a message must be text, not {_short(value)}")
+    try:
+        return value.encode() if text_given else base64.b64decode(value, validate=True)
+    except ValueError as error:
+        raise InvalidPayload(f"{name} of a message cannot be read: {error}") from None
+
+
+def _number(line: dict[str, Any], name: str, most: int) -> int:
+    value = line.get(name, 0)
+    if type(value) is not int or not 0 <= value <= most:
+        raise InvalidPayload(f"{name} of a message must be a whole number, 0 to {most}, not {_short(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"

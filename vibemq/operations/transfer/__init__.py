@@ -1,0 +1,1 @@
+"""Single messages and whole queues, taken out, copied, put back and moved by operators."""

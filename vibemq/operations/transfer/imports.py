@@ -1,0 +1,141 @@
+"""Messages of an exported file, put into a queue: each once, however often a part of the file is sent."""
+
+import asyncio
+import base64
+import binascii
+from typing import Annotated, Any
+
+import orjson
+from pydantic import Field
+
+from vibemq.errors import InvalidPayload, MessageTooLarge
+from vibemq.model.commands import ImportMessages
+from vibemq.model.effects import Imported
+from vibemq.model.message_lines import read_message_line
+from vibemq.model.records import MessageExtra
+from vibemq.model.rows import Rows
+from vibemq.operations.arguments import Whole
+from vibemq.operations.contracts import CommandSession, InstantSource
+from vibemq.operations.queues import QueueArguments
+from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.transfer.uploads import Uploads
+
+MESSAGES_MAX = 250
+"""Of one call: the engine's part of it takes a few milliseconds."""
+MESSAGES_PER_TURN = 50
+"""Lines read before the loop has its turn."""
+PART_TEXT_MAX = 1 << 20
+NAME_MAX = 256
+
+
+class ImportArguments(QueueArguments):
+    import_id: Annotated[str, Field(min_length=1, max_length=NAME_MAX)] = Field(
+        description="Stands for the file: whoever goes on with it names the same one."
+    )
+    position: Whole = Field(description="How many messages of the file come before these.")
+    messages: list[dict[str, Any]] | None = Field(
+        None,
+        description=f"Messages as `queue.export` answers them, at most {MESSAGES_MAX}; none: ask for the position.",
+    )
+    part_base64: Annotated[str, Field(max_length=PART_TEXT_MAX)] | None = Field(
+        None, description="In place of messages: a part of the JSON text of one that is too large for a request."
+    )
+    offset: Whole = Field(0, description="Where in that text the part begins.")
+    size: Whole = Field(0, description="Bytes of the whole text.")
+
+
+class QueueImports:
+    def __init__(self, local: CommandSession, clock: InstantSource, *, row_bytes_max: int) -> None:
+        """`row_bytes_max`: a larger message could not be handed to anybody."""
+        self._local = local
+        self._row_bytes_max = row_bytes_max
+        self._uploads = Uploads(largest=2 * row_bytes_max, now=clock.now)
+
+    async def take(self, caller: Caller, wanted: ImportArguments) -> dict[str, Any]:
+        """The messages that are new, as far as the queue has room. The answer says how far the file has come.
+
+        Raises:
+            InvalidPayload: what is wrong with which message; none was taken.
+            InvalidOptions: the position lies behind the one that the broker knows.
+            Blocked: too many large messages come in parts at once.
+        """
+        lines = wanted.messages or []
+        if wanted.part_base64 is not None:
+            text = self._upload(caller, wanted)
+            if text is None:
+                return {"position": wanted.position, "imported": 0, "expired": 0, "left": 1}
+            lines = [_object_of(text)]
+        if len(lines) > MESSAGES_MAX:
+            raise InvalidPayload(f"queue.import takes {MESSAGES_MAX} messages in one call, not {len(lines):,}")
+        rows, extras = await self._read(lines)
+        done: Imported = await self._local.ask(
+            lambda session, token: ImportMessages(
+                session,
+                token,
+                wanted.queue,
+                wanted.import_id,
+                wanted.position,
+                Rows.of(rows),
+                extras or None,
+                caller.actor.user,
+            )
+        )
+        return {"position": done.position, "imported": done.imported, "expired": done.expired, "left": done.left}
+
+    async def _read(self, lines: list[dict[str, Any]]) -> tuple[list[bytes], dict[int, MessageExtra]]:
+        rows: list[bytes] = []
+        extras: dict[int, MessageExtra] = {}
+        for index, line in enumerate(lines):
+            try:
+                row, extra = read_message_line(line)
+            except InvalidPayload as error:
+                raise InvalidPayload(f"message {index} of queue.import: {error}") from None
+            if len(row) > self._row_bytes_max:
+                raise MessageTooLarge(
+                    f"message {index} of queue.import has {len(row):,} bytes; this broker takes "
+                    f"{self._row_bytes_max:,} (limits.body_bytes_max)"
+                )
+            rows.append(row)
+            if extra != MessageExtra():
+                extras[index] = extra
+            if not len(rows) % MESSAGES_PER_TURN:
+                await asyncio.sleep(0)
+        return rows, extras
+
+    def _upload(self, caller: Caller, wanted: ImportArguments) -> bytes | None:
+        """The whole text, once its last part is there."""
+        if wanted.size > 2 * self._row_bytes_max:
+            raise MessageTooLarge(
+                f"a message of {wanted.size:,} bytes of JSON is too large for this broker (limits.body_bytes_max)"
+            )
+        try:
+            part = base64.b64decode(wanted.part_base64 or "", validate=True)
+        except (ValueError, binascii.Error) as error:
+            raise InvalidPayload(f"part_base64 of queue.import cannot be read: {error}") from None
+        key = (wanted.queue, wanted.import_id, wanted.position)
+        return self._uploads.add(caller.session, key, part, offset=wanted.offset, size=wanted.size)
+
+    def forget_session(self, session: int) -> None:
+        """Parts of messages that it has not sent whole."""
+        self._uploads.forget_session(session)
+
+
+def _object_of(text: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidPayload(f"the parts of the message are no JSON text together: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidPayload("the parts of the message are no JSON object together")
+    return value
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "queue.import",
+        "Put messages of an exported file into a queue, each once however often it is sent.",
+        ImportArguments,
+        QueueImports,
+        task=QueueImports.take,
+    ),
+]

@@ -1,0 +1,374 @@
+"""The blocking client."""
+
+import atexit
+import logging
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from threading import RLock
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar
+
+from vibemq import client as asynchronous
+from vibemq.client import (
+    ClientSettings,
+    Confirm,
+    Message,
+    MessageBatch,
+    Outgoing,
+    PublishReport,
+    Receipt,
+    SubscriptionStats,
+)
+from vibemq.client.connecting.forking import watch_forks
+from vibemq.client.message import Delivery, Settler, route
+from vibemq.client.publishing.outbox import PublishBatch
+from vibemq.client.publishing.outgoing import PriorityLike, Seconds
+from vibemq.client.publishing.receipts import receipt
+from vibemq.client.queues import Difference, OnConflict
+from vibemq.errors import NotConnected
+from vibemq.model.commands import Settlement
+from vibemq.model.effects import QueueInfo
+from vibemq.model.runs import Run
+from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def connect(address: str | ClientSettings = "vibemq://localhost", **options: Any) -> "Client":
+    """Connect, with the options of `vibemq.connect`. Close it with a `with` block, or `close()`; a client that is
+    still open when the interpreter ends disconnects then.
+
+    Raises:
+        ConfigInvalid: the address or an option cannot be used.
+        VibeMQError: no connection.
+    """
+    return Client(asynchronous.connect(address, **options))
+
+
+class _OpenClient(NamedTuple):
+    """A client and the thread whose loop it runs in."""
+
+    loop: LoopThread
+    client: asynchronous.Client
+
+
+class Client:
+    """See `vibemq.client.Client`; every verb means the same and raises the same.
+
+    In a forked child it connects anew when it is first used; the parent's subscriptions, and the messages that they
+    have delivered, raise ClientForked there.
+    """
+
+    def __init__(self, client: asynchronous.Client) -> None:
+        self._settings = client.settings
+        self._lock = RLock()
+        """Of who connects in a forked child."""
+        self._closed = False
+        self._running: _OpenClient | None = _open(client)
+        watch_forks(self)
+        _open_clients.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _open_clients.discard(self)
+        with self._lock:
+            self._closed = True
+            running = self._running
+        if running is not None:
+            _end(running, kind, error, trace)
+
+    def close(self) -> None:
+        """Disconnect and end the loop; further calls raise. Closing twice is fine."""
+        self.__exit__(None, None, None)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(
+            "vibemq.sync has the blocking client, which is used without await; for await use vibemq.connect"
+        )
+
+    def forked(self) -> None:
+        """See `vibemq.client.connecting.forking.Forkable`."""
+        # Another thread of the parent may have held the lock.
+        self._lock = RLock()
+        if self._running is not None:
+            self._running.loop.abandon(self._running)
+            self._running = None
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _current(self) -> _OpenClient:
+        """Of this process.
+
+        Raises:
+            VibeMQError: it was forked, and there is no connection now.
+        """
+        running = self._running
+        if running is None:
+            with self._lock:
+                running = self._running
+                if running is None:
+                    if self._is_closed():
+                        raise NotConnected(CLOSED)
+                    running = _open(asynchronous.Client(self._settings))
+                    if self._is_closed():
+                        # By a signal's handler, while this thread connected.
+                        _end(running, None, None, None)
+                        raise NotConnected(CLOSED)
+                    self._running = running
+        return running
+
+    @property
+    def settings(self) -> ClientSettings:
+        return self._settings
+
+    @property
+    def is_connected(self) -> bool:
+        return self._running is not None and self._running.client.is_connected
+
+    @property
+    def reconnects(self) -> int:
+        return self._running.client.reconnects if self._running is not None else 0
+
+    @property
+    def server_version(self) -> str:
+        return self._running.client.server_version if self._running is not None else ""
+
+    def ping(self) -> float:
+        loop, client = self._current()
+        return loop.call(client.ping)
+
+    def publish(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        id: str | None = None,  # noqa: A002  # the name users know
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup_id: str | None = None,
+    ) -> Receipt:
+        loop, client = self._current()
+        message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        found: Receipt = loop.call_with_answer(partial(_publish, client, loop, queue, message))
+        return found
+
+    def publish_many(self, queue: str, messages: Iterable[Any], **options: Any) -> PublishReport:
+        """`messages` is iterated in the loop's thread: a generator that waits would hold up everything else of this
+        client."""
+        loop, client = self._current()
+        return loop.call(partial(client.publish_many, queue, messages, **options))
+
+    def publisher(self, queue: str, *, dedup: bool = False) -> "Publisher":
+        return Publisher(self, queue, dedup=dedup)
+
+    def subscribe(self, queue: str, **options: Any) -> "Subscription[Any]":
+        """With the options of `vibemq.client.Client.subscribe`."""
+        loop, client = self._current()
+        return Subscription(loop, loop.call(partial(client.subscribe, queue, **options)))
+
+    def fetch(self, queue: str, *, max: int = 1, timeout: float = 5.0, **options: Any) -> list[Message[Any]]:  # noqa: A002  # the name users know
+        loop, client = self._current()
+        messages: list[Message[Any]] = loop.call(partial(client.fetch, queue, max=max, timeout=timeout, **options))
+        route(messages, partial(_ThreadSettler, loop))
+        return messages
+
+    def create_queue(self, queue: str, *, must_match: bool = False, **options: Any) -> None:
+        loop, client = self._current()
+        loop.call(partial(client.create_queue, queue, must_match=must_match, **options))
+
+    def declare(self, queue: str, *, on_conflict: OnConflict = "ignore", **options: Any) -> list[Difference]:
+        loop, client = self._current()
+        return loop.call(partial(client.declare, queue, on_conflict=on_conflict, **options))
+
+    def change_queue(self, queue: str, **changes: Any) -> None:
+        loop, client = self._current()
+        loop.call(partial(client.change_queue, queue, **changes))
+
+    def delete_queue(self, queue: str) -> None:
+        loop, client = self._current()
+        loop.call(client.delete_queue, queue)
+
+    def purge_queue(self, queue: str) -> int:
+        loop, client = self._current()
+        return loop.call(client.purge_queue, queue)
+
+    def queue_info(self, queue: str) -> QueueInfo | None:
+        loop, client = self._current()
+        return loop.call(client.queue_info, queue)
+
+    def list_queues(self) -> list[QueueInfo]:
+        loop, client = self._current()
+        return loop.call(client.list_queues)
+
+    def admin(self, verb: str, **arguments: Any) -> Any:
+        loop, client = self._current()
+        return loop.call(partial(client.admin, verb, **arguments))
+
+
+class Publisher:
+    """See `vibemq.client.Publisher`."""
+
+    def __init__(self, client: Client, queue: str, *, dedup: bool) -> None:
+        self._client = client
+        self._queue = queue
+        self._dedup = dedup
+        self._at: tuple[LoopThread, asynchronous.Publisher] = self._open()
+
+    def send(self, body: Any, **options: Any) -> Confirm:
+        """The Confirm tells whether it is `done`; `flush` waits."""
+        loop, publisher = self._current()
+        return loop.call(partial(publisher.send, body, **options))
+
+    def flush(self) -> int:
+        loop, publisher = self._current()
+        return loop.call(publisher.flush)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # In a forked child there is nothing to wait for, unless it has sent something itself.
+        if error is None and not self._at[0].inherited:
+            self.flush()
+
+    def _current(self) -> tuple[LoopThread, asynchronous.Publisher]:
+        if self._at[0].inherited:
+            self._at = self._open()
+        return self._at
+
+    def _open(self) -> tuple[LoopThread, asynchronous.Publisher]:
+        loop, client = self._client._current()
+        return loop, loop.call(partial(client.publisher, self._queue, dedup=self._dedup))
+
+
+class Subscription(Generic[T]):
+    """See `vibemq.client.Subscription`. One thread iterates; any thread may settle what it was given."""
+
+    def __init__(self, loop: LoopThread, subscription: asynchronous.Subscription[T]) -> None:
+        self._loop = loop
+        self._subscription = subscription
+        subscription.settler = _ThreadSettler(loop, subscription)
+
+    @property
+    def queue(self) -> str:
+        return self._subscription.queue
+
+    @property
+    def stats(self) -> SubscriptionStats:
+        return self._subscription.stats
+
+    def __enter__(self) -> Self:
+        self._loop.call(self._subscription.start)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop consuming; an iteration in another thread ends. Unsettled messages are given back."""
+        if not self._loop.inherited:
+            self._loop.call(self._subscription.stop)
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        for batch in self.batches():
+            for message in batch:
+                if not message.stale:
+                    yield message
+
+    def batches(self) -> Iterator[MessageBatch[T]]:
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def next_batch(self, timeout: float | None = None) -> MessageBatch[T] | None:
+        """Wait for messages; None when the subscription was stopped, or nothing came within `timeout` seconds.
+
+        Raises:
+            VibeMQError: the broker ended it, or the connection is lost for good.
+        """
+        return self._loop.call(self._subscription.next_batch_or_none, timeout)
+
+
+class _ThreadSettler:
+    """Carries settlements from any thread to the loop, which takes all that are there at once."""
+
+    def __init__(self, loop: LoopThread, settler: Settler) -> None:
+        self._loop = loop
+        self._settler = settler
+
+    def settle(self, delivery: Delivery, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
+        self._loop.post(partial(self._settler.settle, delivery, verb, runs, delay_ms, reason))
+
+    def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
+        self._loop.post(partial(self._settler.extend, delivery, runs, ack_timeout_ms))
+
+    def is_stale(self, delivery: Delivery) -> bool:
+        return self._settler.is_stale(delivery)
+
+
+def _open(client: asynchronous.Client) -> _OpenClient:
+    loop = LoopThread("vibemq-client")
+    try:
+        loop.call(client.open)
+    except BaseException:
+        loop.close()
+        raise
+    return _OpenClient(loop, client)
+
+
+def _end(
+    running: _OpenClient, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    if running.loop.closed:
+        return
+    try:
+        running.loop.call(running.client.__aexit__, kind, error, trace)
+    finally:
+        running.loop.close()
+
+
+def _publish(client: asynchronous.Client, loop: LoopThread, queue: str, message: Outgoing, answer: Answer) -> None:
+    """Called in the loop."""
+    try:
+        placed = client.begin_publish(queue, message)
+    except BaseException as error:
+        answer.fail(error)
+        return
+    if placed is None:
+        loop.run_in_task(answer, client.publish_outgoing(queue, message))
+    else:
+        batch, index = placed
+        batch.when_done(partial(_receipt, answer, batch, index))
+
+
+def _receipt(answer: Answer, batch: PublishBatch, index: int) -> None:
+    try:
+        answer.give(receipt(batch, index))
+    except BaseException as error:
+        answer.fail(error)
+
+
+@atexit.register
+def _close_open_clients() -> None:
+    for client in list(_open_clients):
+        try:
+            client.close()
+        except Exception:
+            logger.exception("a client could not be closed at the end of the program")

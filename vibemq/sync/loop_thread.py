@@ -1,0 +1,313 @@
+"""An event loop in a daemon thread, and the way into it for every other thread.
+
+What is handed over waits in a deque, and one wake-up of the loop takes all that is there; whoever waits for an answer
+waits on a plain lock. That costs a fraction of a portal with its futures and task groups.
+
+A process that is forked has the objects and not the thread. `_abandoned` keeps them, so that nothing of theirs is ever
+finalised in the child: the loop's selector is shared with the parent, which must not notice.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from threading import Lock, Thread, get_ident
+from typing import Any, TypeVar, TypeVarTuple, overload
+
+from vibemq.client.connecting.forking import FORKED
+from vibemq.errors import ClientForked, LocalProtocolError, NotConnected, VibeMQError
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+CLOSED = "this client is closed; make another with vibemq.sync.connect"
+_abandoned: list[object] = []
+
+
+class Answer:
+    """One outcome that one thread waits for. The first one counts."""
+
+    __slots__ = ("_error", "_lock", "_result", "done")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lock.acquire()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self.done = False
+
+    def give(self, result: Any) -> None:
+        if not self.done:
+            self.done = True
+            self._result = result
+            self._lock.release()
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done:
+            self.done = True
+            self._error = error
+            self._lock.release()
+
+    def wait(self) -> Any:
+        """Raises what was failed with, or what interrupts the thread."""
+        self._lock.acquire()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                # The traceback would keep this frame, and with it the answer.
+                self._error = None
+        return self._result
+
+
+class LoopThread:
+    """Started at once; `close` ends it.
+
+    No lock is held while anything is handed over, because a signal's handler may come in between at any point, use the
+    client as well, and wait.
+
+    Args:
+        name: of the thread.
+
+    Raises:
+        NotConnected: the operating system refuses the loop or the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: deque[tuple[Callable[[], object], Answer | None]] = deque()
+        self._numbers = itertools.count(1)
+        self._asked = 0
+        """Number of a wake-up that the loop has been asked for, not always the newest."""
+        self._taken = 0
+        """The highest number of one that has come: what was handed over before it is, or will be, taken by it."""
+        self._open: set[Answer] = set()
+        """Of calls that have begun."""
+        self._closed = False
+        self._ended = False
+        """The loop takes no more calls: whoever hands one over later refuses it."""
+        self.inherited = False
+        """Of the parent, in a forked child."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        try:
+            self._loop = _new_loop()
+        except OSError as error:
+            raise NotConnected(f"the client's event loop cannot be made: {error.strerror or error}") from error
+        self._end: asyncio.Future[None] = self._loop.create_future()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._loop.close()
+            raise NotConnected(f"the client's thread cannot be started: {error}") from error
+
+    @overload
+    def call(self, function: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R: ...
+
+    @overload
+    def call(self, function: Callable[[*Ts], R], *args: *Ts) -> R: ...
+
+    def call(self, function: Callable[[*Ts], Any], *args: *Ts) -> Any:
+        """Call it in the loop and wait for its result, awaited if it is awaitable. A thread that is interrupted while
+        it waits, by Ctrl-C for example, cancels it.
+
+        Raises:
+            NotConnected: this is closed.
+            ClientForked: it is the parent's.
+            LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
+        """
+        call = _Call(function, args, self)
+        self._begin(call.begin, call.answer)
+        try:
+            return call.answer.wait()
+        except BaseException:
+            if not call.answer.done:
+                # Closed meanwhile, it is cancelled anyway, and what interrupts the thread is what counts.
+                with contextlib.suppress(VibeMQError):
+                    self.post(call.cancel)
+            raise
+
+    def call_with_answer(self, begin: Callable[[Answer], object]) -> Any:
+        """As `call`, for what needs no task: `begin` is called in the loop and sees to it that the answer is given some
+        time; when the loop ends before, it is NotConnected."""
+        answer = Answer()
+        self._begin(partial(self._ask, begin, answer), answer)
+        return answer.wait()
+
+    def run_in_task(self, answer: Answer, work: Coroutine[Any, Any, Any]) -> None:
+        """Called in the loop: have a task give the answer."""
+        _Call(lambda: work, (), self, answer).begin()
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have it called in the loop soon, in the order of the posts. What it raises is logged.
+
+        Raises:
+            NotConnected: this is closed.
+            ClientForked: it is the parent's.
+        """
+        self._hand_over(call, None)
+
+    def close(self) -> None:
+        """What still runs is cancelled; returns when the thread has ended. Closing twice is fine."""
+        self._closed = True
+        if self.inherited:
+            return
+        with contextlib.suppress(RuntimeError):  # The loop is closed already.
+            self._loop.call_soon_threadsafe(self._finish)
+        if get_ident() != self._thread.ident:
+            self._thread.join()
+
+    def abandon(self, belongings: object) -> None:
+        """In a forked child, where the thread does not exist: never touch any of it again, nor of what runs in it."""
+        self.inherited = True
+        self._closed = True
+        _abandoned.append((self, belongings))
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _begin(self, call: Callable[[], object], answer: Answer) -> None:
+        # The system gives the number of a thread that has ended to others.
+        if not self._closed and get_ident() == self._thread.ident:
+            raise LocalProtocolError(
+                "this is the client's own thread, which would wait for itself; a blocking client cannot be used by "
+                "code that it runs, such as a generator given to publish_many: use another client there"
+            )
+        self._hand_over(call, answer)
+
+    def _hand_over(self, call: Callable[[], object], answer: Answer | None) -> None:
+        if self.inherited:
+            raise ClientForked(FORKED)
+        if self._closed:
+            raise NotConnected(CLOSED)
+        self._calls.append((call, answer))
+        # A wake-up that was asked for and has not come takes this call as well. It is noted after it was asked for, so
+        # that what is noted always comes. A note that is too low costs one wake-up more.
+        if self._asked <= self._taken:
+            number = next(self._numbers)
+            with contextlib.suppress(RuntimeError):  # The loop is closed, and so `_ended` is true.
+                self._loop.call_soon_threadsafe(self._take, number)
+                self._asked = number
+        if self._ended:
+            self._refuse()
+
+    # -- in the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._live())
+        finally:
+            self._closed = True
+            self._ended = True
+            self._refuse()
+            for answer in list(self._open):
+                answer.fail(NotConnected("this client was closed while it was asked"))
+
+    async def _live(self) -> None:
+        await self._end
+
+    def _finish(self) -> None:
+        self._take(self._taken)
+        if not self._end.done():
+            self._end.set_result(None)
+
+    def _take(self, number: int) -> None:
+        # Noted before the calls are counted: whoever adds one later asks for another wake-up.
+        self._taken = max(self._taken, number)
+        for _ in range(len(self._calls)):
+            call, answer = self._calls.popleft()
+            if answer is not None:
+                self._open.add(answer)
+            try:
+                call()
+            except Exception:
+                logger.exception("a call in the client's thread has failed")
+            if answer is not None and answer.done:
+                self._open.discard(answer)
+
+    def _refuse(self) -> None:
+        """Nobody takes what was handed over."""
+        with contextlib.suppress(IndexError):  # Several threads may empty it together.
+            while True:
+                _, answer = self._calls.popleft()
+                if answer is not None:
+                    answer.fail(NotConnected(CLOSED))
+
+    def _ask(self, begin: Callable[[Answer], object], answer: Answer) -> None:
+        try:
+            begin(answer)
+        except BaseException as error:
+            answer.fail(error)
+
+
+class _Call:
+    """One call that a thread waits for."""
+
+    __slots__ = ("_args", "_function", "_loop", "_task", "answer")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: LoopThread,
+        answer: Answer | None = None,
+    ) -> None:
+        self._function = function
+        self._args = args
+        self._loop = loop
+        self._task: asyncio.Task[Any] | None = None
+        self.answer = answer or Answer()
+
+    def begin(self) -> None:
+        try:
+            result = self._function(*self._args)
+        except BaseException as error:
+            self.answer.fail(error)
+            return
+        if asyncio.iscoroutine(result):
+            self._go_on(result)
+        else:
+            self.answer.give(result)
+
+    def _go_on(self, work: Coroutine[Any, Any, Any]) -> None:
+        """The answer is the work's result."""
+        task = self._task = asyncio.get_running_loop().create_task(self._answered(work))
+        self._loop._tasks.add(task)
+        task.add_done_callback(partial(self._ended, work))
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _answered(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            result = await work
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # Also SystemExit, which would end the loop and not the thread that waits.
+            self.answer.fail(error)
+        else:
+            self.answer.give(result)
+
+    def _ended(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
+        self._loop._tasks.discard(task)
+        self._loop._open.discard(self.answer)
+        work.close()  # Cancelled before its first step, it was never begun.
+        self.answer.fail(NotConnected("this client was closed while it was asked"))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Raises OSError."""
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+    return loop
