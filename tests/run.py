@@ -3,11 +3,17 @@
 What passes the second time is printed as `FLAKY <test>` with its first traceback and does not fail the run; it has to
 be repaired all the same. What fails twice fails. The last line is a closing line of pytest with the totals of both.
 
+A test that hangs has failed: after `faulthandler_timeout` of pyproject.toml it prints the stacks of its threads, and it
+ends with its worker. Processes that outlive their tests are named and killed at the end: each of them may hold the
+output open, for whose end a shell waits.
+
 Nothing is run again, and the first exit code stands, when the first run does not account for every test: modules that
 cannot be imported, an interruption, `-x`, an internal error. Nor when more than RERUN_MAX tests failed, which is no
 chance.
 """
 
+import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -19,8 +25,12 @@ from pathlib import Path
 from typing import Any
 
 RERUN_MAX = 25
+RUN_SECONDS_MAX = 3000
+"""The first run is ended, and fails, when it takes longer: something hangs that is no test."""
 RERUN_SECONDS_MAX = 300
 """The second run is ended, and fails, when it takes longer."""
+PR_SET_CHILD_SUBREAPER = 36
+"""See prctl(2)."""
 CATEGORIES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "error")
 """In the order in which pytest names them."""
 
@@ -78,7 +88,35 @@ def child(path: str, arguments: list[str]) -> int:
     return int(pytest.main(arguments, plugins=[Recorder(path)]))
 
 
-def run(arguments: list[str], timeout: float | None = None) -> tuple[int, dict[str, Any] | None]:
+def adopt_orphans() -> None:
+    """Become the parent of what a test leaves behind, where the system knows that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children(pid: int) -> list[int]:
+    """Of all its threads. Some of those that come or end meanwhile are missing."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found.extend(map(int, task.read_text().split()))
+    return found
+
+
+def kill_what_is_left(number: int = signal.SIGKILL) -> None:
+    """Name and kill every descendant. With SIGABRT the tests' processes print their stacks."""
+    pending = children(os.getpid())
+    while pending:
+        pid = pending.pop()
+        pending.extend(children(pid))
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+            if command:  # Otherwise it has ended, and nobody has asked for its exit code.
+                print(f"LEFT BEHIND {pid} {command[:200]}", flush=True)
+            os.kill(pid, number)
+
+
+def run(arguments: list[str], timeout: float) -> tuple[int, dict[str, Any] | None]:
     """One run of pytest in a process of its own: its exit code, and its record if it came to an end."""
     with tempfile.TemporaryDirectory(prefix="tests-run-") as folder:
         record = Path(folder, "record.json")
@@ -87,13 +125,16 @@ def run(arguments: list[str], timeout: float | None = None) -> tuple[int, dict[s
         try:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            process.terminate()
+            print(f"\nthe tests did not end within {timeout:.0f} s; what still runs, and the stacks of its threads:")
+            kill_what_is_left(signal.SIGABRT)
             process.wait()
             return 1, None
         except KeyboardInterrupt:
             # The terminal has interrupted pytest as well, which says how far it came.
             process.wait()
             return 130, None
+        finally:
+            kill_what_is_left()
         if status < 0:
             return 128 - status, None
         return status, json.loads(record.read_text()) if record.exists() else None
@@ -101,7 +142,8 @@ def run(arguments: list[str], timeout: float | None = None) -> tuple[int, dict[s
 
 def main(arguments: list[str]) -> int:
     began = time.monotonic()
-    status, first = run(arguments)
+    adopt_orphans()
+    status, first = run(arguments, RUN_SECONDS_MAX)
     if status != 1 or first is None or not first["whole"]:
         return status
     failed = [nodeid for nodeid, test in first["tests"].items() if test["failed"]]

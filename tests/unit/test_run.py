@@ -119,6 +119,49 @@ def test_a_crashed_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
     assert closing(output) == "1 failed, 1 passed"
 
 
+def test_a_test_that_hangs_prints_its_stack_and_fails(tmp_path: Path) -> None:
+    module = """
+    import threading
+    def test_shaky():
+        if not once("shaky"):
+            threading.Event().wait()
+    def test_good(): pass
+    """
+    limits = ("-o", "faulthandler_timeout=1", "-o", "faulthandler_exit_on_timeout=true")
+    code, output = run(tmp_path, module, "-n", "2", *limits)
+    assert (code, flaky(output)) == (0, ["test_toy.py::test_shaky"]), output
+    assert re.search(r"File .*test_toy.py\", line \d+ in test_shaky", output), output
+
+
+def test_what_a_test_leaves_behind_is_named_and_killed(tmp_path: Path) -> None:
+    """Its parent ends first, and it has a session of its own; it would hold the output open."""
+    module = """
+    import subprocess, sys
+    CHILD = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)"
+    def test_good():
+        subprocess.run([sys.executable, "-c", CHILD], check=True)
+    """
+    code, output = run(tmp_path, module, *TWO_WORKERS)
+    assert (code, "1 passed" in output) == (0, True), output
+    assert re.search(r"^LEFT BEHIND \d+ sleep 1000$", output, re.MULTILINE), output
+
+
+def test_a_run_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    """Something hangs that is no test; the stacks say what."""
+    (tmp_path / "conftest.py").write_text("import threading\ndef pytest_sessionfinish(): threading.Event().wait()\n")
+    (tmp_path / "test_toy.py").write_text("def test_good(): pass\n")
+    program = f"""
+import runpy
+main = runpy.run_path({str(RUN)!r})["main"]
+main.__globals__["RUN_SECONDS_MAX"] = 5
+raise SystemExit(main([]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done
+    assert "the tests did not end within 5 s" in done.stdout
+    assert "in pytest_sessionfinish" in done.stderr
+
+
 def test_a_module_that_cannot_be_imported_is_no_chance(tmp_path: Path) -> None:
     (tmp_path / "test_good.py").write_text("def test_good(): pass\n")
     code, output = run(
