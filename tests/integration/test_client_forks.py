@@ -225,7 +225,7 @@ def test_a_child_that_ends_like_any_program_says_nothing(broker: FakeBroker, tmp
             mq.publish("orders", 3)
     """
     ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(program)],
+        [sys.executable, "-W", "default", "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
         timeout=CHILD_S,
