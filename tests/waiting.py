@@ -4,9 +4,15 @@
 """
 
 import inspect
+import os
+import select
+import signal
+import subprocess
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+from typing import Any, TypeVar
 
 import anyio
 
@@ -35,3 +41,26 @@ async def until(holds: Callable[[], object]) -> None:
                 return
             await anyio.sleep(LOOK_S)
     raise AssertionError(f"{holds} did not come true within {WAIT_S:.0f} s")
+
+
+@contextmanager
+def killed_if_late(process: "subprocess.Popen[Any]") -> Iterator[None]:
+    """What reads from a process that says nothing more reads its end at the ceiling, instead of waiting for ever."""
+    timer = Timer(WAIT_S, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def exit_code_of(pid: int) -> int:
+    """Wait for a forked child. One that is late is ended with SIGABRT, and says where it was if it still can."""
+    handle = os.pidfd_open(pid)
+    try:
+        ended, _, _ = select.select([handle], [], [], WAIT_S)
+        if not ended:
+            signal.pidfd_send_signal(handle, signal.SIGABRT)
+    finally:
+        os.close(handle)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

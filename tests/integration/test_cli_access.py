@@ -19,6 +19,7 @@ import pytest
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import broker_on, running
 from tests.integration.fake_broker import FakeBroker
+from tests.waiting import exit_code_of
 from vibemq.auth.passwords import PASSWORD_BYTES_MAX, verify_password
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
@@ -315,7 +316,7 @@ class Terminal:
             pass  # How a terminal says that nobody is at its other end.
         finally:
             os.close(self._fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        return exit_code_of(self._pid)
 
 
 def test_a_password_is_typed_twice_and_not_shown(admin: Admin, name: str) -> None:

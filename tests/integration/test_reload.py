@@ -19,7 +19,7 @@ import vibemq
 import vibemq.sync
 from tests.integration.access import cheap_hash, queues, user
 from tests.integration.test_server_process import Process
-from tests.waiting import wait_until
+from tests.waiting import killed_if_late, wait_until
 from vibemq.cli.admin.main import app as admin_app
 from vibemq.cli.entry import run_app
 from vibemq.cli.exits import ExitCode
@@ -73,7 +73,13 @@ def shown(broker: Process) -> str:
 
 def read_line_with(broker: Process, words: str) -> str:
     assert broker.process.stderr is not None
-    return next(line for line in broker.process.stderr if words in line)
+    others = []
+    with killed_if_late(broker.process):
+        for line in broker.process.stderr:
+            if words in line:
+                return line
+            others.append(line)
+    raise AssertionError(f"no line with {words!r} in {others}")
 
 
 def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(broker: Process, tmp_path: Path) -> None:

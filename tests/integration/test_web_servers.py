@@ -13,6 +13,7 @@ import pytest
 import vibemq
 from tests.crash.ledger import BrokerProcess
 from tests.docs.pages import REPOSITORY, blocks
+from tests.waiting import killed_if_late
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,10 @@ def test_gunicorn(broker: BrokerProcess, tmp_path: Path, preload: list[str]) -> 
     [program] = [block.text for block in blocks(PAGE) if "def application" in block.text]
     Path(tmp_path, "shop.py").write_text(program.replace("vibemq://localhost", broker.url))
     command = ["-m", "gunicorn", *preload, "--workers", str(WORKERS), "--bind", "127.0.0.1:0", "shop:application"]
-    with subprocess.Popen([sys.executable, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
+    with (
+        subprocess.Popen([sys.executable, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server,
+        killed_if_late(server),
+    ):
         assert server.stderr is not None
         try:
             url = next(found[1] for line in server.stderr if (found := LISTENING.search(line)))
