@@ -35,6 +35,43 @@ CATEGORIES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed",
 """In the order in which pytest names them."""
 
 
+class Scheduler:
+    """A plug-in for `--dist loadgroup`: a test whose worker has crashed is not run again by the next one, and what its
+    worker has left is run.
+
+    pytest-xdist hands the rest to the worker that replaces it one unit at a time; with a unit of one test that worker
+    waits for a second one, and the run never ends.
+    """
+
+    def pytest_xdist_make_scheduler(self, config: Any, log: Any) -> Any:
+        if config.getvalue("dist") != "loadgroup":
+            return None
+        # pytest warns when xdist is imported before it.
+        from xdist.scheduler import LoadGroupScheduling
+
+        class Groups(LoadGroupScheduling):
+            def remove_node(self, node: Any) -> str | None:
+                units = self.assigned_work.pop(node)
+                crashed = next((test for unit in units.values() for test, done in unit.items() if not done), None)
+                if crashed is None:
+                    return None
+                for unit in units.values():
+                    if crashed in unit:
+                        unit[crashed] = True
+                self.workqueue.update({scope: unit for scope, unit in units.items() if not all(unit.values())})
+                for other in self.assigned_work:
+                    self._reschedule(other)
+                return crashed
+
+            def schedule(self) -> None:
+                again = self.collection is not None
+                super().schedule()
+                for node in self.nodes if again else ():
+                    self._reschedule(node)
+
+        return Groups(config, log)
+
+
 class Recorder:
     """A plug-in of the process that prints (with xdist: not of the workers): what became of each test, as JSON."""
 
@@ -85,7 +122,7 @@ def child(path: str, arguments: list[str]) -> int:
     # As in the script `pytest`: the folder of this file is no place to import from.
     if sys.path[0] == str(Path(__file__).parent):
         del sys.path[0]
-    return int(pytest.main(arguments, plugins=[Recorder(path)]))
+    return int(pytest.main(arguments, plugins=[Recorder(path), Scheduler()]))
 
 
 def adopt_orphans() -> None:

@@ -119,6 +119,25 @@ def test_a_crashed_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
     assert closing(output) == "1 failed, 1 passed"
 
 
+@pytest.mark.parametrize("others", [0, 1, 7])
+def test_what_a_crashed_worker_has_left_is_run(tmp_path: Path, others: int) -> None:
+    """And the crash itself is not repeated before the others have ended."""
+    module = f"""
+    import os, pytest
+    @pytest.mark.parametrize("number", range({others}))
+    def test_before(number): pass
+    def test_bad():
+        assert not once("crashed")
+        os._exit(3)
+    @pytest.mark.parametrize("number", range({others}))
+    @pytest.mark.xdist_group("together")
+    def test_behind(number): pass
+    """
+    code, output = run(tmp_path, module, *TWO_WORKERS)
+    assert (code, "FAILED TWICE test_toy.py::test_bad" in output) == (1, True), output
+    assert closing(output).startswith(f"1 failed, {2 * others} passed" if others else "1 failed"), output
+
+
 def test_a_test_that_hangs_prints_its_stack_and_fails(tmp_path: Path) -> None:
     module = """
     import threading
