@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_store_that_was_drained_on_a_full_disk_opens_on_one(tmp_path: Path, ho
                 storage.close()
             return store.head, store.next
 
-        def another() -> None:
+        def another(number: int) -> None:
             storage = storage_on(disk / "data")
             state = storage.open()
             assert state.queues[1].next_sequence == end
@@ -92,4 +93,4 @@ def test_a_store_that_was_drained_on_a_full_disk_opens_on_one(tmp_path: Path, ho
         assert not (disk / "data" / BALLAST_FILE).exists(), "the drain has taken it"
         for number in range(1, 4):
             write_until_full(disk / "others")
-            in_fork(another)
+            in_fork(partial(another, number))
