@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conditions import small_disk, write_until_full
+from tests.proof.forked import in_fork
 from tests.unit.storage.full_store import FullStore
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import QueueCreated
+from vibemq.storage.local.ballast import BALLAST_FILE
 from vibemq.storage.sqlite.provider import SqliteStorage
 from vibemq.storage.sqlite.settings import SqliteSettings
 
@@ -55,3 +60,37 @@ def test_a_store_is_drained_although_others_have_the_rest_of_the_disk(
         store.publish_again(2)
         store.assert_nothing_lost()
         assert list(storage.check()) == []
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+@pytest.mark.parametrize("part", [1.0, 0.9, 0.3])
+def test_a_store_that_was_drained_on_a_full_disk_opens_on_one(tmp_path: Path, how: str, part: float) -> None:
+    """The ballast went into the drain, and others have taken every byte since, also each time before it opens again."""
+    with small_disk(tmp_path / "disk", 24) as disk:
+
+        def life() -> tuple[int, int]:
+            storage = storage_on(disk / "data")
+            store = FullStore(storage, 300, 100_000)
+            store.fill()
+            write_until_full(disk / "others")
+            store.settle(part)
+            if how == "closed":
+                storage.close()
+            return store.head, store.next
+
+        def another(number: int) -> None:
+            storage = storage_on(disk / "data")
+            state = storage.open()
+            assert state.queues[1].next_sequence == end
+            parts = storage.read(1, head, end, 1 << 40)
+            assert sum(part.rows.count for part in parts) == end - head
+            storage.append([QueueCreated(1 + number, f"q{number}", QueueOptions(), 0, "a" * 32)])
+            storage.sync()
+            if how == "closed":
+                storage.close()
+
+        head, end = in_fork(life)
+        assert not (disk / "data" / BALLAST_FILE).exists(), "the drain has taken it"
+        for number in range(1, 4):
+            write_until_full(disk / "others")
+            in_fork(partial(another, number))

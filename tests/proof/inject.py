@@ -117,6 +117,7 @@ def run(budget: Budget) -> Result:
     import_everything()
     _play_shortages(budget, result, deadline)
     if budget.aim and result.figures["shortages survived"]:
+        result.unit = "shortages"
         return result
     with in_memory(budget.work) as place, warm_brokers(place) as warm:
         bench = Bench(warm, place)
@@ -154,6 +155,8 @@ def _play_shortages(budget: Budget, result: Result, deadline: float) -> None:
         result.findings += [Finding(f"{repeat}: {what}", repeat) for what in outcome.complaints]
         played.append(f"{name} ({provider})")
     result.figures["shortages survived"] = ", ".join(played)
+    if budget.aim:
+        result.cases += len(played)
 
 
 def plan(bench: Bench) -> Iterator[Case]:

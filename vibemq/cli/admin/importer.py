@@ -19,13 +19,13 @@ from vibemq.cli.progress import Tracker, tracked
 from vibemq.model.stored import StoredState
 from vibemq.storage.importers.dotnet import ImportReport, import_dotnet
 from vibemq.storage.interface import IStorageProvider
-from vibemq.storage.local.ballast import BALLAST_FILE
+from vibemq.storage.local.ballast import BALLAST_FILE, START_FILE
 from vibemq.storage.local.lock import LOCK_NAME, OWNER_NAME
 from vibemq.storage.local.modes import FOLDER_MODE
 from vibemq.storage.local.store_file import read_store_info
 
 BAD_ROWS_SHOWN = 20
-_NOT_COPIED = (BALLAST_FILE, LOCK_NAME, OWNER_NAME)
+_NOT_COPIED = (BALLAST_FILE, START_FILE, LOCK_NAME, OWNER_NAME)
 
 
 def import_file(

@@ -12,27 +12,28 @@ from vibemq.model.runs import Run
 _TOGETHER_MAX = 1024
 """Entries of one stretch of the order."""
 
+Entry = tuple[int, int]
+"""(instant, sequence)."""
+
 _NO_ORDER: "list[tuple[array[int], array[int]]]" = []
-_NO_BOUNDS: list[int] = []
+_NO_BOUNDS: list[Entry] = []
 
 
 class Delayed:
     """Sequences by due instant: sixteen bytes each in the order of what is due, eight or more by sequence.
 
-    Removed ones leave the order when they surface, or when they outnumber the others.
+    The order has exactly what waits, so nothing is ever due that has left, and nothing is ever sorted anew.
     """
 
-    __slots__ = ("_bounds", "_due", "_order", "_ordered")
+    __slots__ = ("_bounds", "_due", "_order")
 
     def __init__(self) -> None:
         self._due: Instants | None = None
         """Made when something waits for the first time."""
         self._order: list[tuple[array[int], array[int]]] = _NO_ORDER
-        """Stretches of (instants, sequences), by instant."""
-        self._bounds: list[int] = _NO_BOUNDS
-        """The last instant of each stretch."""
-        self._ordered = 0
-        """Entries in the order, removed ones included."""
+        """Stretches of (instants, sequences), by instant, and by sequence where instants are the same."""
+        self._bounds: list[Entry] = _NO_BOUNDS
+        """The last of each stretch, or what was its last."""
 
     def __len__(self) -> int:
         return 0 if self._due is None else len(self._due)
@@ -43,9 +44,7 @@ class Delayed:
     def __iter__(self) -> Iterator[int]:
         """Every sequence, in no order that means anything."""
         for _, sequences in self._order:
-            for sequence in sequences:
-                if sequence in self:
-                    yield sequence
+            yield from sequences
 
     def runs(self) -> list[Run]:
         return [] if self._due is None else self._due.runs()
@@ -63,23 +62,26 @@ class Delayed:
         return self._due.lowest(count, start) if self._due else []
 
     def add(self, sequence: int, due: int) -> None:
+        """It waits for that instant, and no more for the one that it may have waited for."""
         if self._due is None:
             self._due, self._order, self._bounds = Instants(), [], []
+        before = self._due.get(sequence)
+        if before:
+            self._leave_order(before, sequence)
         self._due[sequence] = due
-        self._ordered += 1
         bounds, order = self._bounds, self._order
-        index = bisect_left(bounds, due)
+        index = bisect_left(bounds, (due, sequence))
         if index == len(bounds):
             if not order or len(order[-1][0]) >= _TOGETHER_MAX:
                 order.append((array("Q"), array("Q")))
-                bounds.append(due)
+                bounds.append((due, sequence))
             index = len(bounds) - 1
-            bounds[index] = due
+            bounds[index] = due, sequence
             order[index][0].append(due)
             order[index][1].append(sequence)
             return
         instants, sequences = order[index]
-        place = bisect_right(instants, due)
+        place = _place_of(instants, sequences, due, sequence)
         instants.insert(place, due)
         sequences.insert(place, sequence)
         if len(instants) > 2 * _TOGETHER_MAX:
@@ -88,9 +90,11 @@ class Delayed:
     def _halve(self, index: int) -> None:
         instants, sequences = self._order[index]
         middle = len(instants) // 2
-        halves = [(instants[:middle], sequences[:middle]), (instants[middle:], sequences[middle:])]
-        self._order[index : index + 1] = halves
-        self._bounds[index : index + 1] = [half[0][-1] for half in halves]
+        self._order[index : index + 1] = [
+            (instants[:middle], sequences[:middle]),
+            (instants[middle:], sequences[middle:]),
+        ]
+        self._bounds.insert(index, (instants[middle - 1], sequences[middle - 1]))
 
     def fill(self, due: Instants) -> None:
         """Take many at once, of which none waits yet; cheaper than one by one. `due` is this one's own from here on."""
@@ -104,13 +108,12 @@ class Delayed:
     def _put_in_order(self) -> None:
         assert self._due is not None
         numbers, dues = self._due.columns()
-        self._ordered = len(numbers)
         self._order = []
         for instants, sequences in _sorted_apart(dues, numbers):
             for at in range(0, len(instants), _TOGETHER_MAX):
                 end = at + _TOGETHER_MAX
                 self._order.append((instants[at:end], sequences[at:end]))
-        self._bounds = [stretch[0][-1] for stretch in self._order]
+        self._bounds = [(instants[-1], sequences[-1]) for instants, sequences in self._order]
 
     def within(self, first: int, last: int) -> list[int]:
         """The sequences in [first, last]."""
@@ -121,68 +124,58 @@ class Delayed:
         if not due:
             return []
         found = due.within(first, last)
+        if len(found) == len(due):
+            self._due, self._order, self._bounds = None, _NO_ORDER, _NO_BOUNDS
+            return found
         for sequence in found:
+            self._leave_order(due[sequence], sequence)
             del due[sequence]
-        if not due:
-            self._order, self._bounds, self._ordered = [], [], 0
-        elif self._ordered > 2 * len(due) + 64:
-            self._put_in_order()
         return found
+
+    def _leave_order(self, due: int, sequence: int) -> None:
+        index = bisect_left(self._bounds, (due, sequence))
+        instants, sequences = self._order[index]
+        place = _place_of(instants, sequences, due, sequence)
+        del instants[place], sequences[place]
+        if not instants:
+            del self._order[index], self._bounds[index]
 
     def pop_due(self, now: int, most: int = NUMBER_MAX) -> list[int]:
         """Remove and return up to `most` sequences that are due at or before now, the longest due first."""
         found: list[int] = []
-        while len(found) < most and self._order and self._order[0][0][0] <= now:
-            found += self._pop_stretch(now, most - len(found))
-        return found
-
-    def _pop_stretch(self, now: int, most: int) -> list[int]:
-        """Of the first stretch, and of that the first `most` entries."""
-        instants, sequences = self._order[0]
-        place = min(bisect_right(instants, now), most)
         due = self._due
-        assert due is not None
-        found: list[int] = []
-        for instant, sequence in zip(instants[:place], sequences[:place], strict=True):
-            if due.get(sequence) == instant:
+        while len(found) < most and self._order and self._order[0][0][0] <= now:
+            assert due is not None
+            instants, sequences = self._order[0]
+            place = min(bisect_right(instants, now), most - len(found))
+            for sequence in sequences[:place]:
                 del due[sequence]
                 found.append(sequence)
-        self._cut(place)
+            if place == len(instants):
+                del self._order[0], self._bounds[0]
+            else:
+                del instants[:place], sequences[:place]
         return found
-
-    def _cut(self, count: int) -> None:
-        """The first `count` entries of the order are done with."""
-        instants, sequences = self._order[0]
-        self._ordered -= count
-        if count == len(instants):
-            del self._order[0]
-            del self._bounds[0]
-        else:
-            del instants[:count]
-            del sequences[:count]
 
     def due_by(self, now: int) -> list[int]:
         """Every sequence that is due at or before now; they stay."""
         found: list[int] = []
-        due = self._due
         for instants, sequences in self._order:
-            if due is None or instants[0] > now:
+            if instants[0] > now:
                 break
-            some = zip(instants, sequences[: bisect_right(instants, now)], strict=False)
-            found += [sequence for instant, sequence in some if due.get(sequence) == instant]
+            found += sequences[: bisect_right(instants, now)]
         return found
 
     def next_due(self) -> int | None:
-        due = self._due
-        if not due:
-            return None
-        while True:
-            for place, (instant, sequence) in enumerate(zip(*self._order[0], strict=True)):
-                if due.get(sequence) == instant:
-                    if place:
-                        self._cut(place)
-                    return instant
-            self._cut(len(self._order[0][0]))
+        return self._order[0][0][0] if self._order else None
+
+
+def _place_of(instants: "array[int]", sequences: "array[int]", due: int, sequence: int) -> int:
+    """Where the entry is in a stretch, or belongs."""
+    low = bisect_left(instants, due)
+    if low == len(instants) or instants[low] != due:
+        return low
+    return bisect_left(sequences, sequence, low, bisect_right(instants, due, low))
 
 
 def _sorted_apart(instants: "array[int]", sequences: "array[int]") -> "Iterable[tuple[array[int], array[int]]]":

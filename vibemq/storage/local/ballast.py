@@ -15,6 +15,8 @@ from vibemq.model.records import MessagesAdded, Record
 from vibemq.storage.local.file_limit import WHERE_SET, file_limit
 
 BALLAST_FILE = "ballast"
+START_FILE = "ballast-start"
+"""A small one for opening the store when the other has been given up."""
 LOG_BYTES = 1 << 20
 """What stays free for a log beside the ballast, however much of the store can be used again."""
 DISK_PART = 16
@@ -24,9 +26,9 @@ DISK_PART = 16
 class Ballast:
     """Owned by the process that owns the data directory, which exists."""
 
-    def __init__(self, folder: Path, size: int) -> None:
+    def __init__(self, folder: Path, size: int, name: str = BALLAST_FILE) -> None:
         self._folder = folder
-        self._path = folder / BALLAST_FILE
+        self._path = folder / name
         self._wanted = size
         self._why = ""
         """Why new messages are refused; empty while they are not. One value, which other threads read."""
@@ -74,6 +76,8 @@ class Ballast:
 
         Return whether they are held.
         """
+        if not self._wanted:
+            return False
         self._why = "" if self.held else self._reserved()
         return not self._why
 
@@ -89,7 +93,12 @@ class Ballast:
         return self._obstacle(beside, reusable) or self._reserved()
 
     def _reserved(self) -> str:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return self._disk_full()
         try:
             os.posix_fallocate(descriptor, 0, self.size)
         except OSError as error:

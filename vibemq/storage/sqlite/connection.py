@@ -21,6 +21,8 @@ FILES = (DATABASE, f"{DATABASE}-*", f"{DATABASE}.*")
 """Store version that this code reads and writes: the number of the last migration."""
 
 DISK_FULL_BELOW_BYTES = 1 << 20
+LOG_INDEX_BYTES = 32 << 10
+"""SQLite's file beside the log (`-shm`) has so many, or several times as many."""
 REFUSALS = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite's module raises. SQLite quotes a damaged schema in its message, and the quotation may be no text."""
 _FULL = {sqlite3.SQLITE_FULL}
@@ -116,6 +118,8 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
         if most is not None and shutil.disk_usage(database.parent).free > DISK_FULL_BELOW_BYTES:
             return _limited(where, limit_sentence(most), "raise that limit or drain queues")
         return StorageFull(f"no room in {where}: {error}; nothing was written, free space on its disk")
+    if extended == sqlite3.SQLITE_IOERR_SHMSIZE and shutil.disk_usage(database.parent).free < LOG_INDEX_BYTES:
+        return StorageFull(f"no room for the index of the log of {where}; nothing was written, free space on its disk")
     files = (database, database.with_name(database.name + "-wal"))
     limit = why_no_growth(files, database.parent) if extended == sqlite3.SQLITE_IOERR_WRITE else None
     if limit is not None:

@@ -29,7 +29,7 @@ from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
-from vibemq.storage.local.ballast import Ballast
+from vibemq.storage.local.ballast import START_FILE, Ballast
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, note_of
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
@@ -56,7 +56,14 @@ from vibemq.storage.sqlite.connection import (
 )
 from vibemq.storage.sqlite.copying import back_up
 from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_what_is_behind
-from vibemq.storage.sqlite.room import DRAIN_BYTES, LOG_BYTES_MIN, fold_pages, log_room, needed
+from vibemq.storage.sqlite.room import (
+    DRAIN_BYTES,
+    LOG_BYTES_MIN,
+    START_BYTES,
+    fold_pages,
+    log_room,
+    needed,
+)
 from vibemq.storage.sqlite.settings import SqliteSettings
 
 logger = logging.getLogger(__name__)
@@ -119,6 +126,8 @@ class SqliteStorage:
         self._lock = threading.RLock()
         self._directory = DirectoryLock(data_dir)
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
+        self._start_room = Ballast(data_dir, min(START_BYTES, settings.ballast_bytes), START_FILE)
+        """Either it is held, or the log and its index have its blocks, and whoever opens the store can use those."""
         self._connection: sqlite3.Connection | None = None
         self._log = -1
         self._note: HighWater | None = None
@@ -148,14 +157,23 @@ class SqliteStorage:
         """Even reading takes room: for the log's index, and for folding a log that an earlier process left."""
         try:
             state = self._open_or_release()
+        except StorageFull:
+            # Tried again without it, too: what had been opened was closed, and SQLite has folded the log in doing so.
+            self._start_room.release()
+            state = self._open_on_the_ballast()
+        if not self._ballast.take(reusable=self._unused_bytes()):
+            self._spare_room()
+        self._start_room.take_back()
+        return state
+
+    def _open_on_the_ballast(self) -> StoredState:
+        try:
+            return self._open_or_release()
         except StorageFull as error:
             if not self._ballast.release(error.limit):
                 raise
             logger.warning("the ballast is given up so that the store can be opened: %s", self._ballast.why)
-            state = self._open_or_release()
-        if not self._ballast.take(reusable=self._unused_bytes()):
-            self._spare_room()
-        return state
+            return self._open_or_release()
 
     def _open_or_release(self) -> StoredState:
         try:
@@ -227,7 +245,12 @@ class SqliteStorage:
 
     def _release(self) -> None:
         self._release_files()
-        self._directory.release()
+        try:
+            if self._failed is None:
+                # SQLite has removed the log, and its blocks are free.
+                self._start_room.take_back()
+        finally:
+            self._directory.release()
 
     def _release_files(self) -> None:
         if self._log >= 0:
@@ -260,7 +283,13 @@ class SqliteStorage:
     def append(self, records: Sequence[Record]) -> int:
         with self._lock:
             self._ballast.refuse_messages(records)
-            remedies = iter((self._cut_the_log, partial(self._give_the_ballast_up, records)))
+            remedies = iter(
+                (
+                    self._cut_the_log,
+                    partial(self._give_the_ballast_up, records),
+                    partial(self._give_the_start_room_up, records),
+                )
+            )
             while True:
                 try:
                     return self._append(records)
@@ -279,6 +308,10 @@ class SqliteStorage:
         logger.warning("the ballast is given up so that the queues can be drained: %s", self._ballast.why)
         self._spare_room()
         return True
+
+    def _give_the_start_room_up(self, records: Sequence[Record], limit: str) -> bool:
+        """The log takes it, and gives it back when it is folded."""
+        return not any(type(record) is MessagesAdded for record in records) and self._start_room.release(limit)
 
     def _append(self, records: Sequence[Record]) -> int:
         with self._lock:
@@ -368,6 +401,7 @@ class SqliteStorage:
         self._fold_log()
         if os.fstat(self._log).st_size >= size and self._ballast.held and self._lacks_disk():
             self._fold_on_the_ballast()
+        self._start_room.take_back()
         return os.fstat(self._log).st_size < size
 
     def _lacks_disk(self) -> bool:
@@ -476,6 +510,7 @@ class SqliteStorage:
         connection.execute("VACUUM")
         self._fold_log()
         self._ballast.take(reusable=self._unused_bytes())
+        self._start_room.take_back()
 
     def _flush_note(self) -> None:
         if self._note is not None:

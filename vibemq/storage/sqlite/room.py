@@ -10,6 +10,9 @@ The ballast is no part of this. It is there for what nobody can refuse: settleme
 PAGE_BYTES = 4096
 DRAIN_BYTES = 256 << 10
 """What stays free on a full disk for the settlements of the drain, beyond the room that folding the log takes."""
+START_BYTES = 512 << 10
+"""What opening a store takes on a full disk: the log's index, a log of `LOG_BYTES_MIN` folded, and the first frames of
+the next one. So much is kept when the ballast has been given up, too."""
 LOG_ROOM_BYTES = 3 << 19
 """The biggest publish that clients send by default, in the log, and `DRAIN_BYTES`."""
 LOG_ROOM_PART = 4

@@ -124,3 +124,17 @@ def test_a_limit_of_file_size_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     ballast.refuse_messages([SETTLED])
     with pytest.raises(StorageFull, match="raise the process's limit of file size"):
         ballast.refuse_messages([MESSAGES])
+
+
+def test_an_entry_of_the_folder_may_lack_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ballast = Ballast(tmp_path, MIB)
+    monkeypatch.setattr(os, "open", full)
+    assert not ballast.take_back()
+
+
+def test_without_one_nothing_is_taken_back(tmp_path: Path) -> None:
+    assert not Ballast(tmp_path, 0).take_back()
+    assert not list(tmp_path.iterdir())
