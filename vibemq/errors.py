@@ -6,15 +6,15 @@
     ├── StorageError           StorageFull · StorageDamaged · StorageFailed (StorageFenced) · StorageLocked …
     ├── AuthError              AuthRequired · AuthFailed · NotAuthorized · Forbidden · UserExists · UserNotFound …
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
-    └── ClientError            ConnectionLost · RequestTimeout · NotConnected · PublishRefused (only from vibemq.client)
+    └── ClientError            ConnectionLost · RequestTimeout · NotConnected · PublishRefused · PublishFailed
 
 A message says what happened, where, and how to repair it. `code` is sent on every wire (each protocol maps
 it in its own `errors.py`); `closes_connection` tells the server to hang up after the reply.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 class ErrorCode(StrEnum):
@@ -387,6 +387,33 @@ class PublishRefused(ClientError):
         self.refused = dict(refused)
         self.accepted = accepted
         self.code = first.code  # type: ignore[misc]  # of this one error, not of the class
+
+
+class FailedPublish(NamedTuple):
+    """A message of `publish(..., wait=False)` that is not confirmed."""
+
+    queue: str
+    id: str | None
+    """As it was given to `publish`."""
+    error: VibeMQError
+
+
+class PublishFailed(ClientError):
+    """Messages of earlier `publish(..., wait=False)` failed; `failures` has each of them with its error.
+
+    It is raised by the next such call, which publishes nothing itself then, by `flush` and by `close`. `code` is that
+    of the first failure.
+    """
+
+    def __init__(self, failures: Sequence[FailedPublish]) -> None:
+        first = failures[0]
+        name = "" if first.id is None else f", id {first.id!r}"
+        super().__init__(
+            f"{len(failures):,} messages of earlier publish(wait=False) failed; the first one, to queue"
+            f" {first.queue!r}{name}: {first.error}"
+        )
+        self.failures = tuple(failures)
+        self.code = first.error.code  # type: ignore[misc]  # of this one error, not of the class
 
 
 class ServerError(ClientError):

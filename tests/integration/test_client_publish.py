@@ -17,6 +17,7 @@ from vibemq.errors import (
     LocalProtocolError,
     MessageTooLarge,
     NotConnected,
+    PublishFailed,
     PublishRefused,
     QueueFull,
     RequestTimeout,
@@ -379,3 +380,88 @@ async def test_tls_against_a_plain_broker_fails() -> None:
     with pytest.raises(NotConnected):
         async with broker_and_client(tls=True):
             raise AssertionError("the broker speaks no TLS")
+
+
+async def test_publishing_without_waiting() -> None:
+    async with broker_and_client() as (broker, mq):
+        for number in range(3_000):
+            assert await mq.publish("orders", number, wait=False) is None
+        receipt = await mq.publish("orders", "last")
+        assert receipt.sequence == 3_001
+        await mq.flush()
+        assert mq.unconfirmed == 0
+        assert broker.unsettled("orders") == 3_001
+        assert broker.frames.count(CommandType.PUBLISH_MANY) < 50
+
+
+async def test_it_keeps_its_place_before_publish_many() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish("orders", "first", wait=False)
+        await mq.publish_many("orders", ["second", "third"])
+        await mq.publish("orders", "fourth", wait=False)
+        await mq.flush()
+        messages = await mq.fetch("orders", max=4, timeout=60)
+        assert [message.body for message in messages] == ["first", "second", "third", "fourth"]
+
+
+async def test_what_failed_without_waiting_is_told_by_the_next_call_by_flush_and_once() -> None:
+    async with broker_and_client() as (broker, mq):
+        broker.refuse_bodies = b"bad"
+        await mq.publish("orders", "good", wait=False)
+        await mq.publish("orders", "bad", wait=False, id="b")
+        await until(lambda: mq.unconfirmed == 0)
+        assert (await mq.publish("orders", "waited for")).sequence == 2
+        with pytest.raises(PublishFailed, match=r"1 messages of earlier .* 'orders', id 'b': no room") as told:
+            await mq.publish("orders", "not published", wait=False)
+        [(queue, message_id, error)] = told.value.failures
+        assert (queue, message_id, type(error), told.value.code) == ("orders", "b", QueueFull, QueueFull.code)
+        await mq.publish("orders", "bad", wait=False)
+        with pytest.raises(PublishFailed):
+            await mq.flush()
+        await mq.flush()
+        assert broker.unsettled("orders") == 2
+
+
+async def test_what_failed_without_waiting_is_told_at_the_end() -> None:
+    async def publish() -> None:
+        async with broker_and_client() as (broker, mq):
+            broker.refuse_bodies = b"bad"
+            await mq.publish("orders", "bad", wait=False)
+
+    with pytest.raises(PublishFailed, match="no room"):
+        await publish()
+
+
+async def test_an_error_of_the_program_is_not_hidden_by_what_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async def publish() -> None:
+        async with broker_and_client() as (broker, mq):
+            broker.refuse_bodies = b"bad"
+            await mq.publish("orders", "bad", wait=False)
+            await until(lambda: mq.unconfirmed == 0)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await publish()
+    assert "1 messages of earlier publish(wait=False) failed" in caplog.text
+
+
+async def test_without_an_answer_it_waits_for_room_and_tells_what_timed_out() -> None:
+    async with broker_and_client(max_unconfirmed=10) as (broker, mq):
+        await mq.ping()
+        broker.mute = True
+        give_little_time(mq, 0.3)
+        for number in range(10):
+            await mq.publish("orders", number, wait=False)
+        await mq.publish("orders", "waits for room", wait=False)
+        broker.mute = False
+        with pytest.raises(PublishFailed, match=r"10 messages .* no answer to a publish within") as told:
+            await mq.flush()
+        assert {type(failure.error) for failure in told.value.failures} == {RequestTimeout}
+
+
+@pytest.mark.parametrize("body", ["text", b"bytes", bytearray(b"bytes"), {"a": 1}])
+async def test_one_body_is_not_many(body: Any) -> None:
+    async with broker_and_client() as (broker, mq):
+        with pytest.raises(LocalProtocolError, match=r"or publish_many\(queue, \[body\]\)"):
+            await mq.publish_many("orders", body)
+        assert broker.unsettled("orders") == 0

@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 
 import vibemq
 from tests.integration.fake_broker import FakeBroker
-from vibemq.errors import LocalProtocolError, NotConnected, QueueNotFound
+from vibemq.errors import LocalProtocolError, NotConnected, PublishFailed, QueueNotFound
 
 
 @contextmanager
@@ -193,3 +193,58 @@ def test_a_closed_client_says_so(broker: FakeBroker) -> None:
     ):
         with pytest.raises(NotConnected, match="closed"):
             use()
+
+
+def test_publishing_without_waiting(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        for number in range(3_000):
+            assert mq.publish("orders", number, wait=False) is None
+        assert mq.publish("orders", "last").sequence == 3_001
+        mq.flush()
+        assert (mq.unconfirmed, broker.unsettled("orders")) == (0, 3_001)
+        broker.refuse_bodies = b"bad"
+        mq.publish("orders", "bad", wait=False)
+        wait_until(lambda: mq._current().client.publishing.unwaited.failed)
+        with pytest.raises(PublishFailed, match="no room"):
+            mq.publish("orders", "not published", wait=False)
+        with pytest.raises(LocalProtocolError, match="cannot be published"):
+            mq.publish("orders", object(), wait=False)
+        mq.publish("orders", "bad", wait=False)
+        with pytest.raises(PublishFailed, match="no room"):
+            mq.close()
+    assert broker.unsettled("orders") == 3_001
+
+
+def test_what_is_not_taken_yet_is_bounded(broker: FakeBroker) -> None:
+    """Also when the client's thread has no time for it."""
+    with vibemq.sync.connect(address(broker)) as mq:
+        loop, go_on = mq._current().loop, threading.Event()
+        loop.post(go_on.wait)
+        sent: list[int] = []
+
+        def publish() -> None:
+            for number in range(2_000):
+                mq.publish("orders", b"x" * 10_000, wait=False)
+                sent.append(number)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        wait_until(lambda: len(sent) >= 24)
+        assert len(loop._calls) < 60
+        go_on.set()
+        thread.join(60)
+        mq.flush()
+        assert broker.unsettled("orders") == 2_000
+
+
+def test_many_threads_publish_without_waiting(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        threads = [
+            threading.Thread(target=lambda: [mq.publish("orders", n, wait=False) for n in range(1_000)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert broker.unsettled("orders") == 4_000

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 import anyio
 
@@ -16,7 +16,6 @@ from vibemq.client.fetch import fetch
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
 from vibemq.client.publisher import Publisher, Publishing
-from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
 from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_values
@@ -145,7 +144,11 @@ class Client:
             raise
 
     async def close(self) -> None:
-        """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine."""
+        """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine.
+
+        Raises:
+            PublishFailed: messages of `publish(..., wait=False)` failed; the client is closed all the same.
+        """
         await self._end(wait_for_confirms=True)
 
     async def __aenter__(self) -> Self:
@@ -160,10 +163,14 @@ class Client:
     async def _end(self, *, wait_for_confirms: bool) -> None:
         if self._life is None:
             return
+        unwaited = self._publishing.unwaited
         try:
             await self._supervisor.close(wait_for_confirms=wait_for_confirms)
+            if not wait_for_confirms:
+                unwaited.log_failures()
         finally:
             await self._life.stop()
+        unwaited.raise_failures()
 
     def _broken(self, error: Exception) -> None:
         self._link.fail(lambda: _failed(error))
@@ -195,6 +202,38 @@ class Client:
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
+    @overload
+    async def publish(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup_id: str | None = None,
+        wait: Literal[True] = True,
+    ) -> Receipt: ...
+
+    @overload
+    async def publish(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup_id: str | None = None,
+        wait: bool,
+    ) -> Receipt | None: ...
+
     async def publish(
         self,
         queue: str,
@@ -207,27 +246,42 @@ class Client:
         delay: Seconds | None = None,
         deliver_at: datetime | float | None = None,
         dedup_id: str | None = None,
-    ) -> Receipt:
+        wait: bool = True,
+    ) -> Receipt | None:
         """Publish one message and wait for the broker's confirm. Calls from many tasks travel together.
 
         A lost connection is waited for and the message sent again, without doubling it (see `publisher`).
 
+        Args:
+            wait: False returns None as soon as the message is on its way. It waits only while `max_unconfirmed` or
+                `max_unconfirmed_bytes` is reached, also when the broker does not answer: until what was sent times out,
+                or `offline_timeout` has passed. What fails later is raised as PublishFailed by the next call with
+                `wait=False`, by `flush`, and when the client is closed.
+
         Raises:
             VibeMQError: it was refused.
             RequestTimeout, NotConnected: it may or may not have been accepted.
+            PublishFailed: with `wait=False`, earlier messages failed, and this one was not published.
         """
-        return await self.publish_outgoing(
-            queue, Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
-        )
+        message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        if wait:
+            return await self._publishing.one(queue, message)
+        await self._publishing.begin(queue, message)
+        return None
 
-    async def publish_outgoing(self, queue: str, message: Outgoing) -> Receipt:
-        """As `publish`."""
-        return await self._publishing.one(queue, message)
+    async def flush(self) -> None:
+        """Wait for the confirms of everything that `publish(..., wait=False)` was given before.
 
-    def begin_publish(self, queue: str, message: Outgoing) -> tuple[PublishBatch, int] | None:
-        """Put one message on its way without waiting; its batch, which tells when it is answered, and its place in it.
-        None: too much is unconfirmed. Raises as `publish`."""
-        return self._publishing.place(queue, message)
+        Raises:
+            PublishFailed: some of it failed, now or since the last time that failures were raised.
+        """
+        await self._publishing.unwaited.settled()
+        self._publishing.unwaited.raise_failures()
+
+    @property
+    def publishing(self) -> Publishing:
+        """For faces of the client that hand messages over themselves."""
+        return self._publishing
 
     async def publish_many(
         self,

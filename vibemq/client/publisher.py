@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from anyio.lowlevel import checkpoint
 
@@ -19,7 +19,8 @@ from vibemq.client.link import ClientLink
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of
 from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
-from vibemq.errors import VibeMQError
+from vibemq.client.publishing.unwaited import UnwaitedPublishes
+from vibemq.errors import LocalProtocolError, VibeMQError
 from vibemq.model.options import check_queue_name
 
 TURN_MESSAGES = 512
@@ -27,11 +28,24 @@ TURN_MESSAGES = 512
 _NAMES_KEPT = 10_000
 
 
+class PackedPublish(NamedTuple):
+    """A message on its way into the outbox."""
+
+    queue: str
+    row: bytes
+    extra: Extra | None
+    own_dedup: bool
+    id: str | None
+    """As it was given."""
+
+
 class Publishing:
     """Everything a client publishes goes through here."""
 
     def __init__(self, link: ClientLink) -> None:
         self._link = link
+        self.unwaited = UnwaitedPublishes()
+        self._turn = TURN_MESSAGES
         self._packer = RowPacker()
         self._good_names: set[str] = set()
 
@@ -44,6 +58,11 @@ class Publishing:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
         was sent before it is answered; a note of the error says how many messages that is."""
         self._check(queue)
+        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
+            raise LocalProtocolError(
+                f"publish_many takes many bodies, and this is one {type(messages).__name__}, whose parts would be"
+                " published one by one; write publish(queue, body), or publish_many(queue, [body])"
+            )
         batches: list[PublishBatch] = []
         try:
             await self._send(queue, messages, common, batches, dedup=dedup)
@@ -106,14 +125,57 @@ class Publishing:
         self._check(queue)
         return None if self._link.outbox.full else self._add(queue, message, dedup=self._link.settings.safe_retry)
 
-    def _add(self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None) -> tuple[PublishBatch, int]:
+    async def begin(self, queue: str, message: Outgoing) -> None:
+        """Put one message on its way, waiting only for room.
+
+        Raises:
+            PublishFailed: earlier ones failed; this one was not published.
+        """
+        self.unwaited.raise_failures()
+        packed = self.pack(queue, message)
+        outbox = self._link.outbox
+        if outbox.full:
+            await outbox.room()
+            self._link.check()
+        self.add_unwaited(packed)
+        self._turn -= 1
+        if not self._turn:
+            # A turn for the writer, before the frames outgrow what is worth gathering.
+            self._turn = TURN_MESSAGES
+            await checkpoint()
+
+    async def room(self) -> None:
+        """Wait until more may be published, or nothing will be."""
+        await self._link.outbox.room()
+
+    def pack(self, queue: str, message: Outgoing) -> PackedPublish:
+        """Any thread may do it. Raises as `submit`, except for a lack of room."""
+        self._check(queue)
+        return self._packed(queue, message, dedup=self._link.settings.safe_retry)
+
+    def add_unwaited(self, packed: PackedPublish) -> None:
+        """Whatever becomes of it is told by `unwaited`."""
+        try:
+            self._link.check()
+        except VibeMQError as error:
+            self.unwaited.fail(packed.queue, packed.id, error)
+            return
+        batch, index = self._link.outbox.add(packed.queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
+        self.unwaited.add(batch, index, packed.id)
+        self._link.wake()
+
+    def _packed(self, queue: str, message: Outgoing, *, dedup: bool) -> PackedPublish:
         extra = extra_of(message)
         own_dedup = dedup and message.dedup_id is None
         if own_dedup:
             extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
-        batch, index = self._link.outbox.add(queue, self._packer.row(message), extra, own_dedup=own_dedup, lane=lane)
+        return PackedPublish(queue, self._packer.row(message), extra, own_dedup, message.id)
+
+    def _add(self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None) -> tuple[PublishBatch, int]:
+        packed = self._packed(queue, message, dedup=dedup)
+        placed = self._link.outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup, lane=lane)
         self._link.wake()
-        return batch, index
+        return placed
 
     def _pack(self, item: Any, common: Outgoing | None) -> tuple[bytes, Extra | None]:
         if common is not None and not isinstance(item, Outgoing):

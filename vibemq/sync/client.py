@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from threading import RLock
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar, overload
 
 from vibemq import client as asynchronous
 from vibemq.client import (
@@ -23,6 +23,7 @@ from vibemq.client import (
 )
 from vibemq.client.connecting.forking import watch_forks
 from vibemq.client.message import Delivery, Settler, route
+from vibemq.client.publisher import Publishing
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
@@ -37,6 +38,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_HANDED_OVER_MAX = 256 * 1024
+"""Bytes of messages that a thread hands over without waiting."""
+_COST_OF_A_MESSAGE = 512
+"""Besides its bytes."""
 _open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
@@ -70,6 +75,8 @@ class Client:
         self._lock = RLock()
         """Of who connects in a forked child."""
         self._closed = False
+        self._handed_over = 0
+        """About so many bytes since the last call that waited for room."""
         self._running: _OpenClient | None = _open(client)
         watch_forks(self)
         _open_clients.add(self)
@@ -144,9 +151,45 @@ class Client:
     def server_version(self) -> str:
         return self._running.client.server_version if self._running is not None else ""
 
+    @property
+    def unconfirmed(self) -> int:
+        return self._running.client.unconfirmed if self._running is not None else 0
+
     def ping(self) -> float:
         loop, client = self._current()
         return loop.call(client.ping)
+
+    @overload
+    def publish(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup_id: str | None = None,
+        wait: Literal[True] = True,
+    ) -> Receipt: ...
+
+    @overload
+    def publish(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup_id: str | None = None,
+        wait: bool,
+    ) -> Receipt | None: ...
 
     def publish(
         self,
@@ -160,11 +203,32 @@ class Client:
         delay: Seconds | None = None,
         deliver_at: datetime | float | None = None,
         dedup_id: str | None = None,
-    ) -> Receipt:
+        wait: bool = True,
+    ) -> Receipt | None:
         loop, client = self._current()
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
-        found: Receipt = loop.call_with_answer(partial(_publish, client, loop, queue, message))
-        return found
+        if wait:
+            found: Receipt = loop.call_with_answer(partial(_publish, client, loop, queue, message))
+            return found
+        self._begin_publish(loop, client.publishing, queue, message)
+        return None
+
+    def _begin_publish(self, loop: LoopThread, publishing: Publishing, queue: str, message: Outgoing) -> None:
+        """What is handed over and not taken yet is bounded by calls that wait, one for many messages."""
+        if publishing.unwaited.failed:
+            loop.call(publishing.unwaited.raise_failures)
+        packed = publishing.pack(queue, message)
+        # Threads that change it at the same time make it inexact, which does no harm.
+        self._handed_over += len(packed.row) + _COST_OF_A_MESSAGE
+        if self._handed_over > _HANDED_OVER_MAX:
+            self._handed_over = 0
+            loop.call(publishing.room)
+        loop.post(partial(publishing.add_unwaited, packed))
+
+    def flush(self) -> None:
+        if self._running is not None:
+            loop, client = self._running
+            loop.call(client.flush)
 
     def publish_many(self, queue: str, messages: Iterable[Any], **options: Any) -> PublishReport:
         """`messages` is iterated in the loop's thread: a generator that waits would hold up everything else of this
@@ -347,12 +411,12 @@ def _end(
 def _publish(client: asynchronous.Client, loop: LoopThread, queue: str, message: Outgoing, answer: Answer) -> None:
     """Called in the loop."""
     try:
-        placed = client.begin_publish(queue, message)
+        placed = client.publishing.place(queue, message)
     except BaseException as error:
         answer.fail(error)
         return
     if placed is None:
-        loop.run_in_task(answer, client.publish_outgoing(queue, message))
+        loop.run_in_task(answer, client.publishing.one(queue, message))
     else:
         batch, index = placed
         batch.when_done(partial(_receipt, answer, batch, index))

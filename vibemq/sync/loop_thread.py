@@ -81,7 +81,8 @@ class LoopThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._calls: deque[tuple[Callable[[], object], Answer | None]] = deque()
+        self._calls: deque[list[Any]] = deque()
+        """A call, None when it was withdrawn, and the answer that somebody waits for, or None."""
         self._numbers = itertools.count(1)
         self._asked = 0
         """Number of a wake-up that the loop has been asked for, not always the newest."""
@@ -104,6 +105,8 @@ class LoopThread:
         try:
             self._thread.start()
         except RuntimeError as error:
+            if isinstance(error, RecursionError):
+                raise
             self._loop.close()
             raise NotConnected(f"the client's thread cannot be started: {error}") from error
 
@@ -123,11 +126,11 @@ class LoopThread:
             LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
         """
         call = _Call(function, args, self)
-        self._begin(call.begin, call.answer)
         try:
+            self._begin(call.begin, call.answer)
             return call.answer.wait()
-        except BaseException:
-            if not call.answer.done:
+        except BaseException as error:
+            if not call.answer.done and not isinstance(error, RecursionError):
                 # Closed meanwhile, it is cancelled anyway, and what interrupts the thread is what counts.
                 with contextlib.suppress(VibeMQError):
                     self.post(call.cancel)
@@ -158,8 +161,11 @@ class LoopThread:
         self._closed = True
         if self.inherited:
             return
-        with contextlib.suppress(RuntimeError):  # The loop is closed already.
+        try:
             self._loop.call_soon_threadsafe(self._finish)
+        except RuntimeError as error:
+            if isinstance(error, RecursionError) or not self._loop.is_closed():
+                raise
         if get_ident() != self._thread.ident:
             self._thread.join()
 
@@ -187,16 +193,23 @@ class LoopThread:
             raise ClientForked(FORKED)
         if self._closed:
             raise NotConnected(CLOSED)
-        self._calls.append((call, answer))
-        # A wake-up that was asked for and has not come takes this call as well. It is noted after it was asked for, so
-        # that what is noted always comes. A note that is too low costs one wake-up more.
-        if self._asked <= self._taken:
-            number = next(self._numbers)
-            with contextlib.suppress(RuntimeError):  # The loop is closed, and so `_ended` is true.
+        entry = [call, answer]
+        try:
+            self._calls.append(entry)
+            # A wake-up that was asked for and has not come takes this call as well. It is noted after it was asked for,
+            # so that what is noted always comes. A note that is too low costs one wake-up more.
+            if self._asked <= self._taken:
+                number = next(self._numbers)
                 self._loop.call_soon_threadsafe(self._take, number)
                 self._asked = number
-        if self._ended:
-            self._refuse()
+            if self._ended:
+                self._refuse()
+        except BaseException as error:
+            # At the limit of recursion every call raises, so this is none.
+            entry[0] = None
+            if error.__class__ is not RuntimeError or not self._loop.is_closed():
+                raise
+            raise NotConnected(CLOSED) from None
 
     # -- in the thread ----------------------------------------------------------------------------------------------
 
@@ -224,6 +237,8 @@ class LoopThread:
         self._taken = max(self._taken, number)
         for _ in range(len(self._calls)):
             call, answer = self._calls.popleft()
+            if call is None:
+                continue
             if answer is not None:
                 self._open.add(answer)
             try:

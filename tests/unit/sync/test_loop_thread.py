@@ -6,13 +6,14 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from types import FrameType
+from collections.abc import Callable, Iterator
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from vibemq.errors import ClientForked, LocalProtocolError, NotConnected
+from vibemq.sync import loop_thread
 from vibemq.sync.loop_thread import Answer, LoopThread
 
 
@@ -111,28 +112,42 @@ def test_who_waits_when_it_is_closed_is_told(loop: LoopThread) -> None:
 
 
 def test_an_interrupted_thread_cancels_what_it_waits_for(loop: LoopThread) -> None:
+    handled: list[int] = []
     cancelled = threading.Event()
 
+    def interrupted(*_: object) -> None:
+        if not handled:
+            handled.append(1)
+            raise KeyboardInterrupt
+
     async def interrupt() -> None:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         try:
+            # A signal that comes just before the thread begins to wait for its lock is not noticed until the next one.
+            while not handled:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                await asyncio.sleep(0)
             await for_ever()
         finally:
             cancelled.set()
 
-    with pytest.raises(KeyboardInterrupt):
-        loop.call(interrupt)
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.call(interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert cancelled.wait(60)
     assert loop.call(doubled, 3) == 6
 
 
 def test_a_handler_of_a_signal_may_use_it_at_any_moment(loop: LoopThread) -> None:
-    """Also while the thread that it interrupts hands something over."""
+    """Also while the thread that it interrupts hands something over. Each call is interrupted once at most, so that it
+    ends on a slow machine, too."""
     seen: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *_: loop.post(lambda: seen.append(1)))
-    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     try:
         for number in range(2000):
+            signal.setitimer(signal.ITIMER_REAL, (1 + number % 200) / 1e6)
             assert loop.call(lambda number=number: number) == number  # type: ignore[misc]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -247,6 +262,72 @@ def test_many_threads_close_it_while_others_ask() -> None:
         for thread in threads:
             thread.join(60)
         assert outcomes["told"] == 4
+
+
+def deep(depth: int, function: Callable[[], object]) -> object:
+    return function() if depth == 0 else deep(depth - 1, function)
+
+
+@pytest.mark.parametrize("kind", [asyncio.new_event_loop, loop_thread._new_loop])
+def test_a_caller_deep_in_its_recursion_is_told_and_nothing_is_done(
+    kind: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is that has no room left for a call, the caller does not wait for ever."""
+    monkeypatch.setattr(loop_thread, "_new_loop", kind)
+    loop, done, told = LoopThread("of-a-test"), list[int](), list[int]()
+
+    def ask() -> None:
+        for depth in range(sys.getrecursionlimit() - 80, sys.getrecursionlimit()):
+            try:
+                deep(depth, lambda depth=depth: loop.call(done.append, depth))  # type: ignore[misc]
+            except RecursionError:
+                told.append(depth)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert told
+    assert sorted(done + told) == list(range(sys.getrecursionlimit() - 80, sys.getrecursionlimit()))
+    assert loop.call(doubled, 21) == 42
+    loop.close()
+
+
+def test_closing_deep_in_a_recursion_is_told_and_can_be_repeated(loop: LoopThread) -> None:
+    told: list[int] = []
+
+    def close() -> None:
+        for depth in range(sys.getrecursionlimit() - 1, sys.getrecursionlimit() - 40, -1):
+            try:
+                deep(depth, loop.close)
+            except RecursionError:
+                told.append(depth)
+
+    thread = threading.Thread(target=close, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert told
+    loop.close()
+    assert not loop._thread.is_alive()
+
+
+def test_only_a_closed_loop_is_no_error(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("of the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_loop", SimpleNamespace(call_soon_threadsafe=fail, is_closed=lambda: False))
+        for use in (lambda: loop.call(done.append, 1), lambda: loop.post(lambda: done.append(1)), loop.close):
+            with pytest.raises(RuntimeError, match="of the test"):
+                use()
+            loop._closed = False
+        patch.setattr(loop, "_loop", SimpleNamespace(call_soon_threadsafe=fail, is_closed=lambda: True))
+        with pytest.raises(NotConnected, match="closed"):
+            loop.call(done.append, 1)
+    assert loop.call(lambda: list(done)) == []
 
 
 def test_in_a_child_it_is_the_parents(loop: LoopThread) -> None:

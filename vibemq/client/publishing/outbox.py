@@ -111,6 +111,11 @@ class PublishBatch:
     def is_duplicate(self, index: int) -> bool:
         return index in self.duplicates and index not in self.own_dedup
 
+    @property
+    def refused(self) -> bool:
+        """Whether any of it was not accepted."""
+        return self.failure is not None or bool(self._refused)
+
     def refusal(self, index: int) -> VibeMQError | None:
         failure = self.failure or self._refused.get(index)
         return failure() if failure is not None else None

@@ -140,7 +140,9 @@ class Flusher:
             try:
                 loop.call_soon_threadsafe(self._tell, told, error)
             except RuntimeError:
-                return  # The loop has been closed meanwhile; there is nobody to tell.
+                if not loop.is_closed():
+                    raise
+                return  # There is nobody to tell.
 
     def _tell(self, told: Told, error: BaseException | None) -> None:
         self._under_way -= 1

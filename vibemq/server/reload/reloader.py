@@ -8,7 +8,6 @@ One reload is carried out after the other.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -225,8 +224,11 @@ async def _in_daemon(work: Callable[[], T]) -> T:
             result = work()
         except Exception as error:
             failure = error
-        with contextlib.suppress(RuntimeError):  # The broker has ended meanwhile.
+        try:
             loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            if not loop.is_closed():  # Closed, the broker has ended meanwhile.
+                raise
 
     Thread(target=run, name="vibemq-reload", daemon=True).start()
     found: T = await done
