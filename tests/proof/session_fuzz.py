@@ -165,8 +165,8 @@ class Arena:
     def complaints(self) -> list[str]:
         """What has gone wrong since the last call."""
         told = [*self.wrong, *self.errors.lines, *self.engine.violations()]
-        if self.broker._failure is not None:
-            told.append(f"the broker has stopped: {self.broker._failure!r}")
+        if self.broker._life.failure is not None:
+            told.append(f"the broker has stopped: {self.broker._life.failure!r}")
         self.wrong.clear()
         self.errors.lines.clear()
         return told
@@ -328,7 +328,7 @@ async def _rounds(budget: Budget, result: Result, arena: Arena) -> None:
         if told:
             repeat = f"python -m tests.proof.session_fuzz {budget.seed} {result.cases}"
             result.findings.append(Finding(f"round {seed}: {told[0]}", repeat))
-            if len(result.findings) >= 5 or arena.broker._failure is not None:
+            if len(result.findings) >= 5 or arena.broker._life.failure is not None:
                 result.complete = False
                 break
     result.figures["rounds"] = number

@@ -17,6 +17,7 @@ PATHS = (
     b"/metrics",
     b"/metrics/",
     b"/metrics/prometheus",
+    b"/queues/orders",
 )
 
 

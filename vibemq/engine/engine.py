@@ -44,7 +44,7 @@ from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
-from vibemq.model.effects import Outcome, Published, QueueInfo, QueuePage, Reply, Subscribed
+from vibemq.model.effects import Outcome, Published, QueueDepth, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
 from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
@@ -205,6 +205,11 @@ class Engine:
     def queue_infos(self) -> list[QueueInfo]:
         """By name."""
         return [views.queue_info(queue) for _, queue in sorted(self._state.queues.items())]
+
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None:
+        """The few figures of one queue that a scaler asks for, step by step; None for a missing queue."""
+        queue = self._state.queues.get(name)
+        return None if queue is None else views.depth_steps(queue)
 
     def survey(self) -> views.Survey:
         """The figures of all queues, step by step, for metrics."""

@@ -7,7 +7,7 @@ from typing import cast
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
-from vibemq.model.effects import COUNTERS, CursorFigures, Extent, GroupInfo, QueueFigures, QueueInfo
+from vibemq.model.effects import COUNTERS, CursorFigures, Extent, GroupInfo, QueueDepth, QueueFigures, QueueInfo
 from vibemq.model.runs import END, Run, run_count, runs_of
 
 GROUPS_PER_STEP = 32
@@ -139,6 +139,22 @@ def describe(queue: Queue, groups_max: int = END) -> Generator[None, None, Queue
         groups=shown,
         counters=_told(queue, counters),
     )
+
+
+def depth_steps(queue: Queue) -> Generator[None, None, QueueDepth]:
+    """What waits in the queue and who works on it; the caller may pause where this yields, as in `describe`. Costs
+    nothing for what the queue holds nor for its consumers."""
+    ready = in_flight = delayed = consumers = 0
+    behind = None
+    for number, group in enumerate(list(queue.groups.values()), 1):
+        ready = max(ready, group.ready.count)
+        delayed = max(delayed, len(group.delayed))
+        in_flight += group.in_flight - group.held_back
+        consumers += group.active
+        behind = _further(behind, group)
+        if not number % GROUPS_PER_STEP:
+            yield
+    return QueueDepth(ready, in_flight, delayed, queue.dead, consumers, _oldest_at(queue, behind))
 
 
 def group_oldest(group: Group) -> int:

@@ -326,6 +326,18 @@ class CursorFigures(NamedTuple):
     epoch: int
 
 
+class QueueDepth(NamedTuple):
+    """What a scaler of consumers asks of one queue."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    dead: int
+    consumers: int
+    oldest_at: int
+    """When the oldest waiting message was published; 0 when none waits."""
+
+
 class QueueFigures(NamedTuple):
     """What metrics say of one queue; `QueueInfo` without its parts, so that ten thousand of them are cheap."""
 

@@ -110,6 +110,8 @@ async def _reload_when_told(broker: Broker, hung_up: asyncio.Event) -> None:
     while True:
         await hung_up.wait()
         hung_up.clear()
+        if broker.status.draining:
+            continue
         try:
             await broker.reload(by="SIGHUP")
         except ConfigInvalid:

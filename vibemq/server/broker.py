@@ -3,6 +3,8 @@
 async with vibemq.Broker(data_dir="data") as broker:
     async with vibemq.connect(broker.url) as mq:
         ...
+
+`start` and `stop` do the same without a block, from any task.
 """
 
 import asyncio
@@ -16,12 +18,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
-from vibemq.errors import StorageFailed, StorageFenced
+from vibemq.errors import StorageError, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.operations import Caller
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.clock import Clock
 from vibemq.server.commit.storage_threads import Store
+from vibemq.server.life import BrokerLife, Ending
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.status import BrokerStatus
@@ -37,7 +40,8 @@ log = logging.getLogger("vibemq.broker")
 
 
 class Broker:
-    """One broker. Use it once, as an asynchronous context manager, in any program that runs on asyncio.
+    """One broker. Use it once, as an asynchronous context manager or with `start` and `stop`, in any program that runs
+    on asyncio.
 
     Args:
         data_dir: where the queues live; one process at a time.
@@ -45,11 +49,12 @@ class Broker:
         host, port: of the native listener; port 0 = any free one, see `port` and `url`.
         http_port: serve health and metrics there; None = not at all.
         storage: name of the storage provider.
-        on_fatal: called, instead of ending the context, when a write failed with an unknown outcome.
+        on_fatal: called before the broker ends because a write failed with an unknown outcome.
         source: where the settings come from, for `reload`; `vibemq serve` has one.
 
-    Leaving the context drains: clients are told, what they hold is released, everything is flushed and closed.
-    When storage fails, the body is cancelled and StorageFailed comes out of the context.
+    Leaving the context, or `stop`, drains: clients are told, what they hold is released, everything is flushed and
+    closed. When storage fails, the body is cancelled and StorageFailed comes out of the context; without a context it
+    comes out of `run` and of `await stop()`.
     """
 
     def __init__(
@@ -85,24 +90,44 @@ class Broker:
         self._parts: Assembly | None = None
         self._store: Store | None = None
         self._web: WebServer | None = None
-        self._tasks: TaskGroup | None = None
+        self._life = BrokerLife(self._begin, self._finish, self._abandon)
+        self._block: anyio.CancelScope | None = None
+        """What `async with` cancels when the broker ends by itself."""
         self._services: list[PluginServices] = []
-        self._failure: BaseException | None = None
         self._closing = False
         """Everything is on disk; who asks storage for something now is told that it is closed."""
-        self._failed = asyncio.Event()
-        self._stop = asyncio.Event()
         self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
 
     # -- the operations of a broker -----------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Serve until `stop` is called."""
-        await self._stop.wait()
+    async def start(self) -> None:
+        """Open the store and the listeners; return when clients are served. Another task may call `stop`.
 
-    def stop(self) -> None:
-        """Have `run` return; leaving the context then drains."""
-        self._stop.set()
+        When the caller is cancelled meanwhile, nothing is left behind.
+
+        Raises:
+            ConfigInvalid, StorageError: nothing was served.
+            RuntimeError: it has been started before, or no asyncio loop runs.
+        """
+        await self._life.start()
+
+    async def run(self) -> None:
+        """Wait until the broker has ended: somebody has called `stop`, and it has drained.
+
+        Raises:
+            StorageFailed: it has ended by itself.
+        """
+        self._running()
+        await self._life.ended()
+
+    def stop(self) -> Ending:
+        """Drain and close. May be called by any task and any callback of the event loop, and more than once; harmless
+        before the start and after the end.
+
+        Returns:
+            what can be awaited for the end. That raises StorageFailed when the broker has ended by itself.
+        """
+        return self._life.stop()
 
     async def reload(self, *, by: str = "the program") -> dict[str, Any]:
         """Read again what may change under a running broker: the TLS files of the listeners and, in `vibemq serve`, the
@@ -162,43 +187,34 @@ class Broker:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        try:
-            await self._start(self._tasks)
-        except BaseException:
-            # First the tasks: one that trips over what is closed under it would hide the error that counts.
-            self._tasks.cancel_scope.cancel()
-            await self._tasks.__aexit__(None, None, None)
-            with anyio.CancelScope(shield=True):
-                await self._abandon()
-            raise
+        await self.start()
+        self._block = anyio.CancelScope()
+        self._block.__enter__()
+        self._life.when_broken(self._block.cancel)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        assert self._tasks is not None
+        assert self._block is not None
+        self._life.when_broken(None)
+        failure: BaseException | None = None
         with anyio.CancelScope(shield=True):
-            if self._failure is None:
-                await self._finish()
-            else:
-                await self._abandon()
-        self._tasks.cancel_scope.cancel()
-        # The group sees only its own cancellation, never the body's error: it would come out wrapped in a group.
-        ours = isinstance(error, asyncio.CancelledError) and self._failure is not None
-        await self._tasks.__aexit__(*((kind, error, trace) if ours else (None, None, None)))
-        if self._failure is not None:
-            raise self._as_storage_failure(self._failure)
-        return False
+            try:
+                await self.stop()
+            except BaseException as told:
+                failure = told
+        swallowed = self._block.__exit__(kind, error, trace)
+        if failure is not None:
+            raise failure
+        return bool(swallowed)
 
-    async def _start(self, tasks: TaskGroup) -> None:
+    async def _begin(self, tasks: TaskGroup) -> None:
         settings = self.settings
         endpoints = [(listener, endpoint_of(listener)) for listener in settings.listeners]
         if settings.http.enabled:
             self._web = WebServer(settings.http, self.report)
             tasks.start_soon(self._serve_http, self._web)
-        tasks.start_soon(self._guard)
         self._parts = await assemble(
             settings,
             self.report,
@@ -254,7 +270,7 @@ class Broker:
         try:
             await drain(self._parts, self.status, self.listening, self._services, self.settings.drain_timeout_ms)
             self._closing = True
-            if self._store is not None and self._failure is None:
+            if self._store is not None and self._life.failure is None:
                 await self._store.close()
         except StorageFailed as error:
             self._closing = False
@@ -276,19 +292,29 @@ class Broker:
                 connection.drop("the broker has stopped")
             await asyncio.sleep(0)
         if self._store is not None:
+            if not self.status.started and self._life.failure is None:
+                await self._give_back(self._store)
             self._store.abandon()
         if self._web is not None:
             self._web.stop()
             self._web.close()
 
+    async def _give_back(self, store: Store) -> None:
+        """The start has not succeeded: the store is free for the next broker."""
+        self._closing = True
+        try:
+            await store.give_back()
+        except StorageError as error:
+            log.warning("the store could not be closed after a start that has failed: %s", error)
+
     def _fatal(self, error: BaseException) -> None:
         """A write or flush failed and nobody knows what is on disk: stop, and let recovery decide."""
-        if self._failure is not None:
+        if self._life.failure is not None:
             return
         if self._closing:
             log.debug("after the end of storage: %s", error)
             return
-        self._failure = error
+        self._life.fail(error)
         self.status.failed = True
         if isinstance(error, StorageFenced):
             log.critical("the store has another owner, the broker stops: %s", error, extra={"event": "broker.fenced"})
@@ -298,7 +324,6 @@ class Broker:
             )
         if self._on_fatal is not None:
             self._on_fatal(error)
-        self._failed.set()
 
     async def _serve_http(self, web: WebServer) -> None:
         try:
@@ -306,19 +331,6 @@ class Broker:
         except Exception:
             # Probes fail from now on, and say so to whoever watches; messages are served on.
             log.exception("the HTTP server has failed")
-
-    async def _guard(self) -> None:
-        await self._failed.wait()
-        assert self._tasks is not None
-        self._tasks.cancel_scope.cancel()
-
-    @staticmethod
-    def _as_storage_failure(error: BaseException) -> StorageFailed:
-        if isinstance(error, StorageFailed):
-            return error
-        failure = StorageFailed(f"storage failed in an unforeseen way: {error!r}")
-        failure.__cause__ = error
-        return failure
 
     async def replace_users(self, auth: Auth) -> None:
         """Other users, rules and token from now on. They count at once: a subscription whose right is gone ends with
@@ -347,5 +359,7 @@ class Broker:
 
     def _running(self) -> Assembly:
         if self._parts is None:
-            raise RuntimeError("the broker is not running; use `async with Broker(...) as broker:`")
+            raise RuntimeError(
+                "the broker is not running; use `async with Broker(...) as broker:` or `await broker.start()`"
+            )
         return self._parts

@@ -1,6 +1,6 @@
 """What the server asks of the engine; written down here so that tests may stand in for it."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from vibemq.engine.pacing import Batch
@@ -9,7 +9,7 @@ from vibemq.engine.settings import EngineSettings
 from vibemq.engine.views import Survey
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
-from vibemq.model.effects import Outcome, QueueInfo
+from vibemq.model.effects import Outcome, QueueDepth, QueueInfo
 from vibemq.model.runs import Run
 from vibemq.model.stored import StoredState
 
@@ -36,6 +36,8 @@ class QueueEngine(Protocol):
     def queue_info(self, name: str) -> QueueInfo | None: ...
 
     def queue_infos(self) -> list[QueueInfo]: ...
+
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None: ...
 
     def survey(self) -> Survey: ...
 

@@ -4,6 +4,7 @@
 /metrics/             JSON                         /readyz     200 when new work is welcome
 /metrics              JSON or Prometheus text      /startupz   200 once recovery is over
 /metrics/prometheus   Prometheus text
+/queues/{name}        JSON: what waits in one queue, for scalers
 """
 
 import hmac
@@ -19,8 +20,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from vibemq.errors import QueueNotFound, VibeMQError
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of Prometheus' text format."""
+QUEUE_NAME_SHOWN_MAX = 64
+"""Characters of a missing queue's name in the answer."""
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -41,6 +46,8 @@ class Reports(Protocol):
 
     async def latest_metrics(self) -> dict[str, Any]: ...
 
+    async def queue_depth(self, name: str) -> dict[str, int | float] | None: ...
+
     async def prometheus(self) -> bytes: ...
 
 
@@ -53,6 +60,8 @@ def make_app(pages: "Pages") -> Starlette:
             *(Route(path, pages.health) for path in ("/health", "/health/")),
             *(Route(path, pages.metrics) for path in ("/metrics", "/metrics/")),
             Route("/metrics/prometheus", pages.prometheus),
+            # A queue's name has no slash; a path with one gets the same answer as every other missing queue.
+            Route("/queues/{name:path}", pages.queue),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=_with_security_headers)],
     )
@@ -96,6 +105,16 @@ class Pages:
         self._check(request)
         return Response(await self._report.prometheus(), media_type=CONTENT_TYPE)
 
+    async def queue(self, request: Request) -> Response:
+        self._check(request)
+        name = request.path_params["name"]
+        depth = await self._report.queue_depth(name)
+        if depth is not None:
+            return _json(depth)
+        if not self._report.is_started():
+            return _error(VibeMQError("the broker recovers its store; try again later"), 503)
+        return _error(QueueNotFound(name[:QUEUE_NAME_SHOWN_MAX]), 404)
+
     def _check(self, request: Request) -> None:
         if self._token is None:
             return
@@ -113,6 +132,10 @@ def _wants_text(accept: str) -> bool:
         if kind == "application/json":
             return False
     return False
+
+
+def _error(error: VibeMQError, status: int) -> Response:
+    return _json({"code": error.code, "message": str(error)}, status)
 
 
 def _json(value: object, status: int = 200) -> Response:

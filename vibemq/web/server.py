@@ -15,7 +15,7 @@ from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, c
 HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
 """Under way at a time in all applications of plug-ins: fewer than connections, so that some are always idle."""
-OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics")
+OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics", "/queues")
 
 
 class _Server(uvicorn.Server):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.engine_driver import Driver
 from vibemq.model.commands import DeleteQueue, Settlement
-from vibemq.model.effects import COUNTERS, QueueFigures
+from vibemq.model.effects import COUNTERS, QueueDepth, QueueFigures
 from vibemq.model.options import DeliveryMode
 
 
@@ -19,11 +19,24 @@ def figures(driver: Driver) -> dict[str, QueueFigures]:
     return {found.name: found for found in driver.engine.survey() if found is not None}
 
 
+def depth_of(driver: Driver, name: str) -> QueueDepth:
+    steps = driver.engine.depth(name)
+    assert steps is not None
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: QueueDepth = done.value
+            return found
+
+
 def agrees(driver: Driver, name: str) -> QueueFigures:
     told, found = driver.info(name), figures(driver)[name]
     for field in ("queue_id", "ready", "size", "in_flight", "delayed", "dead", "consumers", "oldest_at"):
         assert getattr(found, field) == getattr(told, field), field
     assert {counter: getattr(found, counter) for counter in COUNTERS} == told.counters
+    depth = depth_of(driver, name)
+    assert depth == tuple(getattr(told, field) for field in QueueDepth._fields)
     return found
 
 

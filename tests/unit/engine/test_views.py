@@ -54,3 +54,23 @@ def test_who_a_queue_is_costs_the_same_however_many_groups_it_has() -> None:
         assert (readers.queue("q").tail, readers.extent("q").first_sequence) == (1, 1)
         costs.append(sum(instructions(lambda readers=readers: readers.queue("q")).values()))
     assert costs[1] == costs[0]
+
+
+def test_the_depth_of_a_queue_costs_the_same_whatever_it_holds_and_whoever_reads_it() -> None:
+    costs = []
+    for many in (100, 2_000):
+        engine = scattered(many)
+        driver = Driver()
+        driver.create("q")
+        driver.publish(many, "q")
+        for number in range(many // 10):
+            driver.subscribe(number + 1, "q", capacity_messages=2)
+        costs.append(
+            [sum(instructions(lambda e=e: list(e.depth("q") or ())).values()) for e in (engine, driver.engine)]
+        )
+    assert costs[1][0] <= GROWTH_MAX * costs[0][0]
+    assert costs[1][1] <= GROWTH_MAX * costs[0][1]
+
+
+def test_the_depth_of_a_missing_queue_is_none() -> None:
+    assert Driver().engine.depth("q") is None

@@ -97,6 +97,14 @@ class Store:
         finally:
             self.abandon()
 
+    async def give_back(self) -> None:
+        """Close the provider after a start that has not succeeded: behind all that was begun, an `open` included that
+        nobody waits for any more."""
+        await self.begin_append(lambda: None)
+        while self._flusher.busy:
+            await self.sync()
+        await self.begin(self.provider.close)
+
     def abandon(self) -> None:
         """End the threads without another word to the provider; its outcome is unknown."""
         self._storage_thread.shutdown(wait=False, cancel_futures=True)
@@ -113,6 +121,11 @@ class Flusher:
         self._threads: list[Thread] = []
         self._under_way = 0
         self._ended = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a flush was begun of whose end nobody has heard."""
+        return self._under_way > 0
 
     def begin(self, told: Told) -> None:
         self._under_way += 1

@@ -133,6 +133,16 @@ class Report:
             "uptime": timespan(self.uptime_ms),
         }
 
+    async def queue_depth(self, name: str) -> dict[str, int | float] | None:
+        """Of one queue, as it is now; None for a missing one."""
+        depth = await self.snapshots.depth(name)
+        if depth is None:
+            return None
+        figures: dict[str, int | float] = depth._asdict()
+        oldest_at = figures.pop("oldest_at")
+        age_s = max(0.0, self._wall() - oldest_at / 1000) if oldest_at else 0.0
+        return {**figures, "oldest_age_seconds": round(age_s, 3)}
+
     async def prometheus(self) -> bytes:
         """The page of the latest snapshot, written once for all who ask, in a thread beside the loop."""
         snapshot = await self.snapshots.latest()

@@ -14,14 +14,14 @@ created       a queue that is created meanwhile is in the next picture
 import time
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import anyio
 import anyio.lowlevel
 
-from vibemq.model.effects import COUNTERS, QueueFigures
+from vibemq.model.effects import COUNTERS, QueueDepth, QueueFigures
 
 SLICE_S = 0.002
 """How long the loop is held at a time."""
@@ -44,6 +44,9 @@ class SurveyView(Protocol):
 class Observed(Protocol):
     """What is looked at: a running broker, or nothing before it has been recovered."""
 
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None:
+        """Of one queue, with steps between which it may be paused; None for a missing queue."""
+
     def survey(self) -> SurveyView: ...
 
     def connections(self) -> dict[str, int]:
@@ -61,6 +64,9 @@ class EmptySurvey:
 
 class NothingYet:
     """A broker that has not been recovered: the probes must answer before that."""
+
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None:
+        return None
 
     def survey(self) -> SurveyView:
         return EmptySurvey()
@@ -156,6 +162,22 @@ class Snapshots:
                 if self._fresh() is None:
                     await self._take()
         return latest
+
+    async def depth(self, name: str) -> QueueDepth | None:
+        """The figures of one queue as they are now; None when it is missing. Costs a few µs, and a slice at a time of a
+        queue with very many groups."""
+        steps = self._observed.depth(name)
+        if steps is None:
+            return None
+        slice_ends = self._monotonic() + SLICE_S
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return cast(QueueDepth, done.value)
+            if self._monotonic() >= slice_ends:
+                await self._pause()
+                slice_ends = self._monotonic() + SLICE_S
 
     def at_once(self) -> Snapshot:
         """A new one in one piece, for callers that cannot wait: takes about 10 µs for each queue."""

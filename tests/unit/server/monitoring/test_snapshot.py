@@ -1,12 +1,12 @@
 """One picture of all queues for everybody, in slices. The clock and the pause are the test's own."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import anyio
 import pytest
 
-from vibemq.model.effects import CursorFigures, QueueFigures
+from vibemq.model.effects import CursorFigures, QueueDepth, QueueFigures
 from vibemq.server.monitoring.snapshot import AGE_S_MAX, EFFORT, SLICE_S, Snapshots
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +30,18 @@ class Broker:
         self._since = self.now
         self.let_in = anyio.Event()
         self.let_in.set()
+
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None:
+        if name != "q0":
+            return None
+        self._since = self.now
+        return self._depth()
+
+    def _depth(self) -> Generator[None, None, QueueDepth]:
+        for _ in range(self.count):
+            self.now += self.step_s
+            yield
+        return QueueDepth(1, 2, 0, 0, 1, 0)
 
     def survey(self) -> "Survey":
         self.surveys += 1
@@ -145,3 +157,11 @@ async def test_before_the_recovery_there_is_nothing_and_then_everything() -> Non
 def test_in_one_piece_for_those_who_cannot_wait() -> None:
     broker = Broker(2)
     assert broker.snapshots().at_once().totals["published"] == 106
+
+
+async def test_the_figures_of_one_queue_are_found_in_slices_too() -> None:
+    broker = Broker(1_000, step_s=0.0001)
+    assert await broker.snapshots().depth("q0") == QueueDepth(1, 2, 0, 0, 1, 0)
+    assert len(broker.held) > 40
+    assert max(broker.held) <= SLICE_S + 0.0001 + 1e-9
+    assert await broker.snapshots().depth("q1") is None

@@ -1,0 +1,155 @@
+"""A broker outside a block: started by one task, used by others, stopped by another one."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from subprocess import run
+from typing import Any
+
+import anyio
+import pytest
+
+import vibemq
+from vibemq.errors import ConfigInvalid, StorageFailed, StorageLocked
+from vibemq.server.broker import Broker
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def in_a_task(work: Any) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+
+
+@pytest.mark.parametrize("storage", ["lmdb", "sqlite", "memory"])
+async def test_one_task_starts_it_and_another_one_stops_it(tmp_path: Path, storage: str) -> None:
+    broker = Broker(tmp_path / "data", storage=storage, http_port=0)
+
+    async def use() -> None:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q", durability="transient" if storage == "memory" else "strong")
+            await mq.publish("q", b"x")
+
+    async def stop() -> None:
+        await broker.stop()
+
+    for work in (broker.start, use, stop, stop):
+        await in_a_task(work)
+    assert broker.status.draining
+    with pytest.raises(OSError, match="failed"):
+        await anyio.connect_tcp("127.0.0.1", broker.port)
+    if storage != "memory":
+        async with Broker(tmp_path / "data", storage=storage) as again:
+            info = again.queue_info("q")
+            assert info is not None
+            assert info.ready == 1
+
+
+async def test_what_prevents_the_start_reaches_who_starts(tmp_path: Path) -> None:
+    first = Broker(tmp_path / "data")
+    await first.start()
+    second = Broker(tmp_path / "data")
+    with pytest.raises(StorageLocked):
+        await second.start()
+    await second.stop()
+    third = Broker(tmp_path / "other", port=first.port)
+    with pytest.raises(ConfigInvalid, match="port"):
+        await third.start()
+    # It has let go of its store.
+    async with Broker(tmp_path / "other"):
+        await first.stop()
+
+
+async def test_who_gives_up_starting_lets_go_of_the_store(tmp_path: Path) -> None:
+    for turns in (0, 1, 3, 10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Broker(tmp_path / "data").start)
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    async with Broker(tmp_path / "data"):
+        pass
+
+
+async def test_whoever_waits_is_told_that_the_broker_has_ended_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(tmp_path / "data")
+    await broker.start()
+    heard: list[StorageFailed] = []
+
+    async def wait() -> None:
+        try:
+            await broker.run()
+        except StorageFailed as error:
+            heard.append(error)
+
+    with caplog.at_level(logging.CRITICAL + 1):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            broker._fatal(StorageFailed("the disk is gone"))
+    assert [str(error) for error in heard] == ["the disk is gone"] * 2
+    with pytest.raises(StorageFailed, match="gone"):
+        await broker.stop()
+
+
+async def test_stopping_in_a_block_ends_it_there(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "data") as broker:
+        await broker.stop()
+        await broker.run()
+        async with Broker(tmp_path / "data"):
+            pass
+
+
+def test_a_program_that_forgets_to_stop_loses_nothing_and_ends(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys, vibemq
+
+async def main():
+    broker = vibemq.Broker(sys.argv[1])
+    await broker.start()
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q", durability="async")
+        await mq.publish_many("q", [{"n": n} for n in range(100)])
+
+asyncio.run(main())
+"""
+    for _ in range(2):
+        ended = run([sys.executable, "-c", program, tmp_path / "data"], capture_output=True, timeout=120, check=False)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+
+    async def look() -> int:
+        async with Broker(tmp_path / "data") as broker:
+            info = broker.queue_info("q")
+            assert info is not None
+            return info.ready
+
+    assert asyncio.run(look()) == 200
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_trio_is_told_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="asyncio"):
+        await Broker(tmp_path / "data").start()
+    assert not (tmp_path / "data").exists()
+
+
+async def test_it_is_started_once(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", storage="sqlite")
+    await broker.stop()
+    with pytest.raises(RuntimeError, match="not running"):
+        await broker.run()
+    await broker.start()
+    with pytest.raises(RuntimeError, match="started once"):
+        await broker.start()
+    await broker.stop()
+    with pytest.raises(RuntimeError, match="started once"):
+        await broker.start()
