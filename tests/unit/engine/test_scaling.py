@@ -521,3 +521,24 @@ def _cost_in(grow: Callable[[World, int], None], n: int, step: Callable[[World],
     world = a_world()
     grow(world, n)
     return cost(lambda: step(world))
+
+
+@pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.DROP_OLDEST])
+@pytest.mark.parametrize("limits", [{"max_messages": 1_000_000}, {"max_bytes": 1_000_000_000}])
+def test_a_publish_far_from_the_limits_looks_at_no_group(overflow: Overflow, limits: dict[str, Any]) -> None:
+    def cost_with(groups: int) -> int:
+        world = World()
+        world.create(overflow=overflow, **limits)
+        many_groups(world, groups)
+        world.publish(3)
+        world.publish(3)
+
+        def publish() -> None:
+            outcome = world.engine.handle([ask.Publish(OPERATOR, "t", "q", rows_of(3))], world.now)
+            world.engine.committed(outcome.ticket, world.now)
+
+        return cost(publish)
+
+    # So many that showing them the messages is the work of several steps.
+    small, big = cost_with(8 * N), cost_with(32 * N)
+    assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"

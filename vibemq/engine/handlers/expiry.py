@@ -6,6 +6,7 @@ sender let expire is counted and skipped; what the queue's own TTL takes away un
 
 from vibemq.engine.handlers.dead_lettering import remove_from_group
 from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.queue.collecting import collect
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
@@ -27,7 +28,7 @@ def expire(state: EngineState, step: Step, queue: Queue) -> bool:
         if runs:
             for group in list(queue.groups.values()):
                 remove_from_group(state, step, queue, group, _take(group, runs), Reason.EXPIRED, lost=lost)
-    queue.collect()
+    collect(queue)
     return len(own) < most and queue.swept >= upto
 
 
