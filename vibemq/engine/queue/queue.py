@@ -64,6 +64,21 @@ class TakenOut:
 
 
 @dataclass(slots=True, eq=False)
+class Expiring:
+    """What has expired and is taken out of the groups, one after the other."""
+
+    runs: list[Run]
+    groups: deque[Group]
+    """They still have to be seen to."""
+    lost: bool
+    """See `remove_from_group`."""
+    upto: int = 0
+    """While it is found out what the runs are: at most up to there."""
+    most: int = 0
+    """Then: what one group may have in them."""
+
+
+@dataclass(slots=True, eq=False)
 class Parked:
     """A publish that waits for room."""
 
@@ -102,6 +117,7 @@ class Queue:
         "delayed",
         "deleted",
         "expires",
+        "expiring",
         "groups",
         "holes",
         "incarnation",
@@ -160,6 +176,7 @@ class Queue:
         """Those of `expires` whose time has not come, by their instants."""
         self._expired = _NO_SEQUENCES
         """The others."""
+        self.expiring: Expiring | None = None
         self.swept = 0
         """The queue's TTL has passed for everything up to here."""
         self.delayed: Instants = _NO_INSTANTS
