@@ -121,7 +121,7 @@ def _append_without_ballast(disk: Path, provider: str) -> list[str]:
 
 
 def opened_after_a_drain(work: Path, provider: str) -> Outcome:
-    """The drain of a full disk has taken the ballast, the store is killed, and others have filled the disk again."""
+    """The drain of a full disk has taken the ballast, the store is closed, and others have filled the disk again."""
     outcome = Outcome()
     with _memory_disk(work / "small") as disk:
         outcome.confirmed = in_fork(lambda: _drain_a_full_store(disk, provider))
@@ -134,14 +134,14 @@ def opened_after_a_drain(work: Path, provider: str) -> Outcome:
 
 
 def _drain_a_full_store(disk: Path, provider: str) -> int:
-    """The store is left as a kill leaves it; how many messages it had confirmed."""
+    """How many messages the store had confirmed."""
     store, _ = open_store(disk / "data", provider, ballast_bytes=BALLAST_BYTES, **SMALL_SEGMENTS[provider])
     store.close()
     full = FullStore(store, body_bytes=300, batch_bytes=100_000)
     full.fill()
     write_until_full(disk / "filler")
     full.settle(0.9)
-    store.sync()
+    store.close()
     return full.next - 1
 
 
@@ -153,7 +153,7 @@ def _open_and_settle(disk: Path, provider: str, confirmed: int) -> list[str]:
     if state.queues[1].next_sequence != confirmed + 1:
         return [f"{confirmed} messages were confirmed, and the next one is {state.queues[1].next_sequence}"]
     store.append([QueueCreated(100 + state.lsn, f"q{state.lsn}", QueueOptions(), 1, "a" * 32)])
-    store.sync()
+    store.close()
     return []
 
 
