@@ -29,6 +29,7 @@ ROT = Catcher("bit-rot", cases=2_000, seconds=60.0)
 USERS = Catcher("users", seconds=60.0)
 NO_BALLAST = Catcher("inject", aim="no ballast, lmdb", seconds=60.0)
 MESSAGES_ALONE = Catcher("inject", aim="messages alone, lmdb", seconds=120.0)
+OPENED_AFTER_A_DRAIN = Catcher("inject", aim="opened after a drain, sqlite", seconds=120.0)
 FAILED_FLUSH = Catcher("inject", aim=r"lmdb from nothing: EIO AFTER SYNC \d+ of the BROKER", seconds=120.0)
 
 
@@ -421,6 +422,15 @@ OTHERS = (
         "        if free < 0:\n",
         sign="messages alone have cost the ballast",
         by=(MESSAGES_ALONE,),
+        quick=False,
+    ),
+    Mutant(
+        "nothing is kept for opening a full sqlite store",
+        "storage/sqlite/provider.py",
+        "            self._start_room.release()\n            state = self._open_on_the_ballast()\n",
+        "            state = self._open_on_the_ballast()\n",
+        sign="on a full disk it does not open after a drain",
+        by=(OPENED_AFTER_A_DRAIN,),
         quick=False,
     ),
     Mutant(

@@ -23,6 +23,7 @@ from tests.proof.account import Account, Contents, judge
 from tests.proof.contents import drained, open_store
 from tests.proof.forked import in_fork
 from tests.proof.load import ONE_CONNECTION, Load, Plan
+from tests.unit.storage.full_store import FullStore
 from vibemq.errors import StorageFull, VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
@@ -119,6 +120,43 @@ def _append_without_ballast(disk: Path, provider: str) -> list[str]:
     return complaints
 
 
+def opened_after_a_drain(work: Path, provider: str) -> Outcome:
+    """The drain of a full disk has taken the ballast, the store is closed, and others have filled the disk again."""
+    outcome = Outcome()
+    with _memory_disk(work / "small") as disk:
+        outcome.confirmed = in_fork(lambda: _drain_a_full_store(disk, provider))
+        if (disk / "data" / BALLAST_FILE).exists():
+            outcome.complaints.append("the drain has not taken the ballast")
+        for _ in range(2):
+            write_until_full(disk / "filler")
+            outcome.complaints += in_fork(lambda: _open_and_settle(disk, provider, outcome.confirmed))
+    return outcome
+
+
+def _drain_a_full_store(disk: Path, provider: str) -> int:
+    """How many messages the store had confirmed."""
+    store, _ = open_store(disk / "data", provider, ballast_bytes=BALLAST_BYTES, **SMALL_SEGMENTS[provider])
+    store.close()
+    full = FullStore(store, body_bytes=300, batch_bytes=100_000)
+    full.fill()
+    write_until_full(disk / "filler")
+    full.settle(0.9)
+    store.close()
+    return full.next - 1
+
+
+def _open_and_settle(disk: Path, provider: str, confirmed: int) -> list[str]:
+    try:
+        store, state = open_store(disk / "data", provider, ballast_bytes=BALLAST_BYTES, **SMALL_SEGMENTS[provider])
+    except VibeMQError as error:
+        return [f"on a full disk it does not open after a drain: {error}"]
+    if state.queues[1].next_sequence != confirmed + 1:
+        return [f"{confirmed} messages were confirmed, and the next one is {state.queues[1].next_sequence}"]
+    store.append([QueueCreated(100 + state.lsn, f"q{state.lsn}", QueueOptions(), 1, "a" * 32)])
+    store.close()
+    return []
+
+
 def messages_alone(work: Path, provider: str) -> Outcome:
     """A disk that nothing else fills: messages are refused before the last room, which checkpoints and drains need."""
     outcome = Outcome()
@@ -205,6 +243,7 @@ SHORTAGES: list[tuple[str, str, Callable[[Path, str], Outcome]]] = [
     ("no descriptors", "sqlite", no_descriptors),
     ("no ballast", "lmdb", no_ballast),
     ("no ballast", "sqlite", no_ballast),
+    ("opened after a drain", "sqlite", opened_after_a_drain),
     ("messages alone", "lmdb", messages_alone),
     ("messages alone", "sqlite", messages_alone),
     ("a full disk", "lmdb", full_disk),
@@ -217,7 +256,10 @@ def missing(name: str) -> str | None:
     """Why a shortage cannot be played on this machine."""
     if shutil.which("prlimit") is None:
         return "prlimit is not installed (Debian: apt-get install util-linux)"
-    if name in ("a full disk", "messages alone", "no ballast", "drained and full again") and os.geteuid() != 0:
+    if (
+        name in ("a full disk", "messages alone", "no ballast", "opened after a drain", "drained and full again")
+        and os.geteuid() != 0
+    ):
         return "mounting a small disk needs root"
     return None
 

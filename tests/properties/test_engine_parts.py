@@ -148,7 +148,8 @@ def test_ages_of_a_slow_queue_are_known_to_within_a_second(publishes: list[tuple
         known.append((sequence, sequence + count - 1, at))
         sequence += count
     if kept_from:
-        sizes.keep([(min(kept_from, sequence - 1), sequence)])
+        sizes.forget(1, sequence, RunSet([(min(kept_from, sequence - 1), sequence)]))
+        assert sizes.renumber(sequence)
     for first, last, published_at in known:
         for message in range(max(first, kept_from), last + 1):
             assert published_at - MARK_MS < sizes.published_at(message) <= published_at
@@ -170,14 +171,33 @@ def test_sizes_of_whole_publishes_add_up_and_ages_never_flatter(publishes: list[
         assert sizes.between(first, first) + sizes.between(first + 1, last) == sizes.between(first, last)
 
 
-@given(st.sets(small), st.integers(1, 40))
-def test_keeping_sizes_of_some_messages_keeps_theirs(alive: set[int], step: int) -> None:
-    sizes = Sizes()
-    for sequence in range(1, 41):
+@given(st.sets(small), st.integers(1, 40), st.lists(small, max_size=4), st.integers(1, 5))
+def test_keeping_sizes_of_some_messages_keeps_theirs(alive: set[int], step: int, cuts: list[int], most: int) -> None:
+    """In stretches, with a new message behind each, and with the numbers behind them put right bit by bit."""
+    sizes, wanted, end = Sizes(), RunSet((s, s) for s in alive), 40
+
+    def add(sequence: int) -> None:
         sizes.add(sequence, sequence, 10 * sequence, sequence * 10_000 * step, 0)
-    sizes.keep(RunSet((s, s) for s in alive).runs())
-    assert all(sizes.between(s, s) == 10 * s for s in alive)
-    assert len(sizes) <= len(alive) + 1
+
+    def check() -> None:
+        assert all(sizes.between(s, s) == 10 * s for s in [*alive, *range(41, end + 1)])
+        assert sizes.between(1, end) == sizes.total
+        assert sizes.between(41, end) == sum(10 * s for s in range(41, end + 1))
+
+    for sequence in range(1, 41):
+        add(sequence)
+    first = 1
+    for last in [*sorted(set(cuts)), 40]:
+        sizes.forget(first, last, wanted)
+        check()
+        first = last + 1
+        end += 1
+        add(end)
+        check()
+    while not sizes.renumber(most):
+        check()
+    check()
+    assert len(sizes) <= len(alive) + end - 39
 
 
 def test_neighbouring_publishes_share_chunks() -> None:

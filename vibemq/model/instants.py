@@ -76,6 +76,10 @@ class Instants(MutableMapping[int, int]):
         return found or default
 
     def __setitem__(self, sequence: int, instant: int) -> None:
+        self.put(sequence, instant)
+
+    def put(self, sequence: int, instant: int) -> int:
+        """Set it, and return what it was; 0 when it was not there."""
         number, place = sequence >> PAGE_SHIFT, sequence & _MASK
         page = self._pages.get(number)
         if page is None:
@@ -84,19 +88,22 @@ class Instants(MutableMapping[int, int]):
         elif number in self._shared:
             page = self._own(number, page)
         if isinstance(page, array):
-            if not page[place]:
+            before: int = page[place]
+            if not before:
                 self._count += 1
                 self._fill[number] += 1
             page[place] = instant
-            return
-        before = len(page)
+            return before
+        before = page.get(place, 0)
         page[place] = instant
-        self._count += len(page) - before
-        if len(page) >= _DENSE:
-            dense = self._pages[number] = _NOTHING[:]
-            for at, value in page.items():
-                dense[at] = value
-            self._fill[number] = len(page)
+        if not before:
+            self._count += 1
+            if len(page) >= _DENSE:
+                dense = self._pages[number] = _NOTHING[:]
+                for at, value in page.items():
+                    dense[at] = value
+                self._fill[number] = len(page)
+        return before
 
     def __delitem__(self, sequence: int) -> None:
         number, place = sequence >> PAGE_SHIFT, sequence & _MASK

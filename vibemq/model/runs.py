@@ -91,6 +91,25 @@ def gaps(runs: Iterable[Run], first: int, last: int) -> list[Run]:
     return found
 
 
+def without(runs: list[Run], others: list[Run]) -> list[Run]:
+    """What of the runs is in none of the others. Both ascend."""
+    found: list[Run] = []
+    index, count = 0, len(others)
+    for first, last in runs:
+        while index < count and others[index][1] < first:
+            index += 1
+        at = index
+        while at < count and others[at][0] <= last:
+            start, stop = others[at]
+            if first < start:
+                found.append((first, start - 1))
+            first = stop + 1
+            at += 1
+        if first <= last:
+            found.append((first, last))
+    return found
+
+
 RUNS_TOGETHER_MAX = 2048
 """Runs that stand in one list; more are kept in parts, so that a change moves some kilobytes at most."""
 
@@ -284,8 +303,8 @@ class RunSet(Stretches):
     def add_all(self, runs: Iterable[Run]) -> None:
         """As `add` of each, and faster when the set is empty and the runs are in order."""
         runs = list(runs)
-        if len(runs) > 1 and not self._firsts and all(a[1] + 1 < b[0] for a, b in pairwise(runs)):
-            self._fill([first for first, _ in runs], [last for _, last in runs])
+        if len(runs) > 1 and not self._firsts and all(a[0] <= b[0] for a, b in pairwise(runs)):
+            self._fill_merged(runs)
             return
         for first, last in runs:
             self.add(first, last)
@@ -401,6 +420,19 @@ class RunSet(Stretches):
             return
         step = RUNS_TOGETHER_MAX // 2
         self._set_parts([_part(firsts[at : at + step], lasts[at : at + step]) for at in range(0, len(firsts), step)])
+
+    def _fill_merged(self, runs: list[Run]) -> None:
+        """Of runs by their beginning; some may adjoin or overlap."""
+        firsts, lasts = [runs[0][0]], [runs[0][1]]
+        end = lasts[0]
+        for first, last in runs:
+            if first > end + 1:
+                firsts.append(first)
+                lasts.append(last)
+                end = last
+            elif last > end:
+                lasts[-1] = end = last
+        self._fill(firsts, lasts)
 
     def _divide(self) -> None:
         self._set_parts(self._halves())

@@ -521,3 +521,51 @@ def _cost_in(grow: Callable[[World, int], None], n: int, step: Callable[[World],
     world = a_world()
     grow(world, n)
     return cost(lambda: step(world))
+
+
+@pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.DROP_OLDEST])
+@pytest.mark.parametrize("limits", [{"max_messages": 1_000_000}, {"max_bytes": 1_000_000_000}])
+def test_a_publish_far_from_the_limits_looks_at_no_group(overflow: Overflow, limits: dict[str, Any]) -> None:
+    def cost_with(groups: int) -> int:
+        world = World()
+        world.create(overflow=overflow, **limits)
+        many_groups(world, groups)
+        world.publish(3)
+        world.publish(3)
+
+        def publish() -> None:
+            outcome = world.engine.handle([ask.Publish(OPERATOR, "t", "q", rows_of(3))], world.now)
+            world.engine.committed(outcome.ticket, world.now)
+
+        return cost(publish)
+
+    # So many that showing them the messages is the work of several steps.
+    small, big = cost_with(8 * N), cost_with(32 * N)
+    assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"
+
+
+@pytest.mark.parametrize("ttl", ["of each message", "of the queue"])
+@pytest.mark.parametrize("dead_letter", [False, True])
+def test_what_expires_leaves_very_many_groups_in_steps(ttl: str, dead_letter: bool) -> None:
+    def dearest(groups: int) -> int:
+        world = World()
+        ttl_ms = 60_000 if ttl == "of the queue" else None
+        world.create(message_ttl_ms=ttl_ms, dead_letter=dead_letter)
+        many_groups(world, groups)
+        world.publish(3, **({} if ttl_ms else {"expires_at": world.now + 60_000}))
+        while world.engine.next_deadline() == world.now:
+            _tick(world)
+        world.now += 100_000
+        costs = []
+        while (at := world.engine.next_deadline()) is not None and at <= world.now:
+            costs.append(cost(lambda: _tick(world)))
+            assert len(costs) < groups
+        queue = world.engine._state.queues["q"]
+        assert [group.unsettled for group in queue.groups.values()] == [0] * (groups + 1)
+        assert (
+            sum(group.counters.expired + group.counters.expired_dead for group in queue.groups.values()) >= 3 * groups
+        )
+        return max(costs)
+
+    small, big = dearest(8 * N), dearest(32 * N)
+    assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"

@@ -9,6 +9,7 @@ show        once the queue's durability holds, groups see them
 from vibemq.engine.handlers.fan_out import enter
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.retention import trim_log
+from vibemq.engine.queue.collecting import collect
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Extras, Step
@@ -100,7 +101,7 @@ def show(state: EngineState, step: Step, queue: Queue) -> None:
     at = queue.next_expiry()
     if at < queue.armed_at:
         state.arm(queue, at)
-    queue.collect()
+    collect(queue)
 
 
 def _is_plain(added: Added) -> bool:

@@ -22,6 +22,8 @@ def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
     """How many of these rows, from the first on, fit into the queue."""
     options = queue.options
     count = len(indexes)
+    if queue.surely_within(count, rows.size):
+        return count
     if options.max_messages:
         count = min(count, max(0, options.max_messages - queue.waiting()))
     if options.max_bytes and count:
@@ -49,7 +51,10 @@ def trim_oldest(state: EngineState, step: Step, queue: Queue) -> None:
     """Drop the oldest waiting messages until every group is within the limits; what is more than the work of one step
     goes at the next tick, at once."""
     options = queue.options
-    if not options.max_messages and not options.max_bytes:
+    if queue.surely_within():
+        return
+    if options.max_messages and queue.waiting() <= options.max_messages and not options.max_bytes:
+        # The next publishes need not look at all groups.
         return
     for group in queue.groups.values():
         excess = group.waiting - options.max_messages if options.max_messages else 0

@@ -88,7 +88,7 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
         due = part.delayed.next_due()
         at = END if due is None else due
         if part.cursor is not None:
-            see_to_cursor(step, queue, part, part.cursor)
+            see_to_cursor(state, step, queue, part, part.cursor)
             at = min(at, next_alarm_of(part, part.cursor, step.now))
     else:
         return

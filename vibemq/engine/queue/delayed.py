@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import le
 
 from vibemq.model.instants import Instants
@@ -65,10 +66,9 @@ class Delayed:
         """It waits for that instant, and no more for the one that it may have waited for."""
         if self._due is None:
             self._due, self._order, self._bounds = Instants(), [], []
-        before = self._due.get(sequence)
+        before = self._due.put(sequence, due)
         if before:
-            self._leave_order(before, sequence)
-        self._due[sequence] = due
+            self._leave_order(before, [sequence], 0)
         bounds, order = self._bounds, self._order
         index = bisect_left(bounds, (due, sequence))
         if index == len(bounds):
@@ -81,7 +81,9 @@ class Delayed:
             order[index][1].append(sequence)
             return
         instants, sequences = order[index]
-        place = _place_of(instants, sequences, due, sequence)
+        place = bisect_left(instants, due)
+        if place < len(instants) and instants[place] == due:
+            place = bisect_left(sequences, sequence, place, bisect_right(instants, due, place))
         instants.insert(place, due)
         sequences.insert(place, sequence)
         if len(instants) > 2 * _TOGETHER_MAX:
@@ -127,18 +129,27 @@ class Delayed:
         if len(found) == len(due):
             self._due, self._order, self._bounds = None, _NO_ORDER, _NO_BOUNDS
             return found
+        at = 0
+        while at < len(found):
+            at += self._leave_order(due[found[at]], found, at)
         for sequence in found:
-            self._leave_order(due[sequence], sequence)
             del due[sequence]
         return found
 
-    def _leave_order(self, due: int, sequence: int) -> None:
-        index = bisect_left(self._bounds, (due, sequence))
+    def _leave_order(self, due: int, found: list[int], at: int) -> int:
+        """Take found[at], which is due then, out of the order, and those of the next ones that follow it there; return
+        how many these are."""
+        index = bisect_left(self._bounds, (due, found[at]))
         instants, sequences = self._order[index]
-        place = _place_of(instants, sequences, due, sequence)
-        del instants[place], sequences[place]
+        place = end = _place_of(instants, sequences, due, found[at])
+        for sequence, other in zip(islice(found, at, None), sequences[place : place + len(found) - at], strict=False):
+            if sequence != other:
+                break
+            end += 1
+        del instants[place:end], sequences[place:end]
         if not instants:
             del self._order[index], self._bounds[index]
+        return end - place
 
     def pop_due(self, now: int, most: int = NUMBER_MAX) -> list[int]:
         """Remove and return up to `most` sequences that are due at or before now, the longest due first."""
@@ -171,10 +182,8 @@ class Delayed:
 
 
 def _place_of(instants: "array[int]", sequences: "array[int]", due: int, sequence: int) -> int:
-    """Where the entry is in a stretch, or belongs."""
+    """Where the entry is in its stretch."""
     low = bisect_left(instants, due)
-    if low == len(instants) or instants[low] != due:
-        return low
     return bisect_left(sequences, sequence, low, bisect_right(instants, due, low))
 
 

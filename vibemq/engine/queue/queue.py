@@ -11,16 +11,21 @@ from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
+from vibemq.engine.queue.walk import Walk
 from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, Attempts, MessageExtra
 from vibemq.model.rows import Rows
-from vibemq.model.runs import END, Run, RunSet
+from vibemq.model.runs import END, Run, RunSet, gaps, runs_of, without
 
 WAITING_NAME = ""
 """Name of the default group, and of a fan-out queue's group that waits for a subscriber."""
 
 _COLLECT_AT_LEAST = 512
+_NOTES_TOGETHER = 128
+_CHUNKS_TOGETHER = 16
+_MESSAGES_TOGETHER = 1024
+"""Groups may have them in half as many runs."""
 _LOOKUPS_MAX = 64
 """Sizes of so many runs are looked up one by one; beyond, sizes are taken as even."""
 
@@ -59,6 +64,21 @@ class TakenOut:
 
 
 @dataclass(slots=True, eq=False)
+class Expiring:
+    """What has expired and is taken out of the groups, one after the other."""
+
+    runs: list[Run]
+    groups: deque[Group]
+    """They still have to be seen to."""
+    lost: bool
+    """See `remove_from_group`."""
+    upto: int = 0
+    """While it is found out what the runs are: at most up to there."""
+    most: int = 0
+    """Then: what one group may have in them."""
+
+
+@dataclass(slots=True, eq=False)
 class Parked:
     """A publish that waits for room."""
 
@@ -74,7 +94,7 @@ _NO_PARKED: deque[Parked] = deque()
 _NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
 _NO_DELAYED = Delayed()
-_NO_SEQUENCES: list[int] = []
+_NO_SEQUENCES = RunSet()
 _NO_DEDUP: dict[bytes, tuple[int, int]] = {}
 _NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
@@ -84,11 +104,12 @@ _NO_SIZES = Sizes()
 
 class Queue:
     __slots__ = (
-        "_collect_at",
         "_expired",
+        "_unsettled_max",
         "_upcoming",
         "alarms",
         "armed_at",
+        "collect_at",
         "created_at",
         "dead",
         "dedup",
@@ -96,6 +117,7 @@ class Queue:
         "delayed",
         "deleted",
         "expires",
+        "expiring",
         "groups",
         "holes",
         "incarnation",
@@ -117,6 +139,7 @@ class Queue:
         "tail",
         "unseen",
         "unseen_count",
+        "walk",
         "whole",
     )
 
@@ -151,8 +174,9 @@ class Queue:
         self.expires: Instants = _NO_INSTANTS
         self._upcoming: Delayed = _NO_DELAYED
         """Those of `expires` whose time has not come, by their instants."""
-        self._expired: list[int] = _NO_SEQUENCES
+        self._expired = _NO_SEQUENCES
         """The others."""
+        self.expiring: Expiring | None = None
         self.swept = 0
         """The queue's TTL has passed for everything up to here."""
         self.delayed: Instants = _NO_INSTANTS
@@ -171,7 +195,11 @@ class Queue:
         """Published straight into the DLQ."""
         self.retired = _NO_TALLY
         """Of groups that are gone."""
-        self._collect_at = _COLLECT_AT_LEAST
+        self._unsettled_max = END
+        """No group has more than that unsettled, with what is not visible yet; END: not known."""
+        self.collect_at = _COLLECT_AT_LEAST
+        """The weight at which a walk looks for what is gone."""
+        self.walk: Walk | None = None
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
@@ -219,6 +247,7 @@ class Queue:
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
         self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms))
+        self._unsettled_max += last - first + 1
 
     def park(self, parked: Parked) -> None:
         if self.parked is _NO_PARKED:
@@ -252,16 +281,35 @@ class Queue:
     # -- what waits -----------------------------------------------------------------------------------------------
 
     def waiting(self) -> int:
-        """Messages that count towards max_messages: of the group furthest behind, with those not visible yet."""
-        most = 0
+        """Messages that count towards max_messages: of the group furthest behind, with those not visible yet. Looks at
+        every group: see `surely_within`."""
+        most = unsettled = 0
         for group in self.groups.values():
-            most = max(most, group.ready.count + len(group.delayed))
+            waiting = group.waiting
+            most = max(most, waiting)
+            unsettled = max(unsettled, waiting + group.in_flight)
+        self._unsettled_max = unsettled + self.unseen_count
         return most + self.unseen_count
 
     def waiting_size(self) -> int:
         """Their estimated bytes."""
         most = max((self.group_size(group) for group in self.groups.values()), default=0)
         return most + sum(self.sizes.between(added.first, added.last) for added in self.unseen)
+
+    def surely_within(self, messages: int = 0, size: int = 0) -> bool:
+        """Whether so much more keeps every group within the limits, by what is known without looking at the groups:
+        none has more messages than the one that had most had, and what was published since; or more bytes than all."""
+        options = self.options
+        return not (
+            (options.max_messages and self._unsettled_max + messages > options.max_messages)
+            or (options.max_bytes and self.sizes.total + size > options.max_bytes)
+        )
+
+    def regained(self) -> None:
+        """A group is given messages that it did not have."""
+        self._unsettled_max = END
+        if self.walk is not None:
+            self.walk.begin_again()
 
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""
@@ -270,7 +318,7 @@ class Queue:
         return self.sizes.average() * group.waiting
 
     def alive(self, start: int, now: int) -> RunSet:
-        """Visible sequences from `start` on that a group could still be given."""
+        """Visible sequences from `start` on that a group could still be given, and may be given at once."""
         if start >= self.open_end():
             return RunSet()
         if self.log is not None:
@@ -279,8 +327,9 @@ class Queue:
             alive = self._unsettled()
             alive.remove(0, start - 1)
         alive.remove(1, self.swept)
-        for sequence in self._overdue(now):
-            alive.remove(sequence, sequence)
+        for run in self._overdue(now):
+            alive.remove(*run)
+        self.regained()
         return alive
 
     def open_end(self) -> int:
@@ -321,21 +370,21 @@ class Queue:
 
     def set_expiry(self, sequence: int, expires_at: int) -> None:
         if self.expires is _NO_INSTANTS:
-            self.expires, self._upcoming, self._expired = Instants(), Delayed(), []
+            self.expires, self._upcoming, self._expired = Instants(), Delayed(), RunSet()
         self.expires[sequence] = expires_at
         self._upcoming.add(sequence, expires_at)
 
     def set_expiries(self, expires: Instants) -> None:
         """Those of all messages, after a start."""
         if expires:
-            self.expires, self._upcoming, self._expired = expires.copy(), Delayed(), []
+            self.expires, self._upcoming, self._expired = expires.copy(), Delayed(), RunSet()
             self._upcoming.fill(expires.copy())
 
     def pop_expired(self, now: int, most: int) -> list[int]:
         """Up to `most` sequences whose own expiry has come; they stay in `expires`, for those that are in flight."""
         found = self._upcoming.pop_due(now, most)
-        if found:
-            self._expired += found
+        for run in runs_of(found):
+            self._expired.add(*run)
         return found
 
     def next_expiry(self) -> int:
@@ -352,52 +401,61 @@ class Queue:
     def is_expired(self, sequence: int, now: int) -> bool:
         return sequence <= self.swept or 0 < self.expires.get(sequence) <= now
 
-    def _overdue(self, now: int) -> list[int]:
-        """Sequences whose own expiry has come, those that are in flight included."""
-        return self._expired + self._upcoming.due_by(now)
+    def _overdue(self, now: int) -> list[Run]:
+        """Runs of sequences whose own expiry has come, those that are in flight included."""
+        return self._expired.runs() + runs_of(self._upcoming.due_by(now))
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
-    def collect(self) -> None:
-        """Forget what belonged to messages that are gone, each time the notes have doubled."""
-        if self._weight() < self._collect_at:
-            return
-        wanted = RunSet(self.log.runs()) if self.log is not None else self._unsettled()
-        for added in self.unseen:
-            wanted.add(added.first, added.last)
-        self.sizes.keep(wanted.runs())
-        self._keep_values(wanted)
-        self._keep_levels(wanted)
-        self._collect_at = max(_COLLECT_AT_LEAST, 2 * self._weight())
-
-    def _weight(self) -> int:
+    def weight(self) -> int:
+        """How much is noted."""
         levels = sum(members.run_count for members in self.levels.values()) if self.levels else 0
         return len(self.sizes) + self.sizes.mark_count // 8 + len(self.expires) + len(self.delayed) + levels
 
-    def _unsettled(self) -> RunSet:
-        unsettled = RunSet()
+    def stretch_of_notes(self, first: int, end: int) -> int:
+        """How far of [first, end] some hundred notes reach."""
+        begin = self.sizes.first_from(first)
+        last = min(end, self.sizes.reach_of_chunks(first, _CHUNKS_TOGETHER))
+        for instants in (self.expires, self.delayed):
+            if some := instants.lowest(_NOTES_TOGETHER, first):
+                begin = min(begin, some[0])
+                last = min(last, some[-1]) if len(some) == _NOTES_TOGETHER else last
+        for members in (self.levels or {}).values():
+            last, _ = members.cut_runs(first, last, _NOTES_TOGETHER)
+            begin = min([begin, *(run[0] for run in members.front(1, first))])
+        return min(last, begin + _MESSAGES_TOGETHER)
+
+    def who_may_want(self) -> list[Group]:
+        """The groups that together have everything that any group has."""
         whole = self.whole
         if whole is not None and whole.untouched and self.groups.get(whole.name) is whole:
-            whole.gather(unsettled)
-            return unsettled
-        for group in self.groups.values():
+            return [whole]
+        return list(self.groups.values())
+
+    def forget_notes(self, first: int, last: int, wanted: RunSet) -> None:
+        """Forget what is noted of messages in [first, last] that are not wanted."""
+        self.sizes.forget(first, last, wanted)
+        kept = wanted.runs()
+        for start, stop in without(runs_of(self.expires.within(first, last)), kept):
+            for sequence in range(start, stop + 1):
+                del self.expires[sequence]
+            self._upcoming.remove(start, stop)
+            self._expired.remove(start, stop)
+        for start, stop in without(runs_of(self.delayed.within(first, last)), kept):
+            for sequence in range(start, stop + 1):
+                del self.delayed[sequence]
+        for level, members in list((self.levels or {}).items()):
+            there = members.overlap(first, last)
+            gone = without(there, kept)
+            stay = without(there, gone)
+            # Many that are gone between two that stay are one removal.
+            for run in gone if len(gone) <= len(stay) else gaps(stay, first, last):
+                members.remove(*run)
+            if not members and self.levels:
+                del self.levels[level]
+
+    def _unsettled(self) -> RunSet:
+        unsettled = RunSet()
+        for group in self.who_may_want():
             group.gather(unsettled)
         return unsettled
-
-    def _keep_values(self, wanted: RunSet) -> None:
-        for sequence in [sequence for sequence in self.expires if sequence not in wanted]:
-            del self.expires[sequence]
-            self._upcoming.remove(sequence, sequence)
-        self._expired = [sequence for sequence in self._expired if sequence in self.expires]
-        for sequence in [sequence for sequence in self.delayed if sequence not in wanted]:
-            del self.delayed[sequence]
-
-    def _keep_levels(self, wanted: RunSet) -> None:
-        if not self.levels:
-            return
-        for level, members in list(self.levels.items()):
-            kept = RunSet(part for run in members.runs() for part in wanted.overlap(*run))
-            if kept:
-                self.levels[level] = kept
-            else:
-                del self.levels[level]

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from vibemq.model.runs import Run
+from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import Chunk
 
 CHUNK_MESSAGES_MAX = 256
@@ -33,6 +33,9 @@ class Sizes:
     __slots__ = (
         "_firsts",
         "_froms",
+        "_halfway",
+        "_lag",
+        "_lag_from",
         "_lasts",
         "_mark_ats",
         "_mark_firsts",
@@ -48,7 +51,12 @@ class Sizes:
         self._lasts: list[int] = []
         self._sizes: list[int] = []
         self._starts: list[int] = []
-        """Bytes of everything before the chunk, so that a span is two look-ups."""
+        """Bytes of everything before the chunk, so that a span is two look-ups; `_lag` more from `_lag_from` on."""
+        self._lag = 0
+        """Bytes of chunks that were forgotten and are still in the numbers of those behind them."""
+        self._lag_from = 0
+        self._halfway = False
+        """Something is wanted of the chunk in the middle of which the last call of `forget` ended."""
         self._froms: list[int] = []
         """published_at of the oldest in the chunk."""
         self._tos: list[int] = []
@@ -83,7 +91,7 @@ class Sizes:
         self._firsts.append(first)
         lasts.append(last)
         self._sizes.append(size)
-        self._starts.append(self.total - size)
+        self._starts.append(self.total - size + self._lag)
         self._froms.append(published_at)
         self._tos.append(max(published_at, self._tos[-1]) if self._tos else published_at)
 
@@ -113,10 +121,11 @@ class Sizes:
         if index == len(self._lasts):
             return self.total
         first = self._firsts[index]
+        start = self._starts[index] - (self._lag if index >= self._lag_from else 0)
         if sequence <= first:
-            return self._starts[index]
+            return start
         count = self._lasts[index] - first + 1
-        return self._starts[index] + self._sizes[index] * (sequence - first) // count
+        return start + self._sizes[index] * (sequence - first) // count
 
     def between(self, first: int, last: int) -> int:
         """Estimated bytes of the messages first … last."""
@@ -173,24 +182,52 @@ class Sizes:
         index = bisect_right(self._lasts, sequence)
         return self._tos[index] if index < len(self._lasts) else None
 
-    def keep(self, runs: list[Run]) -> None:
-        """Forget the chunks that hold none of the runs (ascending). The last one stays open for its neighbours."""
-        firsts = [run[0] for run in runs]
-        lasts = [run[1] for run in runs]
+    def first_from(self, sequence: int) -> int:
+        """The first sequence from there on that a chunk has; END when none has."""
+        index = bisect_left(self._lasts, sequence)
+        return max(sequence, self._firsts[index]) if index < len(self._firsts) else END
+
+    def reach_of_chunks(self, first: int, most: int) -> int:
+        """The last sequence of the first `most` chunks that reach `first`; END when they are all."""
+        index = bisect_left(self._lasts, first) + most - 1
+        return self._lasts[index] if index < len(self._lasts) else END
+
+    def forget(self, first: int, last: int, wanted: RunSet) -> None:
+        """Forget the chunks that end in [first, last] and have nothing that is wanted. The very last one stays open for
+        its neighbours. Each call goes on where the one before ended, and `renumber` follows the last one."""
+        low = bisect_left(self._lasts, first)
+        high = min(bisect_right(self._lasts, last), len(self._lasts) - 1)
+        if not self._lag:
+            self._lag_from = low
+        at, lag = self._lag_from, self._lag
         kept: list[int] = []
-        for index, (first, last) in enumerate(zip(self._firsts, self._lasts, strict=True)):
-            nearest = bisect_left(lasts, first)
-            if (nearest < len(firsts) and firsts[nearest] <= last) or index == len(self._firsts) - 1:
+        for index in range(at, high):
+            self._starts[index] -= lag
+            if index < low or self._halfway or wanted.meets(self._firsts[index], self._lasts[index]):
                 kept.append(index)
-        if self._mark_firsts is not None and self._mark_ats is not None and kept:
-            gone = bisect_left(self._mark_firsts, self._firsts[kept[0]])
+                self._halfway = False
+            else:
+                lag += self._sizes[index]
+        if 0 <= high < len(self._firsts) and self._firsts[high] <= last:
+            self._halfway = self._halfway or wanted.meets(self._firsts[high], last)
+        if len(kept) < high - at:
+            self.total -= lag - self._lag
+            for values in (self._firsts, self._lasts, self._sizes, self._starts, self._froms, self._tos):
+                values[at:high] = [values[index] for index in kept]
+        self._lag, self._lag_from = lag, max(at, at + len(kept))
+
+    def renumber(self, most: int) -> bool:
+        """Take what was forgotten off the numbers behind it, of up to so many chunks; whether that is all."""
+        end = min(len(self._starts), self._lag_from + most)
+        if self._lag:
+            for index in range(self._lag_from, end):
+                self._starts[index] -= self._lag
+            self._lag_from = end
+            if end < len(self._starts):
+                return False
+            self._lag = 0
+        self._lag_from, self._halfway = 0, False
+        if self._mark_firsts and self._mark_ats and self._firsts:
+            gone = bisect_left(self._mark_firsts, self._firsts[0])
             del self._mark_firsts[:gone], self._mark_ats[:gone]
-        sizes = [self._sizes[i] for i in kept]
-        self._firsts = [self._firsts[i] for i in kept]
-        self._lasts = [self._lasts[i] for i in kept]
-        self._froms = [self._froms[i] for i in kept]
-        self._tos = [self._tos[i] for i in kept]
-        self._sizes, self._starts, self.total = sizes, [], 0
-        for size in sizes:
-            self._starts.append(self.total)
-            self.total += size
+        return True

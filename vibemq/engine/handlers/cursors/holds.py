@@ -13,18 +13,20 @@ from vibemq.model.records import Reason
 from vibemq.model.runs import END, Run, RunSet, run_count
 
 LAG_CHECK_MS = 1_000
+_PLANS_PER_UNIT = 4
 
 
-def see_to_cursor(step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
+def see_to_cursor(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
     plans = cursor.release_due(step.now)
     if plans is not None:
-        forget_plans(step, queue, group, cursor, plans, light(queue))
+        forget_plans(state, step, queue, group, cursor, plans, light(queue))
         cursor.forget_runs()
         step.note_cursor(queue, group, light(queue))
     runs = cursor.take_released(max(1, STEP_UNITS - step.work))
     step.work += len(runs)
     group.in_flight -= run_count(runs)
     settle(step, queue, group, runs)
+    step.work += cursor.plans.sweep(_PLANS_PER_UNIT * max(1, STEP_UNITS - step.work)) // _PLANS_PER_UNIT
     enforce_lag_limit(step, queue, group, cursor)
 
 
@@ -53,7 +55,7 @@ def _lags(queue: Queue, group: Group, cursor: Cursor, now: int) -> bool:
 
 def next_alarm_of(group: Group, cursor: Cursor, now: int) -> int:
     at = cursor.next_release()
-    if cursor.expired and group.unsettled:
+    if (cursor.expired and group.unsettled) or not cursor.plans.is_swept:
         return now
     limited = cursor.expired or cursor.max_lag_ms or cursor.max_lag_bytes
     return min(at, now + LAG_CHECK_MS) if limited else at

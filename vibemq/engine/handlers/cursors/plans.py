@@ -29,27 +29,27 @@ def plan(state: EngineState, step: Step, command: PlanBatch) -> None:
         return
     known = cursor.plans.find(command.tag)
     if known is None:
-        known = _new_plan(step, queue, group, cursor, command)
+        known = _new_plan(state, step, queue, group, cursor, command)
     # An earlier one may be on its way to the disk yet: this answer waits for it too.
     step.answer(command, known, durable_need(queue))
 
 
-def _new_plan(step: Step, queue: Queue, group: Group, cursor: Cursor, command: PlanBatch) -> Plan:
+def _new_plan(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, command: PlanBatch) -> Plan:
     if not 1 <= len(command.tag) <= TAG_MAX or not command.end:
         raise InvalidOptions(f"a plan has a tag of 1 to {TAG_MAX} characters, and an end")
     if not cursor.plans.may_begin(command.tag):
         if not command.anew:
             raise unknown_plan(queue, group)
-        forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
+        forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
     begun_at = step.now if command.elsewhere else 0
-    return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now, begun_at=begun_at))
+    return _add(state, step, queue, group, cursor, Plan(command.tag, command.end, step.now, begun_at=begun_at))
 
 
-def _add(step: Step, queue: Queue, group: Group, cursor: Cursor, made: Plan) -> Plan:
+def _add(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, made: Plan) -> Plan:
     number = cursor.plans.next_number
     cursor.plans.add(number, made)
     step.note(PlanMade(queue.queue_id, group.group_id, number, made), durable_need(queue))
-    forget_plans(step, queue, group, cursor, cursor.plans.beyond_bounds(), light(queue))
+    forget_plans(state, step, queue, group, cursor, cursor.plans.beyond_bounds(), light(queue))
     return made
 
 
@@ -63,7 +63,7 @@ def _without_rows(
     number = cursor.plans.next_number - 1
     newest = cursor.plans.newest()
     if newest is None:
-        return _add(step, queue, group, cursor, Plan(command.tag, command.end, step.now, empty_mark=mark))
+        return _add(state, step, queue, group, cursor, Plan(command.tag, command.end, step.now, empty_mark=mark))
     if not cursor.plans.may_begin(command.tag) or newest.empty_mark == mark:
         return newest
     settled = settled_count(state, group, newest)
@@ -102,11 +102,22 @@ def put(step: Step, queue: Queue, group: Group, cursor: Cursor, number: int, pla
 
 
 def forget_plans(
-    step: Step, queue: Queue, group: Group, cursor: Cursor, below: int, need: Durability, *, newest: bool = False
+    state: EngineState,
+    step: Step,
+    queue: Queue,
+    group: Group,
+    cursor: Cursor,
+    below: int,
+    need: Durability,
+    *,
+    newest: bool = False,
 ) -> None:
     gone = cursor.plans.forget(below, newest=newest)
     if gone:
         step.note(PlansForgotten(queue.queue_id, group.group_id, gone), need)
+    if not cursor.plans.is_swept:
+        # The timers of the cursor let go of the others.
+        state.arm_part(queue, group, step.now)
 
 
 def unknown_plan(queue: Queue, group: Group) -> PlanUnknown:

@@ -97,7 +97,7 @@ def _begin_anew(
         newest = cursor.plans.newest()
         if newest is not None and not newest.has_rows:
             # No batch of the reader before had rows, and this one counts its batches from 0 again.
-            forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
+            forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
         return
     if not is_decided:
         stale = command.begin_epoch not in (None, group.epoch)
@@ -112,7 +112,7 @@ def _begin_anew(
         cursor.start_over(head_of(queue, group))
         return
     cursor.moved = False
-    forget_plans(step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
+    forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
 
 
 def _configure(cursor: Cursor, command: JoinCursor) -> None:
@@ -162,7 +162,7 @@ def _acknowledge(
         cursor.hold(step.now)
     else:
         cursor.release(cursor.head)
-        forget_plans(step, queue, group, cursor, cursor.plans_done, light(queue))
+        forget_plans(state, step, queue, group, cursor, cursor.plans_done, light(queue))
     cursor.forget_runs()
     step.note_cursor(queue, group, need)
 

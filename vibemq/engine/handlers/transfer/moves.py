@@ -128,5 +128,6 @@ def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
         group.ready.add(first, last)
     # A group that was made meanwhile has never had them.
     queue.whole = None
+    queue.regained()
     step.touch(queue, group)
     state.arm(queue, step.now)
