@@ -2,8 +2,8 @@
 
     python -m bench.single_publishes [--rounds 5] [--messages 3000] [--redis HOST:PORT]
 
-A broker in a process of its own takes them into a transient queue. The ways take turns, in one run, so that other load on
-the machine meets all of them. Prints the median of the rounds and the ratio to the first way.
+A broker in a process of its own takes them into a transient queue. The ways take turns, in one run, so that other load
+meets all of them. Prints the median of the rounds and the ratio to the first way.
 """
 
 import argparse

@@ -137,7 +137,7 @@ def _forked() -> VibeMQError:
 
 
 def _closed() -> VibeMQError:
-    return NotConnected("this client is closed")
+    return NotConnected("this client is closed; make another with vibemq.connect")
 
 
 def _same(error: VibeMQError) -> Callable[[], VibeMQError]:
