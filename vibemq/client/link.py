@@ -25,6 +25,7 @@ from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 
 logger = logging.getLogger(__name__)
 
+CLIENT_CLOSED = "this client is closed; make another with vibemq.connect"
 SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
 LINGER_S = 0.002
@@ -191,6 +192,7 @@ class ClientLink:
         """
         Raises:
             LocalProtocolError: this is not the event loop that opened the client.
+            VibeMQError: there will be no further connection.
         """
         if self._current_loop is None:
             return
@@ -201,6 +203,7 @@ class ClientLink:
                 raise
             here = None
         if here is not self._loop:
+            self.check()  # A closed one, and one of a parent, cannot be used anywhere.
             raise LocalProtocolError(
                 "this client belongs to another event loop; open one in each loop, `async with vibemq.connect(…) as"
                 " mq:`, or share a blocking client, vibemq.sync.connect, which any thread may use"

@@ -52,7 +52,17 @@ class Settler(Protocol):
 class Delivery:
     """What the messages of one delivery frame share."""
 
-    __slots__ = ("acquired", "deadline", "epoch", "extended", "published_at", "queue", "settler", "validate")
+    __slots__ = (
+        "acquired",
+        "deadline",
+        "epoch",
+        "extended",
+        "published_at",
+        "queue",
+        "settler",
+        "subscription",
+        "validate",
+    )
 
     def __init__(
         self,
@@ -63,8 +73,10 @@ class Delivery:
         acquired: dict[int, int],
         validate: Callable[[bytes], Any] | None,
         deadline: float = math.inf,
+        subscription: str = "",
     ) -> None:
         self.settler = settler
+        self.subscription = subscription
         self.deadline = deadline
         """Of the client's clock: when the broker hands the messages out again; infinite when nobody has said."""
         self.extended: dict[int, float] = {}
@@ -107,6 +119,11 @@ class Message(Generic[T]):
     @property
     def queue(self) -> str:
         return self._delivery.queue
+
+    @property
+    def subscription_id(self) -> str:
+        """`id` of the subscription that received it."""
+        return self._delivery.subscription
 
     @property
     def payload(self) -> bytes:

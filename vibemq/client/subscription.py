@@ -11,12 +11,12 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from vibemq.client.link import ClientLink
+from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import Delivery, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import Failure
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
-from vibemq.errors import ConnectionLost, LocalProtocolError
+from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run, RunSet
 from vibemq.protocols.native.codec.extensions import DeliverMany
@@ -154,6 +154,15 @@ class Subscription(Generic[T]):
     def connected(self) -> bool:
         """Whether the broker knows this subscription at the moment; it is restored by itself."""
         return self._epoch > 0
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it has ended by itself, when it has."""
+        return self._failure
 
     @property
     def held(self) -> int:
@@ -390,6 +399,7 @@ class Subscription(Generic[T]):
     def halt(self) -> None:
         """End the iteration without a word to the broker: the whole client says goodbye."""
         self._stopped = True
+        self._failure = self._failure or _closed
         self._notify()
 
     # -- for the link ----------------------------------------------------------------------------------------------
@@ -418,7 +428,9 @@ class Subscription(Generic[T]):
     def _delivery(self, delivered: DeliverMany, epoch: int) -> Delivery:
         acquired, timeout = delivered.acquired, self.options.timeout
         deadline = self._clock() + timeout if timeout else math.inf
-        delivery = Delivery(self.settler, epoch, self.queue, delivered.published_at, acquired, self._validate, deadline)
+        delivery = Delivery(
+            self.settler, epoch, self.queue, delivered.published_at, acquired, self._validate, deadline, self.id
+        )
         for sequence in acquired:
             if sequence in self._held:
                 self._newest[sequence] = delivery
@@ -533,6 +545,10 @@ class Subscription(Generic[T]):
         self._newest.clear()
         self._settlements = SettlementBuffer()
         self._extensions.clear()
+
+
+def _closed() -> NotConnected:
+    return NotConnected(CLIENT_CLOSED)
 
 
 class _Batches(Generic[T]):

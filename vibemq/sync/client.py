@@ -360,6 +360,18 @@ class Subscription(Generic[T]):
         raise TypeError(BLOCKING)
 
     @property
+    def id(self) -> str:
+        return self._subscription.id
+
+    def delivered_to(
+        self, watch: "Callable[[asynchronous.Subscription[T]], None] | None"
+    ) -> "asynchronous.Subscription[T]":
+        """Have `watch` called in the loop when messages have come or it has ended, in place of an iteration."""
+        inner = self._subscription
+        inner.watch = None if watch is None else partial(watch, inner)
+        return inner
+
+    @property
     def connected(self) -> bool:
         return self._subscription.connected
 

@@ -29,6 +29,8 @@ NO_TWIN = {
         **dict.fromkeys(("forget_inherited", "take_frames", "tick"), "for the link"),
         **dict.fromkeys(("settle", "extend", "is_stale", "is_lost"), "for messages"),
         "buffered": "for fetch",
+        "draining": "for Inbox",
+        "failure": "for Inbox",
     },
 }
 
