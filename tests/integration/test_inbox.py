@@ -233,3 +233,29 @@ def test_a_full_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
         one.wait(0)
     finally:
         one.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_message_that_comes_while_the_descriptor_is_read_is_noticed(
+    broker: FakeBroker, inbox: Inbox, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        inbox.add(mq.subscribe("orders"))
+        mq.publish("orders", "first")
+        wait_until(lambda: len(inbox) == 1)
+        clear = inbox._wakeup.clear
+
+        def clear_meanwhile() -> None:
+            monkeypatch.undo()
+            if when == "after":
+                clear()
+            mq.publish("orders", "second")
+            wait_until(lambda: len(inbox) == 2)
+            if when == "before":
+                clear()
+
+        monkeypatch.setattr(inbox._wakeup, "clear", clear_meanwhile)
+        taken = [message.body for message in inbox.take()]
+        while readable(inbox):
+            taken += [message.body for message in inbox.take()]
+        assert taken == ["first", "second"]

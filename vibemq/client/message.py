@@ -79,8 +79,8 @@ class Delivery:
         self.subscription = subscription
         self.deadline = deadline
         """Of the client's clock: when the broker hands the messages out again; infinite when nobody has said."""
-        self.extended: dict[int, float] = {}
-        """Sequence -> its own deadline."""
+        self.extended: dict[int, float] | None = None
+        """Sequence -> its own deadline, when there are such."""
         self.epoch = epoch
         """Number of the connection; a settlement is good on that connection only."""
         self.queue = queue

@@ -504,6 +504,8 @@ class Subscription(Generic[T]):
             self._link.mark(self)
             timeout = self.options.timeout or 0.0 if ack_timeout_ms < 0 else ack_timeout_ms / 1_000
             deadline = self._clock() + timeout if timeout else math.inf
+            if delivery.extended is None:
+                delivery.extended = {}
             delivery.extended.update((n, deadline) for first, last in runs for n in range(first, last + 1))
 
     def is_stale(self, delivery: Delivery) -> bool:
@@ -512,7 +514,8 @@ class Subscription(Generic[T]):
     def is_lost(self, delivery: Delivery, sequence: int) -> bool:
         if delivery.epoch != self._epoch or self._newest.get(sequence, delivery) is not delivery:
             return True
-        return self._clock() >= max(delivery.extended.get(sequence, delivery.deadline), self._extended_until)
+        deadline = (delivery.extended or {}).get(sequence, delivery.deadline)
+        return self._clock() >= max(deadline, self._extended_until)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
