@@ -68,11 +68,12 @@ async def test_what_is_in_hand_is_settled_and_the_rest_given_back(broker: Broker
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_what_is_still_in_hand_at_the_end_of_the_block_is_given_back(broker: BrokerProcess, queue: str) -> None:
-    async with vibemq.connect(broker.url) as mq:
+    async with vibemq.connect(broker.url) as mq, anyio.create_task_group() as tasks:
         await mq.publish_many(queue, range(5))
         async with mq.subscribe(queue) as messages:
             await anext(messages)
             assert await messages.drain(timeout=0) > 0
+            tasks.start_soon(messages.drain)
         await mq.ping()
         assert [message.body for message in await mq.fetch(queue, max=10, timeout=60)] == list(range(5))
 

@@ -176,6 +176,29 @@ def test_auto_ack_is_for_what_is_taken(broker: FakeBroker, inbox: Inbox) -> None
         wait_until(lambda: broker.unsettled("orders") == 7)
 
 
+@pytest.mark.parametrize("end", ["remove", "stop", "drain"])
+def test_a_thread_does_not_wait_for_subscriptions_that_have_ended(broker: FakeBroker, inbox: Inbox, end: str) -> None:
+    told: list[str] = []
+    with vibemq.sync.connect(address(broker)) as mq:
+        subscription = inbox.add(mq.subscribe("orders"))
+
+        def wait() -> None:
+            try:
+                inbox.get()
+            except LocalProtocolError as error:
+                told.append(str(error))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        if end == "remove":
+            inbox.remove(subscription)
+        else:
+            getattr(subscription, end)()
+        thread.join(60)
+        assert len(told) == 1
+        assert "no subscription that goes on" in told[0]
+
+
 def test_closing_tells_a_thread_that_waits(broker: FakeBroker, inbox: Inbox) -> None:
     told: list[str] = []
     with vibemq.sync.connect(address(broker)) as mq:

@@ -160,6 +160,11 @@ class Subscription(Generic[T]):
         return self._draining
 
     @property
+    def stopped(self) -> bool:
+        """Whether nothing more comes, or will soon: it was stopped, drained, or its client closed."""
+        return self._stopped
+
+    @property
     def failure(self) -> Failure | None:
         """Why it has ended by itself, when it has."""
         return self._failure
@@ -464,14 +469,14 @@ class Subscription(Generic[T]):
             for first, last in settled.runs:
                 self._held.remove(first, last)
             yield protocol.settle(self.id, settled)
-        if self._draining:
-            self._notify()
         if self._left:
             if self._releasing and self._held:
                 yield protocol.settle(self.id, SettleRuns(Settlement.RELEASE, BACKOFF, "", self._held.runs()))
             if self._releasing or not self._held:
                 self._link.forget(self)
                 self._forget_deliveries()
+        if self._stopped:
+            self._notify()  # Somebody may wait in `drain`.
 
     def tick(self, now: float) -> None:
         timeout = self.options.timeout

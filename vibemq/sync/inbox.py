@@ -78,6 +78,7 @@ class Inbox:
         for key, (_, mine) in list(self._subscriptions.items()):
             if mine is subscription:
                 self._subscriptions.pop(key, None)
+        self._tell()  # A thread that waits may have nothing to wait for.
         # A client that is closed has given everything back.
         with contextlib.suppress(NotConnected):
             subscription.stop()
@@ -138,10 +139,11 @@ class Inbox:
             left = None if until is None else until - time.monotonic()
             if left is not None and not left > 0:
                 return None
-            if not self._subscriptions and not self._arrived:
+            if not self._arrived and all(inner.stopped for inner, _ in list(self._subscriptions.values())):
                 self._check()
                 raise LocalProtocolError(
-                    "this inbox has no subscription, so nothing would ever come; write inbox.add(mq.subscribe(…)) first"
+                    "this inbox has no subscription that goes on, so nothing would ever come; write"
+                    " inbox.add(mq.subscribe(…)) first"
                 )
             self._wakeup.wait(left)
         return taken[0]
@@ -188,7 +190,7 @@ class Inbox:
         ended = failure is not None and self._subscriptions.pop(inner.id, None) is not None
         if failure is not None and ended:
             self._arrived.append((inner, failure))
-        if messages or ended or inner.draining:
+        if messages or ended or inner.stopped:
             self._tell()
 
     def _tell(self) -> None:

@@ -31,6 +31,7 @@ NO_TWIN = {
         "buffered": "for fetch",
         "draining": "for Inbox",
         "failure": "for Inbox",
+        "stopped": "for Inbox",
     },
 }
 
