@@ -270,3 +270,26 @@ async def test_a_client_that_was_not_entered_says_how_to() -> None:
     assert not hasattr(mq, "publsh")
     # Hooks that shut down run also when those that start up have failed.
     await mq.close()
+
+
+async def test_a_lease_without_a_limit_ends_with_the_connection(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.create_queue(queue, ack_timeout_ms=100, retry_base_ms=1, retry_max_ms=1, max_attempts=50)
+        await mq.publish_many(queue, ["held", "expires"])
+        async with vibemq.connect(home.url, reconnect=ReconnectPolicy(max_attempts=0)) as other:
+            holder = other.subscribe(queue, prefetch=1, ack_timeout=0)
+            await holder.start()
+            held = await anext(holder)
+            async with mq.subscribe(queue, prefetch=1) as messages:
+                # Its lease has begun later and has ended already.
+                assert [(await anext(messages)).attempt for _ in range(2)] == [1, 2]
+                assert (held.body, held.lost, holder.held) == ("held", False, 1)
+                connections = (await mq.admin("connections.list", limit=1_000))["connections"]
+                mine = mq._link.protocol
+                assert mine is not None
+                for connection in connections:
+                    if connection["connection_id"] != mine.connection_id:
+                        await mq.admin("connections.close", connection_id=connection["connection_id"])
+                while (message := await anext(messages)).body != "held":
+                    await message.ack()
+                assert message.attempt == 2

@@ -248,3 +248,17 @@ def test_many_threads_publish_without_waiting(broker: FakeBroker) -> None:
         for thread in threads:
             thread.join(60)
     assert broker.unsettled("orders") == 4_000
+
+
+def test_what_failed_without_waiting_is_told_at_the_end_of_the_program(broker: FakeBroker) -> None:
+    broker.refuse_bodies = b"bad"
+    program = f"""
+        import vibemq.sync
+        mq = vibemq.sync.connect({address(broker)!r})
+        mq.publish("orders", "good", wait=False)
+        mq.publish("orders", "bad", wait=False)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "PublishFailed: 1 messages of earlier publish(wait=False) failed" in ended.stderr
+    assert broker.unsettled("orders") == 1

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+import signal
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,8 @@ class Wish:
     reject: str | None
     json: bool
     verbose: bool
+    drain: bool = False
+    """End gracefully at a signal."""
 
 
 def sub(
@@ -73,6 +76,14 @@ def sub(
     prefetch: Annotated[
         int, typer.Option("--prefetch", min=1, help="Maximum number of unsettled messages.")
     ] = PREFETCH,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain",
+            help="On SIGTERM or Ctrl-C: settle what is printed, return the rest to the queue, and end with exit code 0."
+            " A second signal ends at once.",
+        ),
+    ] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the queue if it does not exist.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also print id, time, attempt and headers.")] = False,
     url: Url = DEFAULT_URL,
@@ -97,7 +108,7 @@ def sub(
         handler.setFormatter(_Plain("%(message)s"))
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
     start = "beginning" if from_beginning else "default"
-    wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose)
+    wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose, drain)
     prefetch = min(prefetch, count) if count is not None else prefetch
     options = {"group": group, "prefetch": prefetch, "start": start}
     received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
@@ -113,11 +124,29 @@ async def _consume(queue: str, url: str, timeout: float, options: dict[str, Any]
         else:
             await require_queue(mq, queue, "check its name, or add --create")
         async with mq.subscribe(queue, **options) as subscription:
-            received = await _print_all(subscription, wish)
+            received = await _print_until_told(subscription, wish)
             if wish.ack:
                 # Everything before a ping has been handled when it is answered: the settlements are.
                 await mq.ping()
             return received
+
+
+async def _print_until_told(subscription: Subscription[Any], wish: Wish) -> int:
+    if not wish.drain:
+        return await _print_all(subscription, wish)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_drain_at_signal, subscription)
+        received = await _print_all(subscription, wish)
+        tasks.cancel_scope.cancel()
+    return received
+
+
+async def _drain_at_signal(subscription: Subscription[Any]) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            break
+    # From here on a signal ends the program at once.
+    await subscription.drain()
 
 
 async def _print_all(subscription: Subscription[Any], wish: Wish) -> int:

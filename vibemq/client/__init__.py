@@ -2,6 +2,7 @@
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.api import Client, connect
+from vibemq.client.changes import ConnectionChange
 from vibemq.client.message import Message, MessageBatch
 from vibemq.client.publisher import Confirm, Publisher
 from vibemq.client.publishing.outgoing import Outgoing
@@ -13,6 +14,7 @@ __all__ = [
     "Client",
     "ClientSettings",
     "Confirm",
+    "ConnectionChange",
     "Message",
     "MessageBatch",
     "Outgoing",

@@ -9,8 +9,9 @@ from typing import Any, Literal, Self, TypeVar, overload
 import anyio
 
 from vibemq.client.address import ClientSettings, compressions, parse
+from vibemq.client.changes import ConnectionListeners, Listener
 from vibemq.client.connecting.forking import watch_forks
-from vibemq.client.connecting.own_task import OwnTask
+from vibemq.client.connecting.own_task import OwnTask, current_loop
 from vibemq.client.connecting.supervisor import Supervisor
 from vibemq.client.fetch import fetch
 from vibemq.client.link import ClientLink
@@ -98,8 +99,9 @@ class Client:
     Tasks of the same loop may share it freely: what they publish and settle in one turn travels together.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, listeners: ConnectionListeners | None = None) -> None:
         self.settings = settings
+        self.listeners = listeners or ConnectionListeners()
         self._life: OwnTask | None = None
         self._link: ClientLink
         self._supervisor: Supervisor
@@ -126,7 +128,7 @@ class Client:
         """
         if self._life is not None:
             raise NotConnected("a client is opened once; make another with vibemq.connect")
-        self._link = ClientLink(self.settings, anyio.current_time())
+        self._link = ClientLink(self.settings, anyio.current_time(), self.listeners, current_loop())
         self._supervisor = Supervisor(self._link)
         self._publishing = Publishing(self._link)
         self._queues = ClientQueues(self._link)
@@ -193,6 +195,15 @@ class Client:
     def unconfirmed(self) -> int:
         """Messages published and not confirmed yet."""
         return self._link.outbox.messages
+
+    def on_connection_change(self, callback: Listener) -> Callable[[], None]:
+        """Have `callback(change)` called whenever a connection was made or lost, with a ConnectionChange. Returns a
+        function that removes it.
+
+        It is called in the client's event loop and must not wait. The client knows about the change by then: publishes
+        wait or go on, subscriptions with `restore=False` have ended.
+        """
+        return self.listeners.add(callback)
 
     async def ping(self) -> float:
         """Seconds to the broker and back. Everything sent before has been handled by then."""
@@ -334,6 +345,8 @@ class Client:
         start: str | int = "default",
         model: type[T],
         auto_extend: bool = False,
+        auto_ack: bool = False,
+        restore: bool = True,
     ) -> Subscription[T]: ...
 
     @overload
@@ -349,6 +362,8 @@ class Client:
         start: str | int = "default",
         model: None = None,
         auto_extend: bool = False,
+        auto_ack: bool = False,
+        restore: bool = True,
     ) -> Subscription[Any]: ...
 
     def subscribe(
@@ -363,20 +378,26 @@ class Client:
         start: str | int = "default",
         model: type[Any] | None = None,
         auto_extend: bool = False,
+        auto_ack: bool = False,
+        restore: bool = True,
     ) -> Subscription[Any]:
         """Consume a queue: `async with mq.subscribe("orders") as messages: async for message in messages: …`.
 
-        Restored by itself after a lost connection; what was held then is handed out again.
+        Restored by itself after a lost connection, unless `restore` is False; what was held then is handed out again.
 
         Args:
             group: a named, durable group with a pass of its own over the queue; None = the queue's ordinary one.
             prefetch, prefetch_bytes: most messages and bytes held unsettled, and so the bound of memory; 0 bytes =
                 no bound.
             priority: the consumers of the highest priority are served first.
-            ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit.
+            ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit:
+                it is held until it is settled or the connection ends.
             start: where a new group begins: default, beginning, now, or a sequence.
             model: type of `message.typed` (a pydantic model, a dataclass, …).
             auto_extend: keep extending what is held, for handlers that take longer than the timeout.
+            auto_ack: what the program is given is acknowledged by that: an error of the program, or its end, loses it.
+            restore: False ends the subscription with ConnectionLost when the connection is lost, for programs that have
+                to clean up before messages are handed out again. Publishes go on by themselves all the same.
         """
         options = SubscribeOptions(
             queue=queue,
@@ -387,6 +408,8 @@ class Client:
             ack_timeout=ack_timeout,
             start=start,
             auto_extend=auto_extend,
+            auto_ack=auto_ack,
+            restore=restore,
         )
         return Subscription(self._link, options, _validator(model))
 

@@ -15,15 +15,17 @@ from typing import Protocol
 import anyio
 
 from vibemq.client.address import ClientSettings
+from vibemq.client.changes import ConnectionListeners
 from vibemq.client.failures import PASSING, error_of
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox
-from vibemq.errors import ConnectionLost, ErrorCode, NotConnected, RequestTimeout, VibeMQError
+from vibemq.errors import ConnectionLost, ErrorCode, LocalProtocolError, NotConnected, RequestTimeout, VibeMQError
 from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 
 logger = logging.getLogger(__name__)
 
+CLIENT_CLOSED = "this client is closed; make another with vibemq.connect"
 SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
 LINGER_S = 0.002
@@ -85,8 +87,17 @@ class PendingRequest:
 class ClientLink:
     """See the module."""
 
-    def __init__(self, settings: ClientSettings, now: float) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        now: float,
+        listeners: ConnectionListeners | None = None,
+        current_loop: Callable[[], object] | None = None,
+    ) -> None:
         self.settings = settings
+        self._listeners = listeners or ConnectionListeners()
+        self._current_loop = current_loop
+        self._loop = current_loop() if current_loop is not None else None
         self.outbox = Outbox(messages_max=settings.max_unconfirmed, bytes_max=settings.max_unconfirmed_bytes)
         self.protocol: ClientProtocol | None = None
         """None while offline."""
@@ -119,6 +130,7 @@ class ClientLink:
             self._send_subscribe(subscriber, now)
         self._notify()
         self.wake()
+        self._listeners.tell(connected=True)
 
     def offline(self, now: float, why: str) -> None:
         if self.protocol is None:
@@ -136,8 +148,10 @@ class ClientLink:
         for pending in requests:
             pending.finish(None, _lost(pending.what, why))
         self._notify()
+        self._listeners.tell(connected=False, reason=why)
 
     def fail(self, failure: Failure) -> None:
+        first = self.failure is None
         self.failure = failure
         self.outbox.fail_all(failure)
         for subscriber in list(self.subscriptions.values()):
@@ -150,6 +164,8 @@ class ClientLink:
             pending.finish(None, failure)
         self._notify()
         self.wake()
+        if first:
+            self._listeners.tell(connected=False, reason=str(failure()), final=True)
 
     def forget_inherited(self, failure: Failure) -> None:
         """As `fail`, in a forked child: whoever waits belongs to the parent, and is not woken."""
@@ -172,12 +188,34 @@ class ClientLink:
         if self.failure is not None:
             raise self.failure()
 
+    def check_loop(self) -> None:
+        """
+        Raises:
+            LocalProtocolError: this is not the event loop that opened the client.
+            VibeMQError: there will be no further connection.
+        """
+        if self._current_loop is None:
+            return
+        try:
+            here = self._current_loop()
+        except RuntimeError as error:
+            if isinstance(error, RecursionError):
+                raise
+            here = None
+        if here is not self._loop:
+            self.check()  # A closed one, and one of a parent, cannot be used anywhere.
+            raise LocalProtocolError(
+                "this client belongs to another event loop; open one in each loop, `async with vibemq.connect(…) as"
+                " mq:`, or share a blocking client, vibemq.sync.connect, which any thread may use"
+            )
+
     async def connected(self) -> ClientProtocol:
         """Wait for a connection.
 
         Raises:
             NotConnected: none came within the policy's `offline_timeout`, or none will come.
         """
+        self.check_loop()
         with anyio.move_on_after(self.settings.reconnect.offline_timeout):
             while (protocol := self.protocol) is None:
                 self.check()

@@ -1,6 +1,7 @@
 """A received message: a view on its row that decodes what is asked for, and the verbs that settle it."""
 
 import logging
+import math
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -44,11 +45,24 @@ class Settler(Protocol):
     def is_stale(self, delivery: "Delivery") -> bool:
         """Whether the connection that delivered is gone, so that the broker hands the messages out again."""
 
+    def is_lost(self, delivery: "Delivery", sequence: int) -> bool:
+        """See `Message.lost`."""
+
 
 class Delivery:
     """What the messages of one delivery frame share."""
 
-    __slots__ = ("acquired", "epoch", "published_at", "queue", "settler", "validate")
+    __slots__ = (
+        "acquired",
+        "deadline",
+        "epoch",
+        "extended",
+        "published_at",
+        "queue",
+        "settler",
+        "subscription",
+        "validate",
+    )
 
     def __init__(
         self,
@@ -58,8 +72,15 @@ class Delivery:
         published_at: int,
         acquired: dict[int, int],
         validate: Callable[[bytes], Any] | None,
+        deadline: float = math.inf,
+        subscription: str = "",
     ) -> None:
         self.settler = settler
+        self.subscription = subscription
+        self.deadline = deadline
+        """Of the client's clock: when the broker hands the messages out again; infinite when nobody has said."""
+        self.extended: dict[int, float] | None = None
+        """Sequence -> its own deadline, when there are such."""
         self.epoch = epoch
         """Number of the connection; a settlement is good on that connection only."""
         self.queue = queue
@@ -98,6 +119,11 @@ class Message(Generic[T]):
     @property
     def queue(self) -> str:
         return self._delivery.queue
+
+    @property
+    def subscription_id(self) -> str:
+        """`id` of the subscription that received it."""
+        return self._delivery.subscription
 
     @property
     def payload(self) -> bytes:
@@ -150,6 +176,21 @@ class Message(Generic[T]):
     @property
     def redelivered(self) -> bool:
         return self.attempt > 1
+
+    @property
+    def failures(self) -> int | None:
+        """Failed attempts before this one. None when it is not known: the broker numbers hand-outs, and an earlier one
+        may have been released."""
+        return 0 if self.attempt == 1 else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is somebody else's now, as far as this client knows: its ack timeout has passed, it was handed out
+        to this subscription again, or its connection is gone. Ask before it is settled; then it is False.
+
+        The timeout is known if the subscription has an `ack_timeout`, or `extend` was called with one.
+        """
+        return not self.settled and self._delivery.settler.is_lost(self._delivery, self.sequence)
 
     @property
     def published_at(self) -> int:

@@ -57,6 +57,7 @@ class Publishing:
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
         was sent before it is answered; a note of the error says how many messages that is."""
+        self._link.check_loop()
         self._check(queue)
         if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
             raise LocalProtocolError(
@@ -113,6 +114,7 @@ class Publishing:
         self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None
     ) -> tuple[PublishBatch, int]:
         """Put one message on its way, waiting only for room; its batch, and its place in it."""
+        self._link.check_loop()
         self._check(queue)
         outbox = self._link.outbox
         if outbox.full:
@@ -131,6 +133,7 @@ class Publishing:
         Raises:
             PublishFailed: earlier ones failed; this one was not published.
         """
+        self._link.check_loop()
         self.unwaited.raise_failures()
         packed = self.pack(queue, message)
         outbox = self._link.outbox

@@ -1,6 +1,7 @@
 """Receiving: an async iterator of messages that survives its connections."""
 
 import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from vibemq.client.link import ClientLink
+from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import Delivery, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import Failure
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
-from vibemq.errors import LocalProtocolError
+from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run, RunSet
 from vibemq.protocols.native.codec.extensions import DeliverMany
@@ -57,6 +58,8 @@ class SubscribeOptions:
     ack_timeout: float | None = None
     start: str | int = "default"
     auto_extend: bool = False
+    auto_ack: bool = False
+    restore: bool = True
 
     def __post_init__(self) -> None:
         if self.prefetch < 1:
@@ -99,7 +102,13 @@ class Subscription(Generic[T]):
     Leaving the block stops the consumption: settlements are sent, everything unsettled is given back unharmed.
     """
 
-    def __init__(self, link: ClientLink, options: SubscribeOptions, validate: Callable[[bytes], Any] | None) -> None:
+    def __init__(
+        self,
+        link: ClientLink,
+        options: SubscribeOptions,
+        validate: Callable[[bytes], Any] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.id = f"s{link.new_id()}"
         self.options = options
         self.stats = SubscriptionStats()
@@ -107,7 +116,10 @@ class Subscription(Generic[T]):
         """The broker has accepted it once; from then on it is restored, not given up."""
         self.settler: Settler = self
         """Where messages bring their settlements; the blocking face puts its own door before this one."""
+        self.watch: Callable[[], None] | None = None
+        """Called when messages have come or the subscription has ended, in place of an iteration that waits."""
         self._link = link
+        self._clock = clock
         self._validate = validate
         self._epoch = 0
         """Of the connection that delivers; 0 = none."""
@@ -122,6 +134,9 @@ class Subscription(Generic[T]):
         self._ripe = max(1, options.prefetch // RIPE_SHARE)
         self._extensions: list[tuple[int, list[Run]]] = []
         self._extend_at = 0.0
+        self._extended_until = 0.0
+        self._newest: dict[int, Delivery] = {}
+        """Of messages that came again while they were held."""
         self._failure: Failure | None = None
         self._started = False
         self._stopped = False
@@ -129,6 +144,7 @@ class Subscription(Generic[T]):
         """The broker has confirmed that no more comes."""
         self._releasing = True
         """Whether leaving gives back what is unsettled."""
+        self._draining = False
 
     @property
     def queue(self) -> str:
@@ -138,6 +154,20 @@ class Subscription(Generic[T]):
     def connected(self) -> bool:
         """Whether the broker knows this subscription at the moment; it is restored by itself."""
         return self._epoch > 0
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more comes, or will soon: it was stopped, drained, or its client closed."""
+        return self._stopped
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it has ended by itself, when it has."""
+        return self._failure
 
     @property
     def held(self) -> int:
@@ -166,15 +196,20 @@ class Subscription(Generic[T]):
     async def __anext__(self) -> Message[T]:
         message = next(self._current, None)
         if message is None:
-            self._current = iter((await self.next_batch()).messages)
+            self._current = iter((await self._next_batch()).messages)
             self._turn = TURN_MESSAGES
-            return next(self._current)
+            return self._given(next(self._current))
         self._turn -= 1
         if not self._turn:
             self._turn = TURN_MESSAGES
             await checkpoint()
             if message.stale:
                 return await self.__anext__()
+        return self._given(message)
+
+    def _given(self, message: Message[T]) -> Message[T]:
+        if self.options.auto_ack:
+            message.ack()
         return message
 
     def batches(self) -> AsyncIterator[MessageBatch[T]]:
@@ -187,8 +222,16 @@ class Subscription(Generic[T]):
         Raises:
             StopAsyncIteration: the subscription was stopped.
             LocalProtocolError: it was never started.
+            ConnectionLost: the connection is lost, and `restore` is False.
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
+        batch = await self._next_batch()
+        if self.options.auto_ack:
+            batch.ack_all()
+        return batch
+
+    async def _next_batch(self) -> MessageBatch[T]:
+        self._link.check_loop()
         if not self._started:
             raise LocalProtocolError(
                 f"this subscription of {self.queue!r} has not begun, so nothing would ever come; enter it first:"
@@ -214,11 +257,18 @@ class Subscription(Generic[T]):
         Raises:
             LocalProtocolError: the timeout is no number (NaN).
         """
+        batch = await self.next_untold(timeout)
+        if batch is not None and self.options.auto_ack:
+            batch.ack_all()
+        return batch
+
+    async def next_untold(self, timeout: float | None = None) -> MessageBatch[T] | None:
+        """As `next_batch_or_none`; with `auto_ack` the caller acknowledges each message when the program gets it."""
         if timeout is not None:
             check_wait(timeout)
         with anyio.move_on_after(timeout):
             try:
-                return await self.next_batch()
+                return await self._next_batch()
             except StopAsyncIteration:
                 return None
         return None
@@ -265,6 +315,9 @@ class Subscription(Generic[T]):
     def leave(self, *, release: bool) -> anyio.Event | None:
         """As `stop`, without waiting: the event is set when nothing more comes. None: there is nobody to tell."""
         if self._stopped:
+            if self._draining and release:
+                self._draining = False
+                self.abandon()
             return None
         self._stopped = True
         self._releasing = release
@@ -290,6 +343,56 @@ class Subscription(Generic[T]):
         else:
             self.leave(release=True)
 
+    async def drain(self, timeout: float | None = None) -> int:
+        """End gracefully: take nothing more, give back what the program has not been given, and wait until it has
+        settled the rest and the broker knows. Then nothing of it is delivered again. Iterations end.
+
+        Call it from another task than the one that works on messages, which would wait for itself; `timeout=0` only
+        begins, and may be called anywhere. When the connection is lost meanwhile, there is nothing to wait for: the
+        broker delivers again what it does not know to be settled.
+
+        Args:
+            timeout: seconds to wait; None = until all is settled.
+
+        Returns:
+            How many messages the program still holds; leaving the block gives them back.
+        """
+        if timeout is not None:
+            check_wait(timeout)
+        left = self.begin_drain()
+        with anyio.move_on_after(timeout):
+            if left is not None:
+                await left.wait()
+            while self._held:
+                await self._changed.wait()
+            await self._settlements_known()
+        return self.held
+
+    def begin_drain(self) -> anyio.Event | None:
+        """As `drain`, without waiting: the event is set when nothing more comes. None: there is nobody to tell."""
+        if self._stopped:
+            return None
+        self._draining = True
+        untaken, self._current = list(self._current), iter(())
+        left = self.leave(release=False)
+        for message in untaken:
+            message.release()
+        self._give_back_buffered()
+        return left
+
+    def _give_back_buffered(self) -> None:
+        while self._buffer:
+            self._buffer.popleft().release_all()
+
+    async def _settlements_known(self) -> None:
+        """What was sent before an answered ping has been carried out."""
+        link = self._link
+        if self._failure is None and link.failure is None and link.protocol is not None:
+            try:
+                await link.request(CommandType.PING, what="ping")
+            except ConnectionLost:
+                return  # As `drain` says.
+
     def check(self) -> None:
         """
         Raises:
@@ -301,6 +404,7 @@ class Subscription(Generic[T]):
     def halt(self) -> None:
         """End the iteration without a word to the broker: the whole client says goodbye."""
         self._stopped = True
+        self._failure = self._failure or _closed
         self._notify()
 
     # -- for the link ----------------------------------------------------------------------------------------------
@@ -318,11 +422,24 @@ class Subscription(Generic[T]):
         rows = delivered.rows
         # A delivery may overtake the answer to Subscribe.
         epoch = self._epoch = self._link.epoch
+        delivery = self._delivery(delivered, epoch)
         self._held.add(delivered.first_sequence, delivered.first_sequence + rows.count - 1)
         self.stats.received += rows.count
-        delivery = Delivery(self.settler, epoch, self.queue, delivered.published_at, delivered.acquired, self._validate)
         self._buffer.append(MessageBatch(delivery, delivered.first_sequence, rows))
+        if self._draining:
+            self._give_back_buffered()
         self._notify()
+
+    def _delivery(self, delivered: DeliverMany, epoch: int) -> Delivery:
+        acquired, timeout = delivered.acquired, self.options.timeout
+        deadline = self._clock() + timeout if timeout else math.inf
+        delivery = Delivery(
+            self.settler, epoch, self.queue, delivered.published_at, acquired, self._validate, deadline, self.id
+        )
+        for sequence in acquired:
+            if sequence in self._held:
+                self._newest[sequence] = delivery
+        return delivery
 
     def ended(self, failure: Failure) -> None:
         self._failure = failure
@@ -332,7 +449,9 @@ class Subscription(Generic[T]):
     def lost(self) -> None:
         self.stats.interruptions += 1
         self._forget_deliveries()
-        if self._stopped:
+        if not self.options.restore and self._failure is None:
+            self._failure = self._lost_for_good
+        if self._stopped or not self.options.restore:
             self._link.forget(self)
         self._notify()
 
@@ -356,12 +475,15 @@ class Subscription(Generic[T]):
             if self._releasing or not self._held:
                 self._link.forget(self)
                 self._forget_deliveries()
+        if self._stopped:
+            self._notify()  # Somebody may wait in `drain`.
 
     def tick(self, now: float) -> None:
         timeout = self.options.timeout
         if not self.options.auto_extend or timeout is None or not self._held or now < self._extend_at:
             return
         self._extend_at = now + timeout / 3
+        self._extended_until = self._clock() + timeout
         self._extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs()))
         self._link.mark(self)
 
@@ -371,6 +493,8 @@ class Subscription(Generic[T]):
         if delivery.epoch != self._epoch:
             self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
+        if self._newest:
+            self._settle_newest(runs)
         before = self._settlements.count
         for first, last in runs:
             self._settlements.add(verb, first, last, delay_ms, reason)
@@ -383,11 +507,32 @@ class Subscription(Generic[T]):
         if delivery.epoch == self._epoch:
             self._extensions.append((ack_timeout_ms, list(runs)))
             self._link.mark(self)
+            timeout = self.options.timeout or 0.0 if ack_timeout_ms < 0 else ack_timeout_ms / 1_000
+            deadline = self._clock() + timeout if timeout else math.inf
+            if delivery.extended is None:
+                delivery.extended = {}
+            delivery.extended.update((n, deadline) for first, last in runs for n in range(first, last + 1))
 
     def is_stale(self, delivery: Delivery) -> bool:
         return delivery.epoch != self._epoch
 
+    def is_lost(self, delivery: Delivery, sequence: int) -> bool:
+        if delivery.epoch != self._epoch or self._newest.get(sequence, delivery) is not delivery:
+            return True
+        deadline = (delivery.extended or {}).get(sequence, delivery.deadline)
+        return self._clock() >= max(deadline, self._extended_until)
+
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _settle_newest(self, runs: Sequence[Run]) -> None:
+        for sequence in [n for n in self._newest if any(first <= n <= last for first, last in runs)]:
+            del self._newest[sequence]
+
+    def _lost_for_good(self) -> ConnectionLost:
+        return ConnectionLost(
+            f"the connection was lost, and with it the subscription of {self.queue!r}; the broker delivers again what"
+            " was not settled. Subscribe again, or leave out restore=False"
+        )
 
     def _on_left(self) -> None:
         self._left = True
@@ -396,6 +541,8 @@ class Subscription(Generic[T]):
     def _notify(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+        if self.watch is not None:
+            self.watch()
 
     def _forget_deliveries(self) -> None:
         """The broker hands all of it out again: settle nothing of it, show nothing more of it."""
@@ -403,8 +550,13 @@ class Subscription(Generic[T]):
         self._buffer.clear()
         self._current = iter(())
         self._held = RunSet()
+        self._newest.clear()
         self._settlements = SettlementBuffer()
         self._extensions.clear()
+
+
+def _closed() -> NotConnected:
+    return NotConnected(CLIENT_CLOSED)
 
 
 class _Batches(Generic[T]):

@@ -13,9 +13,11 @@ per call, per *batch* when it iterates; settlements are collected and cross over
 
 from vibemq.client import Message, MessageBatch, Outgoing, PublishReport, Receipt, ReconnectPolicy
 from vibemq.sync.client import Client, Publisher, Subscription, connect
+from vibemq.sync.inbox import Inbox
 
 __all__ = [
     "Client",
+    "Inbox",
     "Message",
     "MessageBatch",
     "Outgoing",

@@ -3,10 +3,10 @@
 import atexit
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from threading import RLock
+from threading import RLock, get_ident
 from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar, overload
 
@@ -21,6 +21,7 @@ from vibemq.client import (
     Receipt,
     SubscriptionStats,
 )
+from vibemq.client.changes import Listener
 from vibemq.client.connecting.forking import watch_forks
 from vibemq.client.message import Delivery, Settler, route
 from vibemq.client.publisher import Publishing
@@ -28,7 +29,7 @@ from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
-from vibemq.errors import NotConnected
+from vibemq.errors import LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo
 from vibemq.model.runs import Run
@@ -38,6 +39,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+BLOCKING = (
+    "vibemq.sync has the blocking client, which is used without await, `async with` and `async for`: write `with` and"
+    " `for`, or use vibemq.connect, the client for await"
+)
 _HANDED_OVER_MAX = 256 * 1024
 """Bytes of messages that a thread hands over without waiting."""
 _COST_OF_A_MESSAGE = 512
@@ -75,6 +80,7 @@ class Client:
         self._lock = RLock()
         """Of who connects in a forked child."""
         self._closed = False
+        self._listeners = client.listeners
         self._handed_over = 0
         """About so many bytes since the last call that waited for room."""
         self._running: _OpenClient | None = _open(client)
@@ -99,9 +105,13 @@ class Client:
         self.__exit__(None, None, None)
 
     def __await__(self) -> NoReturn:
-        raise TypeError(
-            "vibemq.sync has the blocking client, which is used without await; for await use vibemq.connect"
-        )
+        raise TypeError(BLOCKING)
+
+    def __aenter__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aexit__(self, *_: object) -> NoReturn:
+        raise TypeError(BLOCKING)
 
     def forked(self) -> None:
         """See `vibemq.client.connecting.forking.Forkable`."""
@@ -127,7 +137,7 @@ class Client:
                 if running is None:
                     if self._is_closed():
                         raise NotConnected(CLOSED)
-                    running = _open(asynchronous.Client(self._settings))
+                    running = _open(asynchronous.Client(self._settings, self._listeners))
                     if self._is_closed():
                         # By a signal's handler, while this thread connected.
                         _end(running, None, None, None)
@@ -244,6 +254,11 @@ class Client:
         loop, client = self._current()
         return Subscription(loop, loop.call(partial(client.subscribe, queue, **options)))
 
+    def on_connection_change(self, callback: Listener) -> Callable[[], None]:
+        """As `vibemq.client.Client.on_connection_change`. It is called in the client's own thread, where a
+        blocking call of this client would wait for itself: it may set an event, or put something into a queue."""
+        return self._listeners.add(callback)
+
     def fetch(self, queue: str, *, max: int = 1, timeout: float = 5.0, **options: Any) -> list[Message[Any]]:  # noqa: A002  # the name users know
         loop, client = self._current()
         messages: list[Message[Any]] = loop.call(partial(client.fetch, queue, max=max, timeout=timeout, **options))
@@ -327,7 +342,42 @@ class Subscription(Generic[T]):
     def __init__(self, loop: LoopThread, subscription: asynchronous.Subscription[T]) -> None:
         self._loop = loop
         self._subscription = subscription
+        self._draining = False
+        self._iterating: int | None = None
+        """The thread that works on messages."""
         subscription.settler = _ThreadSettler(loop, subscription)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aenter__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aexit__(self, *_: object) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    @property
+    def id(self) -> str:
+        return self._subscription.id
+
+    def delivered_to(
+        self, watch: "Callable[[asynchronous.Subscription[T]], None] | None"
+    ) -> "asynchronous.Subscription[T]":
+        """Have `watch` called in the loop when messages have come or it has ended, in place of an iteration."""
+        inner = self._subscription
+        inner.watch = None if watch is None else partial(watch, inner)
+        return inner
+
+    @property
+    def connected(self) -> bool:
+        return self._subscription.connected
+
+    @property
+    def held(self) -> int:
+        return self._subscription.held
 
     @property
     def queue(self) -> str:
@@ -346,16 +396,46 @@ class Subscription(Generic[T]):
     ) -> None:
         self.stop()
 
-    def stop(self) -> None:
-        """Stop consuming; an iteration in another thread ends. Unsettled messages are given back."""
+    def stop(self, *, release: bool = True) -> None:
+        """Stop consuming; an iteration in another thread ends. Unsettled messages are given back, unless `release` is
+        False."""
         if not self._loop.inherited:
-            self._loop.call(self._subscription.stop)
+            self._loop.call(partial(self._subscription.stop, release=release))
+
+    def drain(self, timeout: float | None = None) -> int:
+        """As `vibemq.client.Subscription.drain`. From a signal's handler, or the thread that iterates, call it with
+        `timeout=0`, which only begins: the iteration ends after the message at hand, and leaving the block gives the
+        rest back.
+
+        Raises:
+            LocalProtocolError: it would wait for a message that its own thread works on.
+        """
+        if timeout != 0 and self._iterating == get_ident():
+            raise LocalProtocolError(
+                "this thread works on a message of the subscription, so drain() would wait for itself; write"
+                " drain(timeout=0), after which the iteration ends"
+            )
+        self._draining = True
+        return 0 if self._loop.inherited else self._loop.call(self._subscription.drain, timeout)
 
     def __iter__(self) -> Iterator[Message[T]]:
-        for batch in self.batches():
-            for message in batch:
+        auto_ack = self._subscription.options.auto_ack
+        while (batch := self._loop.call(self._subscription.next_untold)) is not None:
+            messages = iter(batch)
+            for message in messages:
+                if self._draining:
+                    message.release()
+                    for untaken in messages:
+                        untaken.release()
+                    return
                 if not message.stale:
-                    yield message
+                    if auto_ack:
+                        message.ack()
+                    self._iterating = get_ident()
+                    try:
+                        yield message
+                    finally:
+                        self._iterating = None
 
     def batches(self) -> Iterator[MessageBatch[T]]:
         while (batch := self.next_batch()) is not None:
@@ -385,6 +465,9 @@ class _ThreadSettler:
 
     def is_stale(self, delivery: Delivery) -> bool:
         return self._settler.is_stale(delivery)
+
+    def is_lost(self, delivery: Delivery, sequence: int) -> bool:
+        return self._settler.is_lost(delivery, sequence)
 
 
 def _open(client: asynchronous.Client) -> _OpenClient:

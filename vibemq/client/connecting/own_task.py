@@ -50,6 +50,15 @@ class OwnTask:
             self._ended.set()
 
 
+def current_loop() -> Callable[[], object]:
+    """What says which event loop it is called in, of the kind that runs now; it raises RuntimeError in none."""
+    if _on_asyncio():
+        return asyncio.get_running_loop
+    import trio.lowlevel
+
+    return trio.lowlevel.current_trio_token
+
+
 def _on_asyncio() -> bool:
     try:
         import sniffio

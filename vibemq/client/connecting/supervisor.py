@@ -8,7 +8,7 @@ import anyio
 
 from vibemq.client.connecting.connection import GOODBYE_SECONDS, ClientConnection, dial
 from vibemq.client.connecting.forking import FORKED, detach_sockets
-from vibemq.client.link import ClientLink
+from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.errors import AuthError, ClientForked, ConfigInvalid, NotABroker, NotConnected, ProtocolError, VibeMQError
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def _forked() -> VibeMQError:
 
 
 def _closed() -> VibeMQError:
-    return NotConnected("this client is closed")
+    return NotConnected(CLIENT_CLOSED)
 
 
 def _same(error: VibeMQError) -> Callable[[], VibeMQError]:

@@ -1,0 +1,165 @@
+"""Ending gracefully: nothing that a program has in hand is delivered again. Against real brokers."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+import vibemq
+from tests.crash.ledger import BrokerProcess
+from tests.docs.pages import REPOSITORY, blocks
+from tests.waiting import until, wait_until
+from vibemq.errors import LocalProtocolError
+
+PAGE = REPOSITORY / "docs/howto/processes.md"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    return "q-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_what_is_in_hand_is_settled_and_the_rest_given_back(broker: BrokerProcess, queue: str) -> None:
+    async with vibemq.connect(broker.url) as mq, anyio.create_task_group() as tasks:
+        await mq.publish_many(queue, range(100))
+        given = []
+        drained: list[int] = []
+
+        async def drain() -> None:
+            drained.append(await messages.drain())
+
+        async with mq.subscribe(queue, prefetch=50) as messages:
+            async for message in messages:
+                given.append(message)
+                if len(given) == 10:
+                    tasks.start_soon(drain)
+                    await until(lambda: messages._stopped)
+            assert [message.body for message in given] == list(range(10))
+            await mq.publish(queue, "not for this one")
+            assert (drained, messages.held > 0) == ([], True)
+            assert await messages.drain(timeout=0) == messages.held
+            for message in given:
+                await message.ack()
+            await until(lambda: drained)
+            assert (drained, messages.held) == ([0], 0)
+            info = await mq.queue_info(queue)
+            assert info is not None
+            assert (info.ready, info.in_flight) == (91, 0)
+        rest = await mq.fetch(queue, max=100, timeout=0)
+        assert [message.body for message in rest] == [*range(10, 100), "not for this one"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_what_is_still_in_hand_at_the_end_of_the_block_is_given_back(broker: BrokerProcess, queue: str) -> None:
+    async with vibemq.connect(broker.url) as mq, anyio.create_task_group() as tasks:
+        await mq.publish_many(queue, range(5))
+        async with mq.subscribe(queue) as messages:
+            await anext(messages)
+            assert await messages.drain(timeout=0) > 0
+            tasks.start_soon(messages.drain)
+        await mq.ping()
+        assert [message.body for message in await mq.fetch(queue, max=10, timeout=60)] == list(range(5))
+
+
+def test_a_thread_that_drains_waits_for_the_one_that_works(broker: BrokerProcess, queue: str) -> None:
+    done: list[int] = []
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.publish_many(queue, range(100))
+        with mq.subscribe(queue, prefetch=50) as messages:
+            ten, go_on = threading.Event(), threading.Event()
+
+            def work() -> None:
+                for message in messages:
+                    with message.process():
+                        if len(done) == 9:
+                            ten.set()
+                            go_on.wait(60)
+                        done.append(message.body)
+
+            worker = threading.Thread(target=work)
+            worker.start()
+            ten.wait(60)
+            assert messages.drain(timeout=0) > 0
+            go_on.set()
+            assert messages.drain() == 0
+            worker.join(60)
+        assert done == list(range(10))
+        info = mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight) == (90, 0)
+
+
+def test_the_thread_that_works_only_begins(broker: BrokerProcess, queue: str) -> None:
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.publish_many(queue, range(100))
+        seen = []
+        with mq.subscribe(queue, prefetch=50) as messages:
+            for message in messages:
+                with message.process():
+                    seen.append(message.body)
+                    with pytest.raises(LocalProtocolError, match=r"write drain\(timeout=0\)"):
+                        messages.drain()
+                    if len(seen) == 3:
+                        messages.drain(timeout=0)
+        assert seen == [0, 1, 2]
+        assert [message.body for message in mq.fetch(queue, max=100, timeout=60)] == list(range(3, 100))
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "vibemq.sync"])
+def test_a_worker_that_is_told_to_end(broker: BrokerProcess, tmp_path: Path, kind: str) -> None:
+    """The programs of the documentation: nothing is handled twice, nothing is left unhandled."""
+    [program] = [block.text for block in blocks(PAGE) if "SIGTERM" in block.text and f"import {kind}" in block.text]
+    queue = f"jobs-{kind}"
+    program = program.replace("vibemq://localhost", broker.url).replace('"jobs"', f'"{queue}"')
+    Path(tmp_path, "worker.py").write_text(program)
+    handled = Path(tmp_path, "handled.txt")
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.publish_many(queue, range(2_000))
+        for stop_at in (20, 60, 10**9):
+            with subprocess.Popen([sys.executable, "worker.py"], cwd=tmp_path, env=os.environ) as worker:
+                try:
+                    lines = lambda: handled.read_text().split() if handled.exists() else []  # noqa: E731
+                    wait_until(lambda: len(lines()) >= min(stop_at, 2_000))  # noqa: B023
+                    worker.send_signal(signal.SIGTERM)
+                    assert worker.wait(60) == 0
+                finally:
+                    worker.kill()
+        assert sorted(map(int, lines())) == list(range(2_000))
+        info = mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight) == (0, 0)
+
+
+def test_vibemq_sub_ends_gracefully(broker: BrokerProcess, queue: str) -> None:
+    command = [str(Path(sys.executable).parent / "vibemq"), "sub", queue, "--follow", "--drain", "--url", broker.url]
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.publish_many(queue, range(5_000))
+        printed: list[str] = []
+        for _ in range(2):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sub:
+                assert sub.stdout is not None
+                assert sub.stderr is not None
+                printed.append(sub.stdout.readline())
+                sub.send_signal(signal.SIGTERM)
+                printed += sub.stdout.read().split()
+                notes = sub.stderr.read()
+                assert (sub.wait(60), "Traceback" in notes) == (0, False)
+        left = mq.fetch(queue, max=5_000, timeout=0)
+        assert sorted([*map(int, printed), *(message.body for message in left)]) == list(range(5_000))

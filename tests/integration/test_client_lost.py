@@ -1,0 +1,173 @@
+"""A client that is told of lost connections and leases, on asyncio and trio."""
+
+import asyncio
+import threading
+from typing import Any
+
+import anyio
+import pytest
+
+import vibemq
+from tests.integration.fake_broker import broker_and_client
+from tests.waiting import until
+from vibemq.client import ConnectionChange
+from vibemq.errors import ConnectionLost, LocalProtocolError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def test_a_subscription_that_is_not_restored_ends_with_its_connection() -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        await mq.publish_many("orders", range(3))
+        async with mq.subscribe("orders", restore=False) as messages:
+            message = await anext(messages)
+            await broker.stop()
+            with pytest.raises(ConnectionLost, match=r"of 'orders'; the broker .* leave out restore=False"):
+                await anext(messages)
+            assert (message.lost, message.stale, messages.connected) == (True, True, False)
+            await broker.start(tasks)
+            await mq.publish("orders", "publishes go on")
+            assert not any(session.consumers for session in broker.sessions)
+            with pytest.raises(ConnectionLost):
+                await messages.next_batch()
+        async with mq.subscribe("orders") as again:
+            assert [(await anext(again)).body for _ in range(4)] == [0, 1, 2, "publishes go on"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_changes_of_the_connection_are_told() -> None:
+    told: list[ConnectionChange] = []
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        remove = mq.on_connection_change(told.append)
+        mq.on_connection_change(lambda change: 1 / 0)
+        await broker.stop()
+        await until(lambda: told)
+        assert (told[0].connected, told[0].final) == (False, False)
+        assert told[0].reason
+        await broker.start(tasks)
+        await until(lambda: len(told) > 1)
+        assert told[1] == (True, "", False)
+        assert mq.is_connected
+        await mq.close()
+        assert [change.connected for change in told[2:]] == [False, False]
+        assert told[-1] == (False, "this client is closed; make another with vibemq.connect", True)
+        remove()
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_first_connection_is_told_to_whoever_asked_before() -> None:
+    told: list[ConnectionChange] = []
+    async with broker_and_client() as (broker, _):
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}")
+        mq.on_connection_change(told.append)
+        async with mq:
+            assert told == [(True, "", False)]
+
+
+async def test_a_policy_that_gives_up_is_told_as_the_end() -> None:
+    told: list[ConnectionChange] = []
+    policy = vibemq.ReconnectPolicy(max_attempts=0)
+    async with broker_and_client(reconnect=policy) as (broker, mq):
+        mq.on_connection_change(told.append)
+        await broker.stop()
+        await until(lambda: told and told[-1].final)
+        assert "gave up" in told[-1].reason
+
+
+async def test_a_message_is_lost_when_its_time_is_over_or_it_came_again() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(3))
+        now = [100.0]
+        async with mq.subscribe("orders", ack_timeout=30) as messages:
+            messages._clock = lambda: now[0]
+            first, second, third = [await anext(messages) for _ in range(3)]
+            for message in (first, second, third):
+                message._delivery.deadline = 130.0
+            assert [message.lost for message in (first, second, third)] == [False] * 3
+            await second.extend(60)
+            now[0] = 130.0
+            assert [message.lost for message in (first, second, third)] == [True, False, True]
+            assert not first.stale
+            await third.ack()
+            assert not third.lost
+            await first.extend(0)
+            assert not first.lost
+            # The broker hands it out again, whatever it is that this client does not know.
+            [session] = broker.sessions
+            [consumer] = session.consumers.values()
+            broker.queue("orders").hand_outs[1] += 1
+            await session._deliver(consumer, [1])
+            again = await anext(messages)
+            assert (again.sequence, again.attempt, again.failures) == (1, 2, None)
+            assert (first.lost, again.lost, first.failures) == (True, False, 0)
+            await again.ack()
+            assert not messages._newest
+
+
+async def test_without_a_known_timeout_a_message_is_not_lost() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish("orders", 1)
+        async with mq.subscribe("orders") as messages:
+            message = await anext(messages)
+            messages._clock = lambda: 1e12
+            assert not message.lost
+
+
+async def test_what_the_program_is_given_is_acknowledged() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(10))
+        async with mq.subscribe("orders", auto_ack=True) as messages:
+            message = await anext(messages)
+            assert (message.body, message.settled, message.lost) == (0, True, False)
+            await message.reject("too late")
+            assert (await anext(messages)).body == 1
+        # What it was not given is in the queue.
+        await until(lambda: broker.unsettled("orders") == 8)
+        async with mq.subscribe("orders", auto_ack=True) as messages:
+            batch = await messages.next_batch()
+            assert [message.body for message in batch] == list(range(2, 10))
+            assert all(message.settled for message in batch)
+            await until(lambda: broker.unsettled("orders") == 0)
+        assert broker.queue("orders").rejected == {}
+
+
+async def test_another_event_loop_is_refused() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish("orders", 1)
+        subscription = mq.subscribe("orders")
+        refused: list[str] = []
+
+        async def use() -> None:
+            for call in (
+                lambda: mq.publish("orders", 2),
+                lambda: mq.publish("orders", 2, wait=False),
+                lambda: mq.publish_many("orders", [2]),
+                mq.ping,
+                subscription.start,
+                subscription.next_batch,
+            ):
+                try:
+                    await call()  # type: ignore[operator]
+                except LocalProtocolError as error:
+                    refused.append(str(error))
+
+        thread = threading.Thread(target=lambda: asyncio.run(use()))
+        thread.start()
+        await anyio.to_thread.run_sync(thread.join)
+        assert len(refused) == 6
+        assert "open one in each loop" in refused[0]
+        assert mq.unconfirmed == 0
+
+
+async def test_a_closed_client_says_what_to_write() -> None:
+    async with broker_and_client() as (_, mq):
+        pass
+    calls: list[Any] = [mq.ping, lambda: mq.publish("orders", 1), lambda: mq.fetch("orders"), mq.list_queues]
+    for call in calls:
+        with pytest.raises(vibemq.errors.NotConnected, match=r"closed; make another with vibemq.connect"):
+            await call()

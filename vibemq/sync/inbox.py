@@ -1,0 +1,199 @@
+"""Messages of many subscriptions in one place, for programs that wait for file descriptors: kombu's hub, Qt, select."""
+
+import contextlib
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from vibemq import client as asynchronous
+from vibemq.client import Message
+from vibemq.client.connecting.forking import watch_forks
+from vibemq.errors import ClientForked, LocalProtocolError, NotConnected, VibeMQError
+from vibemq.sync.client import Subscription
+from vibemq.sync.wakeup import Wakeup
+
+FORKED = (
+    "this inbox was filled before the process was forked, and its messages belong to the parent; make another in the"
+    " child"
+)
+CLOSED = "this inbox is closed; make another with vibemq.sync.Inbox()"
+
+Inner = asynchronous.Subscription[Any]
+Arrived = Message[Any] | Callable[[], VibeMQError]
+"""A message, or why its subscription has ended."""
+
+
+class Inbox:
+    """Any number of subscriptions, of any blocking clients, deliver into it. Any thread may use it.
+
+        inbox = vibemq.sync.Inbox()
+        inbox.add(mq.subscribe("orders", prefetch=4))
+        hub.add_reader(inbox.fileno(), lambda: handle(inbox.take(64)))
+
+    It has at most what the subscriptions may hold unsettled, their `prefetch`. Messages whose connection is lost leave
+    it by themselves.
+    """
+
+    def __init__(self) -> None:
+        self._arrived: deque[tuple[Inner, Arrived]] = deque()
+        self._subscriptions: dict[str, tuple[Inner, Subscription[Any]]] = {}
+        self._wakeup = Wakeup()
+        # Not by `close`: another thread may be about to read from it, and the number may be somebody else's by then.
+        weakref.finalize(self, self._wakeup.close).atexit = False
+        self._told = False
+        """The descriptor has been made readable since it was last read."""
+        self._closed = False
+        self._inherited = False
+        watch_forks(self)
+
+    # -- subscriptions -------------------------------------------------------------------------------------------
+
+    def add(self, subscription: Subscription[Any]) -> Subscription[Any]:
+        """Begin a subscription, which delivers here: neither enter it nor iterate over it.
+
+        Raises:
+            LocalProtocolError: it has begun already.
+            VibeMQError: the broker refuses.
+        """
+        self._check()
+        if subscription.connected:
+            raise LocalProtocolError(
+                "this subscription has begun already; write inbox.add(mq.subscribe(…)), without a `with` block"
+            )
+        inner = subscription.delivered_to(self._collect)
+        self._subscriptions[inner.id] = inner, subscription
+        try:
+            subscription.__enter__()
+        except BaseException:
+            self._subscriptions.pop(inner.id, None)
+            raise
+        return subscription
+
+    def remove(self, subscription: Subscription[Any]) -> None:
+        """End a subscription. What is unsettled is given back, also what has not been taken."""
+        subscription.delivered_to(None)
+        for key, (_, mine) in list(self._subscriptions.items()):
+            if mine is subscription:
+                self._subscriptions.pop(key, None)
+        self._tell()  # A thread that waits may have nothing to wait for.
+        # A client that is closed has given everything back.
+        with contextlib.suppress(NotConnected):
+            subscription.stop()
+
+    def close(self) -> None:
+        """Remove all subscriptions; a thread that waits is told. Closing twice is fine."""
+        self._closed = True
+        for _, subscription in list(self._subscriptions.values()):
+            self.remove(subscription)
+        self._arrived.clear()
+        self._wakeup.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `take` has something to give, and sometimes when it has nothing. Only
+        wait for it; `take` and `get` read from it. It is closed with the object."""
+        return self._wakeup.fileno()
+
+    def __len__(self) -> int:
+        """What is in here, including messages that `take` leaves out because their connection is lost."""
+        return len(self._arrived)
+
+    def take(self, max: int = 64) -> list[Message[Any]]:  # noqa: A002  # as in Client.fetch
+        """At most `max` messages that are there, in the order in which they came; [] when there are none. Never waits.
+
+        Raises:
+            ConnectionLost, VibeMQError: why a subscription has ended; raised once, when all that came before is taken.
+                The others go on.
+            NotConnected: the inbox, or the client of a subscription, is closed.
+        """
+        self._check()
+        # The descriptor before the messages: what comes in between makes it readable again.
+        self._wakeup.clear()
+        self._told = False
+        taken: list[Message[Any]] = []
+        try:
+            while len(taken) < max and not self._take_one(taken):
+                pass
+        finally:
+            if self._arrived:
+                self._tell()
+        return taken
+
+    def get(self, timeout: float | None = None) -> Message[Any] | None:
+        """Wait for one message; None when none came within `timeout` seconds. Raises as `take`, and LocalProtocolError
+        when there is no subscription that could deliver one."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not (taken := self.take(1)):
+            left = None if until is None else until - time.monotonic()
+            if left is not None and not left > 0:
+                return None
+            if not self._arrived and all(inner.stopped for inner, _ in list(self._subscriptions.values())):
+                self._check()
+                raise LocalProtocolError(
+                    "this inbox has no subscription that goes on, so nothing would ever come; write"
+                    " inbox.add(mq.subscribe(…)) first"
+                )
+            self._wakeup.wait(left)
+        return taken[0]
+
+    def forked(self) -> None:
+        """See `vibemq.client.connecting.forking.Forkable`."""
+        self._inherited = True
+        self._subscriptions.clear()
+        self._wakeup.replace()
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._inherited:
+            raise ClientForked(FORKED)
+        if self._closed:
+            raise NotConnected(CLOSED)
+
+    def _take_one(self, taken: list[Message[Any]]) -> bool:
+        """Whether that is all for now."""
+        try:
+            inner, arrived = self._arrived.popleft()
+        except IndexError:
+            return True
+        if isinstance(arrived, Message):
+            if inner.draining:
+                arrived.release()
+            elif inner.id in self._subscriptions and not arrived.stale:
+                if inner.options.auto_ack:
+                    arrived.ack()
+                taken.append(arrived)
+            return False
+        if taken:
+            self._arrived.appendleft((inner, arrived))
+            return True
+        raise arrived()
+
+    def _collect(self, inner: Inner) -> None:
+        """Called in the loop of its client, when something has come or it has ended."""
+        messages = inner.take_buffered()
+        self._arrived.extend((inner, message) for message in messages)
+        # A subscription that was never accepted is refused to whoever adds it.
+        failure = inner.failure if inner.known else None
+        ended = failure is not None and self._subscriptions.pop(inner.id, None) is not None
+        if failure is not None and ended:
+            self._arrived.append((inner, failure))
+        if messages or ended or inner.stopped:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            self._wakeup.set()
