@@ -8,10 +8,12 @@ from typing import Any
 
 import vibemq.sync
 from bench.common.servers import Server
+from bench.spark.floor import Floor
 from vibemq.spark import register
 
 SOURCE = "rate"
 WARM_UP_S = 5.0
+FLOOR_START_S = 5.0
 SIZE = 1024
 
 
@@ -35,26 +37,44 @@ def steady(spark: Any, server: Server, folder: Path, *, rate: float, seconds: fl
     seen: dict[int, float] = {}
     with vibemq.sync.connect(f"vibemq://{endpoint}") as mq:
         mq.create_queue(SOURCE, mode="fan-out-with-ack")
-        query = _seeing(spark, endpoint, folder, seen)
+        register(spark)
+        messages = spark.readStream.format("vibemq").option("endpoint", endpoint).option("queue", SOURCE)
+        query = _seeing(messages.option("group", "bench").option("columns", "body").load(), folder, seen)
         try:
             _wait_for_first(mq, seen)
             dues = _publish(mq, rate, WARM_UP_S + seconds)
-            deadline = time.monotonic() + 60
-            while len(seen) < len(dues) + 1 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            batches = len({seen[number] for number in dues})
-            stages = _stages(query)
+            return _seen_all(query, dues, seen)
         finally:
             query.stop()
+
+
+def floor(spark: Any, folder: Path, *, rate: float, seconds: float) -> Steady:
+    """The same query over a source without a broker."""
+    seen: dict[int, float] = {}
+    # Spark's Python workers start meanwhile, and the first of the messages are not counted.
+    began, count = time.perf_counter() + FLOOR_START_S, int(rate * (WARM_UP_S + seconds))
+    spark.dataSource.register(Floor)
+    options = {"began": began, "rate": rate, "count": count, "size": SIZE}
+    query = _seeing(spark.readStream.format("floor").options(**options).load(), folder, seen)
+    try:
+        dues = {number: began + number / rate for number in range(1, count + 1)}
+        time.sleep(max(0.0, dues[count] - time.perf_counter()))
+        return _seen_all(query, dues, seen)
+    finally:
+        query.stop()
+
+
+def _seen_all(query: Any, dues: dict[int, float], seen: dict[int, float]) -> Steady:
+    deadline = time.monotonic() + 60
+    while not seen.keys() >= dues.keys() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    batches = len({seen[number] for number in dues})
     after = min(dues.values()) + WARM_UP_S
-    return Steady([(seen[number] - due) * 1000 for number, due in dues.items() if due >= after], batches, stages)
+    late = [(seen[number] - due) * 1000 for number, due in dues.items() if due >= after]
+    return Steady(late, batches, _stages(query))
 
 
-def _seeing(spark: Any, endpoint: str, folder: Path, seen: dict[int, float]) -> Any:
-    register(spark)
-    messages = spark.readStream.format("vibemq").option("endpoint", endpoint).option("queue", SOURCE)
-    messages = messages.option("group", "bench").option("columns", "body").load()
-
+def _seeing(messages: Any, folder: Path, seen: dict[int, float]) -> Any:
     def see(frame: Any, _: int) -> None:
         rows = frame.collect()
         at = time.perf_counter()

@@ -109,6 +109,9 @@ class Client:
     def call(self, verb: str, queue: str, arguments: dict[str, Any], **_: object) -> dict[str, Any]:
         return self.json(self.ask_verb(verb, queue, arguments))
 
+    def forget(self, answer: Result) -> None:
+        return
+
     def close(self) -> None:
         return
 
@@ -179,7 +182,8 @@ class World:
         self.reader = stream.StreamReader(chosen, read_schema(chosen))
         live = stream._Live(chosen)
         client = cast(Any, Client(self.broker))
-        live._client = live._cursors._client = live._plans._client = live._admission._client = client
+        for part in (live, live._cursors, live._plans, live._admission, live._splits):
+            cast(Any, part)._client = client
         self.reader._live = live
         self.rerun = True
 
@@ -503,18 +507,25 @@ def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_the_epoch(patch: pytest.MonkeyPatch) -> None:
-    acknowledge = QueryCursors.acknowledge
+    ask, wait = QueryCursors.ask_to_acknowledge, QueryCursors.acknowledged
+    asked_last: dict[int, tuple[Positions, str]] = {}
 
-    def stubborn(self: Any, positions: Positions, tag: str, **more: Any) -> None:
+    def remember(self: Any, positions: Positions, tag: str, **more: Any) -> Any:
+        asked_last[id(self)] = positions, tag
+        return ask(self, positions, tag, **more)
+
+    def stubborn(self: Any, asked: Any, **more: Any) -> None:
         try:
-            acknowledge(self, positions, tag, **more)
+            wait(self, asked, **more)
         except SourceError:
+            positions, tag = asked_last[id(self)]
             self._joined.clear()
             for queue, position in positions.items():
                 self.of(queue, position)
-            acknowledge(self, positions, tag, **more)
+            wait(self, ask(self, positions, tag, **more), **more)
 
-    patch.setattr(QueryCursors, "acknowledge", stubborn)
+    patch.setattr(QueryCursors, "ask_to_acknowledge", remember)
+    patch.setattr(QueryCursors, "acknowledged", stubborn)
 
 
 def go_on_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None:

@@ -677,28 +677,60 @@ def test_the_checkpoint_is_what_the_reference_says(world: World) -> None:
     assert offset == {"q": {source: {"i": offset["q"][source]["i"], "s": 3}}, "v": 1}
 
 
-@pytest.mark.parametrize(
-    ("manager", "replaces"),
-    [("FileContextBasedCheckpointFileManager", True), ("FileSystemBasedCheckpointFileManager", False)],
-)
-def test_checkpoint_files_on_a_local_disk_are_as_the_latency_page_says(
-    world: World, tmp_path: Path, manager: str, replaces: bool
-) -> None:
-    """The page advises the second for queries without state only; Spark replaces files of state, and no others."""
-    jvm: Any = world.spark._jvm
-    session: Any = world.spark
-    hadoop = session._jsparkSession.sessionState().newHadoopConf()
-    path = jvm.org.apache.hadoop.fs.Path
-    managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
-    files = getattr(managers, manager)(path(tmp_path.as_uri()), hadoop)
+class CheckpointFiles:
+    """One of Spark's classes for files of a checkpoint, with settings of Hadoop's."""
 
-    def write(text: str, *, replace: bool) -> None:
-        stream = files.createAtomic(path((tmp_path / "7").as_uri()), replace)
+    def __init__(self, spark: Any, folder: Path, manager: str, **hadoop: str) -> None:
+        jvm = spark._jvm
+        settings = spark._jsparkSession.sessionState().newHadoopConf()
+        for key, value in hadoop.items():
+            settings.set(key.replace("__", "."), value)
+        self._folder, self._path = folder, jvm.org.apache.hadoop.fs.Path
+        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
+        self._files = getattr(managers, manager)(self._path(folder.as_uri()), settings)
+
+    def write(self, text: str, *, replace: bool) -> None:
+        stream = self._files.createAtomic(self._path((self._folder / "7").as_uri()), replace)
         stream.write(text.encode())
         stream.close()
 
-    write("first", replace=False)
+    def read(self) -> str:
+        stream = self._files.open(self._path((self._folder / "7").as_uri()))
+        found = bytes(stream.readAllBytes()).decode()
+        stream.close()
+        return found
+
+
+CONTEXT, WITHOUT_CHECKSUMS = "FileContextBasedCheckpointFileManager", "org.apache.hadoop.fs.local.RawLocalFs"
+
+
+@pytest.mark.parametrize(
+    ("manager", "hadoop", "replaces"),
+    [
+        (CONTEXT, {}, True),
+        (CONTEXT, {"fs__AbstractFileSystem__file__impl": WITHOUT_CHECKSUMS}, True),
+        ("FileSystemBasedCheckpointFileManager", {}, False),
+    ],
+)
+def test_checkpoint_files_on_a_local_disk_are_as_the_latency_page_says(
+    world: World, tmp_path: Path, manager: str, hadoop: dict[str, str], replaces: bool
+) -> None:
+    """The page advises the last for queries without state only; Spark replaces files of state, and no others."""
+    files = CheckpointFiles(world.spark, tmp_path, manager, **hadoop)
+    files.write("first", replace=False)
     with pytest.raises(Exception, match="AlreadyExists"):
-        write("second", replace=False)
-    write("third", replace=True)
-    assert (tmp_path / "7").read_text() == ("third" if replaces else "first")
+        files.write("second", replace=False)
+    files.write("third", replace=True)
+    assert (tmp_path / "7").read_text() == files.read() == ("third" if replaces else "first")
+    assert (tmp_path / ".7.crc").exists() == (not hadoop)
+
+
+def test_checkpoint_files_with_and_without_checksums_read_each_other(world: World, tmp_path: Path) -> None:
+    default = CheckpointFiles(world.spark, tmp_path, CONTEXT)
+    without = CheckpointFiles(world.spark, tmp_path, CONTEXT, fs__AbstractFileSystem__file__impl=WITHOUT_CHECKSUMS)
+    default.write("first", replace=False)
+    assert without.read() == "first"
+    without.write("other", replace=True)
+    assert default.read() == "other"
+    default.write("third", replace=True)
+    assert without.read() == default.read() == "third"

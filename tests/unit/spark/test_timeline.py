@@ -16,10 +16,12 @@ from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts, new_checkpoint, options_of, publish_at_three_instants
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, OptionError, Refused, Unreachable
-from vibemq.spark.options import parse
+from vibemq.spark.options import STREAM, parse
+from vibemq.spark.read.fetching import read_task
 from vibemq.spark.read.numbering import enter_batch
 from vibemq.spark.read.offsets import QueuePosition
 from vibemq.spark.read.plans import tag_of, text_of
+from vibemq.spark.schema import read_schema
 
 pytestmark = pytest.mark.slow
 Publish = Callable[..., None]
@@ -714,6 +716,93 @@ def test_all_queues_are_asked_for_their_tasks_before_an_answer_is_waited_for(
         monkeypatch.setattr(BrokerClient, word, told)
     assert len(query.live.partitions(start, end)) == 3
     assert seen == ["ask"] * 3 + ["answer"] * 3
+
+
+def test_what_a_batch_asks_goes_out_before_an_answer_is_waited_for(
+    broker: BrokerProcess, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wait is part of every trigger, however short the batch is."""
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    for number in range(2):
+        publish(queue, number, number + 1)
+        # From the third batch on nobody asks any more whether the batch before was read.
+        start, numbers = query.batch(start)
+        assert numbers == [number]
+    publish(queue, 3, 6)
+    seen: list[str] = []
+    ask, wait = BrokerClient.ask_verb, BrokerClient.answer
+
+    def asked(self: Any, verb: str, *arguments: Any, **more: Any) -> Any:
+        seen.append(verb)
+        return ask(self, verb, *arguments, **more)
+
+    def waited(self: Any, ticket: Any, **more: Any) -> Any:
+        seen.append("-" if ticket.answer is None else "there")
+        return wait(self, ticket, **more)
+
+    monkeypatch.setattr(BrokerClient, "ask_verb", asked)
+    monkeypatch.setattr(BrokerClient, "answer", waited)
+    end = query.latest(start)
+    before = [verb for verb in seen if verb.startswith("group.")]
+    assert before == ["group.commit", "group.advance", "group.split"]
+    assert seen.index("-") > seen.index("group.advance"), "the look does not wait for the acknowledgement"
+    (task,) = query.live.partitions(start, end)
+    assert seen.count("group.split") == 1, "it was asked while Spark wrote its file"
+    seen.clear()
+    assert [int(row["body"]) for row in query.task(task)] == [3, 4, 5]
+    assert seen[:3] == ["group.enter", "group.fetch", "-"]
+
+
+def test_a_task_whose_entry_is_refused_gives_no_row(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    """Although its rows are on their way by then."""
+    publish(queue, 0, 3)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    (task,) = query.live.partitions(start, query.latest(start))
+    settings = parse(options_of(broker, queue=queue, group="etl", columns="seq,body"), STREAM)
+    asked: list[str] = []
+
+    def entry(client: BrokerClient) -> Callable[[], None]:
+        asked.append("entry")
+
+        def refused() -> None:
+            raise Refused("BATCH_CHANGED", "other rows")
+
+        return refused
+
+    rows = read_task(task.value, settings, read_schema(settings), entry)
+    with pytest.raises(Refused, match="other rows"):
+        next(rows)
+    assert asked == ["entry"]
+    assert query.task(task), "the connection with the answer that nobody has read is not used again"
+
+
+def test_who_is_fenced_is_told_so_and_not_what_it_found(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    """The look does not wait for the refusal of the acknowledgement; here it finds that the messages are gone."""
+    publish(queue, 0, 6)
+    older = Query(broker, queue=queue, maxMessagesPerTrigger=2)
+    start, _ = older.batch(older.live.initialOffset())
+    newer = Query(broker, queue=queue)
+    end, numbers = newer.batch(start)
+    assert numbers == [2, 3, 4, 5]
+    newer.latest(end)
+    with pytest.raises(Refused) as refused:
+        older.latest(start)
+    assert refused.value.code == "GROUP_FENCED"
+
+
+def test_a_batch_that_spark_does_not_make_leaves_no_question_open(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 4)
+    query = Query(broker, queue=queue, maxMessagesPerTrigger=2)
+    start = query.live.initialOffset()
+    for _ in range(3):
+        end = query.latest(start)
+    assert query.numbers(start, end) == [0, 1]
+    assert query.numbers(start, end) == [0, 1], "each answer serves once"
+    assert query.live._live._client.is_idle
 
 
 def test_nothing_to_read_is_no_task(broker: BrokerProcess, queue: str) -> None:

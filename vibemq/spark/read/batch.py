@@ -12,7 +12,7 @@ from vibemq.spark.errors import GO_ON, DataLoss, OptionError, Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice, read_task
 from vibemq.spark.read.offsets import OffsetRange
-from vibemq.spark.read.planning import dead_partitions, partitions, queues_of
+from vibemq.spark.read.planning import ask_splits, dead_partitions, partitions, queues_of
 from vibemq.spark.values import Start
 
 
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
             _check_named(settings.starting_offsets, queues)
             _check_named(settings.ending_offsets, queues)
             spans = [_span(client, settings, queue) for queue in queues]
-            return partitions(client, settings, [span for span in spans if span.first < span.end])
+            return partitions(client, settings, ask_splits(client, settings, [s for s in spans if s.first < s.end]))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(partition.value, self._settings, self._schema)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.connection.client import BrokerClient, Ticket
 from vibemq.spark.errors import Refused, explained, without_checkpoint
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice
@@ -34,6 +34,9 @@ class QueryCursor:
     @property
     def position(self) -> QueuePosition:
         return QueuePosition(self.incarnation, self.committed)
+
+
+AskedOfCursor = tuple[QueryCursor, Ticket]
 
 
 class Standing(NamedTuple):
@@ -154,18 +157,28 @@ class QueryCursors:
         """The queue is gone, or not the one we joined."""
         self._joined.pop(queue, None)
 
-    def acknowledge(self, positions: Positions, tag: str, *, patient: bool = True) -> None:
+    def acknowledge(self, positions: Positions, tag: str) -> None:
+        """As `ask_to_acknowledge`, once, without patience, and waits for the answer."""
+        self.acknowledged(self.ask_to_acknowledge(positions, tag, patient=False), patient=False)
+
+    def ask_to_acknowledge(self, positions: Positions, tag: str, *, patient: bool = True) -> list[AskedOfCursor]:
         """Everything below these is done, and with it every batch that was planned before. Asked every time, also when
-        nothing moved: the answer tells whether the group is still ours. Pipelined.
+        nothing moved: the answer tells whether the group is still ours.
 
         Args:
             tag: of all the positions together.
+
+        Returns:
+            What `acknowledged` takes. Other requests may be sent before.
         """
-        asked = [
+        return [
             (cursor, self._client.ask_verb("group.commit", queue, self._commit(cursor, position, tag), patient=patient))
             for queue, position in positions.items()
             if (cursor := self._joined.get(queue)) is not None and cursor.incarnation == position.incarnation
         ]
+
+    def acknowledged(self, asked: list[AskedOfCursor], *, patient: bool = True) -> None:
+        """Wait for the answers. Raises Refused when the group is another query's."""
         for cursor, ticket in asked:
             try:
                 committed = int(self._client.json(ticket, patient=patient)["committed"])

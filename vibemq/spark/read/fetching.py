@@ -43,8 +43,17 @@ class Task(TypedDict):
     """Of a stream."""
 
 
-def read_task(task: Task | None, settings: SourceOptions, schema: StructType) -> Iterator[Any]:
+Entry = Callable[[BrokerClient], Callable[[], None]]
+"""Asks whether a task may read, with the client that it reads with; what it returns waits for the answer, or raises."""
+
+
+def read_task(
+    task: Task | None, settings: SourceOptions, schema: StructType, entry: Entry | None = None
+) -> Iterator[Any]:
     """RecordBatches of exactly `schema`. None, which Spark makes of no partitions at all, reads nothing.
+
+    Args:
+        entry: no row is yielded before it is answered; rows may be on their way.
 
     Raises:
         DataLoss: something in the range is gone, and `failOnDataLoss` is true.
@@ -54,16 +63,25 @@ def read_task(task: Task | None, settings: SourceOptions, schema: StructType) ->
         return
     fields = arrow_schema(schema)
     with leased(settings) as client:
-        for block in _blocks(client, task, settings, wire_columns(schema.names)):
+        entered = entry(client) if entry is not None else None
+        for block in _blocks(client, task, settings, wire_columns(schema.names), entered):
             if block.count:
                 yield record_batch(block, task["queue"], fields, dead=task["dead"])
     relieve()
 
 
-def _blocks(client: BrokerClient, task: Task, settings: SourceOptions, columns: list[str]) -> Iterator[Block]:
+def _blocks(
+    client: BrokerClient,
+    task: Task,
+    settings: SourceOptions,
+    columns: list[str],
+    entered: Callable[[], None] | None = None,
+) -> Iterator[Block]:
     ask = _asker(client, task, settings, columns)
     at = task["first"]
     ticket: Ticket | None = ask(at)
+    if entered is not None:
+        entered()
     while ticket is not None:
         try:
             block = Block(client.answer(ticket))

@@ -5,34 +5,43 @@ or its numbers begin again, or it is not the one that planned, only the tasks ca
 read. A batch without tasks adds nothing under its number.
 """
 
+from collections.abc import Callable
+
 from pyspark import TaskContext
 
-from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.connection.pool import leased
+from vibemq.spark.connection.client import BrokerClient, Ticket
 from vibemq.spark.errors import Refused, SourceError, deleted_queues, explained
 from vibemq.spark.options import SourceOptions
-from vibemq.spark.read.fetching import PlannedBatch, Task, notice
+from vibemq.spark.read.fetching import Entry, PlannedBatch, Task, notice
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-def enter_batch_of(task: Task | None, settings: SourceOptions) -> None:
-    """As `enter_batch`, with what Spark tells."""
+def entry_of(task: Task | None, settings: SourceOptions) -> Entry | None:
+    """How a task enters its batch, with what Spark tells; None when it has none."""
     planned = None if task is None else task.get("batch")
     if planned is None:
-        return
+        return None
     context = TaskContext.get()
     told = (context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)) if context else (None, None)
     query, batch = told if all(told) else ("", "0")
-    with leased(settings) as client:
-        try:
-            enter_batch(client, settings.group, planned, query or "", int(batch or 0))
-        except SourceError as error:
-            if settings.fail_on_data_loss and settings.queue_pattern and error.code == "QUEUE_NOT_FOUND":
-                raise deleted_queues([planned["keeper"]]) from None
-            if settings.fail_on_data_loss or not error.says_queue_is_gone:
-                raise
-            notice(f"queue {planned['keeper']!r} is gone, and with it the plan of this batch; the others are read")
+
+    def entry(client: BrokerClient) -> Callable[[], None]:
+        ticket = _ask_to_enter(client, settings.group, planned, query or "", int(batch or 0))
+        return lambda: _task_entered(client, ticket, planned, settings)
+
+    return entry
+
+
+def _task_entered(client: BrokerClient, ticket: Ticket, planned: PlannedBatch, settings: SourceOptions) -> None:
+    try:
+        _entered(client, ticket, settings.group, planned)
+    except SourceError as error:
+        if settings.fail_on_data_loss and settings.queue_pattern and error.code == "QUEUE_NOT_FOUND":
+            raise deleted_queues([planned["keeper"]]) from None
+        if settings.fail_on_data_loss or not error.says_queue_is_gone:
+            raise
+        notice(f"queue {planned['keeper']!r} is gone, and with it the plan of this batch; the others are read")
 
 
 def enter_batch(client: BrokerClient, group: str, planned: PlannedBatch, query: str, batch: int) -> None:
@@ -45,6 +54,10 @@ def enter_batch(client: BrokerClient, group: str, planned: PlannedBatch, query: 
     Raises:
         Refused: the query has had other rows under this number, or these under another one.
     """
+    _entered(client, _ask_to_enter(client, group, planned, query, batch), group, planned)
+
+
+def _ask_to_enter(client: BrokerClient, group: str, planned: PlannedBatch, query: str, batch: int) -> Ticket:
     arguments = {
         "group": group,
         "incarnation": planned["incarnation"],
@@ -54,7 +67,11 @@ def enter_batch(client: BrokerClient, group: str, planned: PlannedBatch, query: 
         "query": query,
         "batch": batch,
     }
+    return client.ask_verb("group.enter", planned["keeper"], arguments)
+
+
+def _entered(client: BrokerClient, ticket: Ticket, group: str, planned: PlannedBatch) -> None:
     try:
-        client.call("group.enter", planned["keeper"], arguments)
+        client.json(ticket)
     except Refused as error:
         raise explained(error, planned["keeper"], group) from None

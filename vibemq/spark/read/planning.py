@@ -7,13 +7,14 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.connection.client import BrokerClient, Ticket
 from vibemq.spark.errors import Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import PlannedBatch, Task
-from vibemq.spark.read.offsets import OffsetRange
+from vibemq.spark.read.offsets import OffsetRange, Positions, spans
 
 LETTERS_PER_TASK = 20_000
+AskedSplit = tuple[OffsetRange, Ticket]
 
 
 def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
@@ -26,14 +27,8 @@ def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in client.list_queues() if fnmatch.fnmatchcase(name, pattern))
 
 
-def partitions(
-    client: BrokerClient,
-    settings: SourceOptions,
-    spans: Sequence[OffsetRange],
-    batch: PlannedBatch | None = None,
-) -> list[InputPartition]:
-    """Tasks balanced by bytes: one big message does not make a straggler. All queues are asked at once."""
-    found: list[InputPartition] = []
+def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[OffsetRange]) -> list[AskedSplit]:
+    """All queues at once; what `partitions` takes."""
     share = max(1, len(spans))
     arguments = {
         "target_bytes": settings.target_partition_bytes,
@@ -44,6 +39,46 @@ def partitions(
     for span in spans:
         about = {**arguments, "from": span.first, "to": span.end, "incarnation": span.incarnation}
         asked.append((span, client.ask_verb("group.split", span.queue, about)))
+    return asked
+
+
+class SplitsAhead:
+    """How a batch that was just planned is cut into tasks: asked before Spark wants to know."""
+
+    def __init__(self, client: BrokerClient, settings: SourceOptions) -> None:
+        self._client = client
+        self._settings = settings
+        self._range: tuple[Positions, Positions] | None = None
+        self._asked: list[AskedSplit] = []
+
+    def ask(self, start: Positions, end: Positions) -> None:
+        self._forget()
+        self._asked = ask_splits(self._client, self._settings, spans(start, end, self._settings.group))
+        self._range = start, end
+
+    def of(self, start: Positions, end: Positions, wanted: Sequence[OffsetRange]) -> list[AskedSplit]:
+        """`wanted`: the spans of the batch. Each answer serves once."""
+        if self._range != (start, end):
+            self._forget()
+            return ask_splits(self._client, self._settings, wanted)
+        asked, self._asked, self._range = self._asked, [], None
+        return asked
+
+    def _forget(self) -> None:
+        """What was asked for a batch that Spark did not make, or in vain."""
+        for _, ticket in self._asked:
+            self._client.forget(ticket)
+        self._asked, self._range = [], None
+
+
+def partitions(
+    client: BrokerClient,
+    settings: SourceOptions,
+    asked: Sequence[AskedSplit],
+    batch: PlannedBatch | None = None,
+) -> list[InputPartition]:
+    """Tasks balanced by bytes: one big message does not make a straggler."""
+    found: list[InputPartition] = []
     for span, ticket in asked:
         try:
             cuts = client.json(ticket)["cuts"]

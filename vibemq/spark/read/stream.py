@@ -12,6 +12,7 @@ would never be acknowledged: hence the acknowledgement of `start`.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,9 +25,9 @@ from vibemq.spark.read.admission import Admission, AdmissionLimits
 from vibemq.spark.read.cursors import QueryCursor, QueryCursors
 from vibemq.spark.read.empty import EmptyBatches
 from vibemq.spark.read.fetching import notice, read_task
-from vibemq.spark.read.numbering import enter_batch, enter_batch_of
+from vibemq.spark.read.numbering import enter_batch, entry_of
 from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, check_queues, dump, load, spans
-from vibemq.spark.read.planning import partitions, queues_of
+from vibemq.spark.read.planning import SplitsAhead, partitions, queues_of
 from vibemq.spark.read.plans import QueryPlans, tag_of
 from vibemq.spark.read.reporting import report
 from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
@@ -81,8 +82,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._query.partitions(load(start), load(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        enter_batch_of(partition.value, self._settings)
-        return read_task(partition.value, self._settings, self._schema)
+        task = partition.value
+        return read_task(task, self._settings, self._schema, entry=entry_of(task, self._settings))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Never raises: that would end the query. The next `latestOffset` acknowledges the same, or says why not."""
@@ -109,6 +110,7 @@ class _Live:
         self._plans = QueryPlans(self._client, self._cursors, settings)
         self._empty = EmptyBatches(self._plans, settings.group)
         self._admission = Admission(self._client, self._plans, settings)
+        self._splits = SplitsAhead(self._client, settings)
         self._checked = False
         """Whether the checkpoint's position is one that the group knows."""
         self._first: Positions | None = None
@@ -218,14 +220,29 @@ class _Live:
             self._plans.check(start)
             self._checked = True
         self._plans.check_read(start)
-        if self._settings.ack_on == "auto":
-            self._cursors.acknowledge(start, tag_of(start))
-            self._acknowledged = start
-        else:
-            self._cursors.check_owned()
-        end = start if self._empty.arrive(start) else self._plans.settle(start, self._end(start, limits))
+        with self._acknowledging(start):
+            found = None if self._empty.arrive(start) else self._end(start, limits)
+        end = start if found is None else self._plans.settle(start, found)
         self._empty.answer(end)
+        if end != start:
+            # Spark writes a file before it asks for the tasks.
+            self._splits.ask(start, end)
         return end
+
+    @contextmanager
+    def _acknowledging(self, start: Positions) -> Iterator[None]:
+        """What the caller asks meanwhile is on its way while the broker makes the acknowledgement durable."""
+        if self._settings.ack_on != "auto":
+            self._cursors.check_owned()
+            yield
+            return
+        asked = self._cursors.ask_to_acknowledge(start, tag_of(start))
+        try:
+            yield
+        finally:
+            # Also when the rest has failed: that the group is another query's now explains what the rest has met.
+            self._cursors.acknowledged(asked)
+        self._acknowledged = start
 
     def _end(self, start: Positions, limits: AdmissionLimits) -> Positions:
         if self._waits_to_enter(start):
@@ -240,7 +257,7 @@ class _Live:
         if self._settings.ack_on != "never" and self._checked and end != self._acknowledged:
             for queue, position in end.items():
                 self._cursors.of(queue, position)
-            self._cursors.acknowledge(end, tag_of(end), patient=False)
+            self._cursors.acknowledge(end, tag_of(end))
 
     def stop_at_tails(self) -> None:
         self._targets = self.tails()
@@ -288,7 +305,7 @@ class _Live:
         if planned is not None and not wanted:
             # Queues have entered: nobody reads anything.
             enter_batch(self._client, self._settings.group, planned, "", 0)
-        return partitions(self._client, self._settings, wanted, planned)
+        return partitions(self._client, self._settings, self._splits.of(start, end, wanted), planned)
 
     def report(self) -> dict[str, Any] | None:
         try:
