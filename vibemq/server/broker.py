@@ -266,7 +266,7 @@ class Broker:
     async def _abandon(self) -> None:
         """Let go of everything without another word to storage. Harmless after a proper end."""
         for listening in self.listening:
-            listening.server.close()
+            listening.acceptor.close()
         for services in self._services:
             services.cut()
         if self._parts is not None:

@@ -181,7 +181,8 @@ class PeerDriver:
                 self._decider.go_on_later(self._go_on())
         except RemoteProtocolError as error:
             self._metrics.errors += 1
-            log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
+            fields = {"event": "conn.broken", "conn_id": self.connection_id, "remote": self.host}
+            log.info("peer broke the protocol: %s", error, extra=fields)
             # The session may keep it.
             forget_frames(error)
             self._leave(clean=False)
