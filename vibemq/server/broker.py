@@ -336,7 +336,7 @@ class Broker:
         if settings.http.metrics_queues_max != self.settings.http.metrics_queues_max:
             self.report.set_series_max(settings.http.metrics_queues_max)
         if self._web is not None:
-            self._web.set_token(settings.http)
+            self._web.configure(settings.http)
         self._running().configure(settings)
         self.settings = settings
 

@@ -28,6 +28,7 @@ class AuthenticatedPeer(Protocol):
     number: int
     connection_id: str
     host: str
+    protocol: str
     certified: tuple[str, ...]
     """Users for whom its TLS certificate stands, known or not."""
     session: Session

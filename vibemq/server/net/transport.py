@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
             connection_id=self.connection_id,
             host=self.host,
             wake=self.wake,
+            protocol=self.endpoint.protocol,
             certified=self.certified,
         )
         log.debug("connected", extra={"event": "conn.opened", "conn_id": self.connection_id, "remote": self.host})

@@ -53,6 +53,7 @@ class FakePeer:
     session: Any = field(default_factory=FakeSession)
     number: int = 1
     connection_id: str = "c"
+    protocol: str = "native"
     certified: tuple[str, ...] = ()
     pending: int = 0
     parted: bool = False
