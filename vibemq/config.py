@@ -214,6 +214,10 @@ class Http(_Part):
     port: Annotated[Port, RESTART] = 2926
     token: Annotated[SecretStr | None, RELOAD] = None
     """Asked for as `Authorization: Bearer …` by everything but the three probes."""
+    allowed_hosts: Annotated[tuple[str, ...] | None, RELOAD] = None
+    """Names that requests may have in their header Host; `*.example.org` is every name below, `*` any. Addresses and
+    localhost may always be there. None: any name if there is a token or the listener is on the network, else no other.
+    """
     metrics_queues_max: Annotated[NotNegative, RELOAD] = 200
     """Queues that have Prometheus series of their own; the others are summed as `_other`. 0 = one sum of all."""
 

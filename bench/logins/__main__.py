@@ -7,6 +7,7 @@ own that has never logged in before.
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 import vibemq
-from bench.common.accounting import memory_mib
+from bench.common.accounting import cpu_seconds, memory_mib
 from bench.common.options import parsed
 from bench.common.report import Journal, table
 from bench.common.serving import PASSWORD, serving
@@ -25,32 +26,59 @@ from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 RATIO_MAX, OWNER_MAX_S, MIB_MAX = 2.0, 1.0, 64.0
+FLOORS = {
+    "elsewhere": "the attack on a server of no use, beside",
+    "connects": "as many connections that say nothing",
+    "token": "as many logins with an access token",
+}
+"""What the machine and the connections cost by themselves."""
 
 
 def main() -> None:
     options = _options()
+    kinds = ("quiet", *(FLOORS if options.floors else ()), "wrong")
+    p99s: dict[str, list[float]] = {kind: [] for kind in kinds}
+    cpu: dict[str, list[float]] = {kind: [] for kind in kinds}
+    owner: list[float] = []
     with (
         Journal(options.output) as journal,
         tempfile.TemporaryDirectory(prefix="vibemq-bench-", dir=options.data_root) as folder,
         serving(Path(folder)) as broker,
+        elsewhere() as other_port,
     ):
+        os.environ["BENCH_TOKEN"] = asyncio.run(make_token(broker.port))
         before = memory_mib([broker.pid], children=False)
-        quiet, attacked, owner = [], [], []
         for number in range(options.rounds):
-            quiet.append(asyncio.run(p99_ms(broker.port, options)))
-            with attacking(broker.port, options.logins):
-                # The first guesses are the ones that are checked.
-                owner.append(asyncio.run(owner_logs_in(broker.port, f"127.0.1.{number + 1}")))
-                attacked.append(asyncio.run(p99_ms(broker.port, options)))
-                owner.append(asyncio.run(owner_logs_in(broker.port, f"127.0.2.{number + 1}")))
-            journal.write("round", quiet_p99_ms=quiet[-1], attacked_p99_ms=attacked[-1], owner_s=owner[-2:])
-            print(f"  p99 {quiet[-1]:.2f} ms without, {attacked[-1]:.2f} ms with", flush=True)
+            for kind in kinds:
+                began, used = time.monotonic(), cpu_seconds([broker.pid])
+                if kind == "quiet":
+                    p99s[kind].append(asyncio.run(p99_ms(broker.port, options)))
+                else:
+                    port = other_port if kind == "elsewhere" else broker.port
+                    with attacking(port, options.logins, kind):
+                        if kind == "wrong":
+                            # The first guesses are the ones that are checked.
+                            owner.append(asyncio.run(owner_logs_in(broker.port, f"127.0.1.{number + 1}")))
+                        p99s[kind].append(asyncio.run(p99_ms(broker.port, options)))
+                        if kind == "wrong":
+                            owner.append(asyncio.run(owner_logs_in(broker.port, f"127.0.2.{number + 1}")))
+                cpu[kind].append((cpu_seconds([broker.pid]) - used) / (time.monotonic() - began))
+                journal.write("round", kind=kind, p99_ms=p99s[kind][-1], cpu=cpu[kind][-1], owner_s=owner[-2:])
+                print(f"  {kind}: p99 {p99s[kind][-1]:.2f} ms, the broker used {cpu[kind][-1]:.2f} cores", flush=True)
         grown = memory_mib([broker.pid], children=False) - before
-    ratio = median(attacked) / median(quiet)
-    rows = [
-        ["p99 of publishes, without", f"{median(quiet):.2f} ms", "", ""],
-        ["p99 of publishes, attacked", f"{median(attacked):.2f} ms", "", ""],
-        ["ratio", f"{ratio:.2f}", f"< {RATIO_MAX:g}", _verdict(ratio < RATIO_MAX)],
+    _show(p99s, cpu, owner, grown)
+
+
+def _show(p99s: dict[str, list[float]], cpu: dict[str, list[float]], owner: list[float], grown: float) -> None:
+    quiet = median(p99s["quiet"])
+    names = {"quiet": "without", **FLOORS, "wrong": "attacked"}
+    rows = []
+    for kind, values in p99s.items():
+        ratio = median(values) / quiet
+        goal = (f"< {RATIO_MAX:g}", _verdict(ratio < RATIO_MAX)) if kind == "wrong" else ("", "")
+        figure = f"{median(values):.2f} ms = {ratio:.2f} of it, {median(cpu[kind]):.2f} cores"
+        rows.append([f"p99 of publishes, {names[kind]}", figure, *goal])
+    rows += [
         ["the owner's login, worst", f"{max(owner):.2f} s", f"< {OWNER_MAX_S:g} s", _verdict(max(owner) < OWNER_MAX_S)],
         ["private memory, grown by", f"{grown:.0f} MiB", f"< {MIB_MAX:g} MiB", _verdict(grown < MIB_MAX)],
     ]
@@ -63,6 +91,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="of publishing in each (10)")
     parser.add_argument("--rate", type=float, default=200.0, help="publishes a second (200)")
     parser.add_argument("--logins", type=float, default=1000.0, help="wrong logins a second (1000)")
+    parser.add_argument("--floors", action="store_true", help="also: what as many harmless connections cost")
     return parsed("logins", parser, whose="the broker's")
 
 
@@ -71,9 +100,20 @@ def _verdict(holds: bool) -> str:
 
 
 @contextmanager
-def attacking(port: int, rate: float) -> Iterator[None]:
+def elsewhere() -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-m", "bench.logins.elsewhere"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def attacking(port: int, rate: float, kind: str) -> Iterator[None]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.logins.attack", str(port), str(rate)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "bench.logins.attack", str(port), str(rate), kind], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     first = process.stdout.readline()
@@ -86,6 +126,12 @@ def attacking(port: int, rate: float) -> Iterator[None]:
         last = [first, *process.stdout.read().splitlines()][-1]
         process.wait()
     print(f"  attack: {last.strip()}", flush=True)
+
+
+async def make_token(port: int) -> str:
+    async with vibemq.connect(f"vibemq://127.0.0.1:{port}", username="root", password=PASSWORD) as mq:
+        answer = await mq.admin("token.create", user="root", label="bench")
+        return str(answer["token"])
 
 
 async def p99_ms(port: int, options: argparse.Namespace) -> float:

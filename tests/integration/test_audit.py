@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.access import connected
+from tests.integration.access import cheap_hash, connected
 from tests.integration.cursor_peer import Refusal
 from tests.integration.test_server_process import Process
+from tests.waiting import wait_until
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
 SECRETS = {
     "the superuser's": "pw",
@@ -87,3 +89,58 @@ def test_no_secret_is_in_any_log(lines: tuple[list[dict[str, Any]], str, str]) -
     assert token.startswith("vmq_")
     for secret in (*list(SECRETS.values())[1:], token, token.rsplit("_", 1)[1], "$argon2", "0" * 64):
         assert secret not in log
+
+
+def said(broker: Process) -> list[dict[str, Any]]:
+    """The audit lines of a broker, which ends."""
+    _, log = broker.end(signal.SIGTERM)
+    found = [json.loads(line) for line in log.splitlines() if '"vibemq.audit"' in line]
+    found = [line for line in found if line["event"] in ("access.changed", "access.denied")]
+    return [line for line in found if line["operation"].startswith("queue.")]
+
+
+def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Path) -> None:
+    broker = Process(
+        tmp_path / "data",
+        VIBEMQ_AUTH__SUPERUSER="root",
+        VIBEMQ_AUTH__SUPERUSER_PASSWORD="pw",
+    )
+    with connected(broker.ports["native"], "root") as root:
+        root.admin("user.add", user="eve", password_hash=cheap_hash("pw"))
+        root.admin("user.grant", user="eve", queues="e.*", actions=["publish"])
+        root.admin("queue.create", queue="a", options={"max_attempts": 7})
+        root.admin("queue.change", queue="a", changes={"max_attempts": 8})
+        root.admin("queue.remove", queue="a", runs=[[number, number] for number in range(1, 201, 2)])
+        root.admin("queue.purge", queue="a")
+        # By words of its own, as .NET clients do it; the second is gone before its answer.
+        root.send(encode_body(CommandType.CREATE_QUEUE, "c", "b", headers={"queueName": "b"}))
+        root.receive()
+        with pytest.raises(Refusal, match="QUEUE_NOT_FOUND"):
+            root.admin("queue.change", queue="nothing", changes={})
+    with connected(broker.ports["native"], "eve", password="pw") as eve, pytest.raises(Refusal, match="NOT_AUTHORIZED"):
+        eve.admin("queue.purge", queue="a")
+    with connected(broker.ports["native"], "eve", password="pw") as eve:
+        eve.send(encode_body(CommandType.DELETE_QUEUE, "c", "a", headers={"queueName": "a"}))
+        eve.receive()
+    with connected(broker.ports["native"], "root") as root:
+        root.send(encode_body(CommandType.DELETE_QUEUE, "c", "b", headers={"queueName": "b"}))
+    with connected(broker.ports["native"], "root") as root:
+        wait_until(lambda: root.admin("queue.info", queue="b") is None)
+    lines = said(broker)
+    assert {line["protocol"] for line in lines} == {"native"}
+    assert [(line["operation"], line["user"], line["outcome"], line["remote"]) for line in lines] == [
+        ("queue.create", "root", "done", "127.0.0.1"),
+        ("queue.change", "root", "done", "127.0.0.1"),
+        ("queue.remove", "root", "done", "127.0.0.1"),
+        ("queue.purge", "root", "done", "127.0.0.1"),
+        ("queue.create", "root", "done", "127.0.0.1"),
+        ("queue.change", "root", "failed", "127.0.0.1"),
+        ("queue.purge", "eve", "refused", "127.0.0.1"),
+        ("queue.delete", "eve", "refused", "127.0.0.1"),
+        ("queue.delete", "root", "done", "127.0.0.1"),
+    ]
+    assert lines[0]["arguments"] == {"queue": "a", "options": {"max_attempts": 7}, "must_match": False}
+    assert lines[2]["arguments"]["runs"][-1] == "… 100 in all"
+    assert len(lines[2]["arguments"]["runs"]) == 21
+    assert lines[4]["arguments"]["queue"] == "b"
+    assert "nothing" in lines[5]["reason"]

@@ -48,7 +48,7 @@ async def status(broker: Broker, path: str) -> int:
     assert broker.http_address is not None
     async with asyncio.timeout(CEILING_S):
         reader, writer = await asyncio.open_connection(*broker.http_address)
-        writer.write(b"GET %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path.encode())
+        writer.write(b"GET %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path.encode())
         answer = await reader.read()
         writer.close()
         await writer.wait_closed()

@@ -116,7 +116,7 @@ async def post(broker: Broker, path: str, body: bytes) -> int:
     assert broker.http_address is not None
     async with asyncio.timeout(CEILING_S):
         reader, writer = await asyncio.open_connection(*broker.http_address)
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         answer = await reader.read()
         writer.close()

@@ -18,6 +18,7 @@ from anyio import to_thread
 import vibemq
 import vibemq.sync
 from tests.integration.access import cheap_hash, queues, user
+from tests.integration.certificates import Authority
 from tests.integration.test_server_process import Process
 from tests.waiting import killed_if_late, wait_until
 from vibemq.cli.admin.main import app as admin_app
@@ -393,3 +394,42 @@ async def test_limits_count(tmp_path: Path) -> None:
             await to_thread.run_sync(urlopen, f"http://{host}:{port}/metrics")
         assert refused.value.code == 401
         refused.value.close()
+
+
+def test_another_rule_for_identities_and_another_authority_count(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    first, second = (Authority.made_in(tmp_path / folder) for folder in ("one", "two"))
+    names = "DNS:localhost,IP:127.0.0.1,DNS:ann.workers.example.com,DNS:bob.people.example.com"
+    server, file = first.sign("server"), tmp_path / "vibemq.toml"
+    clients = {authority: authority.sign("client", names=names) for authority in (first, second)}
+
+    def write(client_ca: Path, pattern: str) -> None:
+        listener = f'[[listeners]]\nport = 0\n[listeners.tls]\ncertificate = "{server.certificate}"\n'
+        listener += f'key = "{server.key}"\nclient_ca = "{client_ca}"\nidentity = "dns"\n'
+        listener += f'identity_pattern = "{pattern}"\n'
+        file.write_text(listener + user("ann", queues("*", "publish")) + user("bob", queues("*", "publish")))
+
+    def logged_in(authority: Authority) -> str:
+        signed = clients[authority]
+        files = {"tls_ca": str(first.ca), "tls_certificate": str(signed.certificate), "tls_key": str(signed.key)}
+        url = f"vibemqs://127.0.0.1:{broker.ports['native']}"
+        try:
+            with vibemq.sync.connect(url, **files, reconnect=ONCE) as mq:
+                return str(mq.admin("user.self")["user"])
+        except VibeMQError:
+            return ""
+
+    write(first.ca, "{}.workers.example.com")
+    broker = Process(tmp_path / "data", VIBEMQ_CONFIG=str(file))
+    try:
+        assert (logged_in(first), logged_in(second)) == ("ann", "")
+        write(first.ca, "{}.people.example.com")
+        broker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: logged_in(first) == "bob")
+        write(second.ca, "{}.people.example.com")
+        broker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: logged_in(second) == "bob")
+        assert logged_in(first) == ""
+    finally:
+        broker.end(signal.SIGKILL)

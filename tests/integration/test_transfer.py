@@ -17,6 +17,7 @@ from vibemq.cli.admin.transfer.export_file import ExportWriter
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.entry import run_app
 from vibemq.client import Client
+from vibemq.errors import WrongIncarnation
 
 Run = Callable[..., tuple[int, dict[str, Any], str]]
 
@@ -389,3 +390,27 @@ def test_a_removal_takes_nothing_of_a_queue_that_was_made_anew(mq: sync.Client, 
     info = mq.queue_info(queue)
     assert info is not None
     assert info.ready == 9_000
+
+
+def test_neither_is_removed_nor_shown_what_a_queue_has_that_was_made_anew(mq: sync.Client, queue: str) -> None:
+    mq.publish(queue, 1)
+    before = mq.admin("queue.info", queue=queue)["incarnation"]
+    mq.delete_queue(queue)
+    mq.publish(queue, 2)
+    for verb, arguments in (("queue.remove", {"runs": [[1, 1]]}), ("queue.peek", {})):
+        with pytest.raises(WrongIncarnation, match="was deleted and created again"):
+            mq.admin(verb, queue=queue, incarnation=before, **arguments)
+    now = mq.admin("queue.info", queue=queue)["incarnation"]
+    assert len(mq.admin("queue.peek", queue=queue, incarnation=now)) == 1
+    assert mq.admin("queue.remove", queue=queue, runs=[[1, 1]], incarnation=now)["count"] == 1
+
+
+def test_a_look_shows_the_priority_that_counts(mq: sync.Client, queue: str) -> None:
+    queue += "-levels"
+    mq.create_queue(queue, mode="priority_based")
+    mq.publish(queue, 1, priority="low")
+    # Of these it stands in no header.
+    messages = [{"id": "a", "payload": "2", "priority": 3}, {"id": "b", "payload": "3"}]
+    mq.admin("queue.import", queue=queue, import_id="x", position=0, messages=messages)
+    shown = mq.admin("queue.peek", queue=queue)
+    assert {each["payload"]: each["priority"] for each in shown} == {"1": 0, "2": 3, "3": 1}

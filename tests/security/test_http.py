@@ -7,7 +7,7 @@ from tests.security.target import Target
 pytestmark = pytest.mark.xdist_group("security")
 
 GET = b"GET /livez HTTP/1.1"
-HOST = b"Host: a"
+HOST = b"Host: localhost"
 PATHS = (
     b"/livez",
     b"/readyz",
@@ -69,3 +69,15 @@ def test_no_answer_is_a_page(target: Target, path: bytes) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"text/html" not in head.lower()
     assert b"<script" not in body
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path not in (b"/livez", b"/readyz", b"/startupz")])
+def test_a_name_that_is_not_the_brokers_reads_nothing(target: Target, path: bytes) -> None:
+    """As it comes from a page whose name was made to resolve to this machine."""
+    for host in (b"evil.example", b"evil.example:%d" % target.http_port, b"localhost.evil.example"):
+        answer = target.say_http(b"GET " + path + b" HTTP/1.1", b"Host: " + host)
+        assert answer.startswith(b"HTTP/1.1 421 "), answer
+        assert b"vibemq_" not in answer
+        assert b"default-src 'none'" in answer
+    for host in (b"localhost", b"127.0.0.1:%d" % target.http_port, b"[::1]"):
+        assert target.say_http(b"GET " + path + b" HTTP/1.1", b"Host: " + host).startswith(b"HTTP/1.1 200 ")

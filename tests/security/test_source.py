@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vibemq.auth.matrix import ADMIN, SELF
-from vibemq.operations import OPERATIONS
+from vibemq.auth.matrix import ADMIN, COMMANDS, CREATE, DELETE, PURGE, SELF
+from vibemq.operations import AUDITED_COMMANDS, OPERATIONS
 from vibemq.plugins import names
 
 PACKAGE = Path(__file__).parents[2] / "vibemq"
@@ -78,7 +78,15 @@ def test_every_operation_that_changes_something_for_others_is_logged() -> None:
     assert changing >= {"user.add", "user.remove", "user.grant", "token.create", "connections.close", "storage.backup"}
     audited = {operation.name for operation in OPERATIONS if operation.audited}
     assert changing <= audited
-    assert {"dlq.purge", "dlq.replay"} <= audited
+    assert {"dlq.purge", "dlq.replay", "dead.redrive"} <= audited
+
+
+def test_every_command_that_changes_or_removes_what_others_have_is_logged() -> None:
+    """By their permissions; a new one needs an operation that says so."""
+    changing = {kind for kind, row in COMMANDS.items() if {CREATE, DELETE, PURGE} & {*row}}
+    assert changing == set(AUDITED_COMMANDS)
+    removing = {o.name for o in OPERATIONS if {CREATE, DELETE, PURGE} & {*o.permissions}}
+    assert removing <= {operation.name for operation in OPERATIONS if operation.audited}
 
 
 def test_only_these_protocols_are_spoken() -> None:

@@ -109,6 +109,8 @@ class EngineState:
         """How many registers of batches each user has, by `registrar_of`."""
         self.imports: dict[int, dict[str, dict[str, None]]] = {}
         """queue_id -> quoted user -> the applications of the user's imports, that of the longest ago first."""
+        self.imports_of: Counter[str] = Counter()
+        """How many imports each quoted user has, into all queues."""
         self.dead_of_deleted_queues: dict[int, int] = {}
         """queue_id -> dead letters of a deleted queue."""
         self.sessions: dict[int, SessionState] = {}
@@ -188,6 +190,7 @@ class EngineState:
         if importer := importer_of(app):
             queue_id, user = importer
             self.imports.setdefault(queue_id, {}).setdefault(user, {})[app] = None
+            self.imports_of[user] += 1
 
     def drop_transaction(self, app: str) -> None:
         del self.transactions[app]
@@ -201,6 +204,9 @@ class EngineState:
     def _drop_import(self, queue_id: int, user: str, app: str) -> None:
         users = self.imports[queue_id]
         del users[user][app]
+        self.imports_of[user] -= 1
+        if not self.imports_of[user]:
+            del self.imports_of[user]
         if not users[user]:
             del users[user]
         if not users:

@@ -173,6 +173,8 @@ class RemoveMessages:
     token: Any
     queue: str
     runs: list[Run]
+    incarnation: str | None = None
+    """Of the queue in which the sequences were found; None: of whichever it is."""
 
 
 @dataclass(slots=True)

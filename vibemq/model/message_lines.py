@@ -2,7 +2,8 @@
 
     id or id_base64            required; base64 where the bytes are no UTF-8
     payload or payload_base64  required; base64 too where JSON would take twice the bytes
-    headers or headers_base64  an object of texts; base64 of the header block where an object would not give it again
+    headers or headers_base64  an object of texts, none empty; base64 of the header block where an object would not give
+                               it again
     priority                   1 if left out
     expires_at, deliver_at     instants in ms; 0 if left out: never, at once
     sequence, published_at, state, attempts    of the message that was exported; not read again
@@ -92,6 +93,10 @@ def read_message_line(line: Any) -> tuple[bytes, MessageExtra]:
 def _packed(raw_id: bytes, payload: bytes, headers: Any) -> bytes:
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise InvalidPayload(f"headers of a message must be an object of texts, not {_short(headers)}")
+    if not all(name and value for name, value in headers.items()):
+        raise InvalidPayload(
+            "headers of a message must have names and values that are not empty: nobody could read them"
+        )
     try:
         return pack_row(raw_id, payload, list(headers.items()))
     except (ValueError, UnicodeEncodeError) as error:

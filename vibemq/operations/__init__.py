@@ -1,6 +1,7 @@
 """What can be asked of a broker by name, whatever door it comes through: one registry (see `registry`), one file for
 each noun. No sockets and no wire: sessions hand over requests, and answers are JSON-ready or a `Fetched`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from vibemq.operations import (
@@ -36,4 +37,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
 )
 """Every operation there is, in the order of the documentation."""
 
-__all__ = ["OPERATIONS", "Call", "Caller", "Operation", "Registry"]
+AUDITED_COMMANDS: Mapping[type, str] = {o.becomes: o.name for o in OPERATIONS if o.becomes is not None}
+"""The operation that each audited command of the engine is, whichever words asked for it."""
+
+__all__ = ["AUDITED_COMMANDS", "OPERATIONS", "Call", "Caller", "Operation", "Registry"]

@@ -454,9 +454,14 @@ OPERATIONS: list[Operation[Any]] = [
         task=Groups.quarantine,
     ),
     Operation(
-        "group.seek", "Move a group; its reader is stopped with GROUP_FENCED.", SeekArguments, Groups, task=Groups.seek
+        "group.seek",
+        "Move a group; its reader is stopped with GROUP_FENCED.",
+        SeekArguments,
+        Groups,
+        task=Groups.seek,
+        audited=True,
     ),
-    Operation("group.delete", "Delete a group.", OfGroup, Groups, task=Groups.delete),
+    Operation("group.delete", "Delete a group.", OfGroup, Groups, task=Groups.delete, audited=True),
     Operation("group.list", "The groups of a queue, by name, in pages.", GroupListArguments, Groups, task=Groups.page),
     Operation("group.offsets", "Positions of a queue and of one group.", OffsetsArguments, Groups, task=Groups.offsets),
     Operation("group.advance", "How far a reader may go.", AdvanceArguments, Groups, task=Groups.advance),

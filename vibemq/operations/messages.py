@@ -40,13 +40,14 @@ def letter_json(letter: DeadLetter, *, with_payload: bool) -> dict[str, Any]:
     return shown | payload_json(view.payload) if with_payload else shown
 
 
-def message_json(row: bytes, *, sequence: int, published_at: int) -> dict[str, Any]:
+def message_json(row: bytes, *, sequence: int, published_at: int, priority: int = 1) -> dict[str, Any]:
+    """`priority`: as the engine knows it; if that is the ordinary one, the header says what was asked for."""
     view = RowView(row)
     shown: dict[str, Any] = {
         "sequence": sequence,
         "id": view.message_id,
         "published_at": published_at,
-        "priority": priority_of(view.headers),
+        "priority": priority if priority != 1 else priority_of(view.headers),
         "headers": view.headers,
     }
     return shown | payload_json(view.payload)

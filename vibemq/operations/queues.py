@@ -23,7 +23,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import QueueInfo, QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict
 from vibemq.model.runs import RunSet
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Whole, page_size
+from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.messages import message_json
 from vibemq.operations.registry import Caller, Operation
@@ -54,6 +54,7 @@ class ChangeArguments(QueueArguments):
 
 class RemoveArguments(QueueArguments):
     runs: Runs = Field(description="Sequences to remove, as pairs [first, last].")
+    incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
 
 
 class QueueListArguments(Arguments):
@@ -64,6 +65,7 @@ class QueueListArguments(Arguments):
 class PeekArguments(QueueArguments):
     from_: Whole = Field(0, alias="from", description="First sequence to look at.")
     limit: Limit = None
+    incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
 
 
 class Queues:
@@ -90,7 +92,7 @@ class Queues:
         return PurgeQueue(session, token, wanted.queue)
 
     def remove(self, caller: Caller, session: int, token: Any, wanted: RemoveArguments) -> Command:
-        return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs())
+        return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs(), wanted.incarnation)
 
     def describe(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
         return DescribeQueue(session, token, wanted.queue)
@@ -140,15 +142,18 @@ class Queues:
 
     async def peek(self, caller: Caller, wanted: PeekArguments) -> list[dict[str, Any]]:
         limit = page_size(wanted.limit, 100)
-        head = self._engine.readers.queue(wanted.queue)
+        readers = self._engine.readers
+        head = readers.queue(wanted.queue, wanted.incarnation)
         runs = self._engine.waiting_runs(wanted.queue, limit, wanted.from_)
+        facts = readers.facts(wanted.queue, runs, head.incarnation)
         piece = await self._store.read_rows(
             partial(read_piece, self._store.provider), head.queue_id, runs, ANSWER_BYTES_MAX
         )
         shown: list[dict[str, Any]] = []
         for part in piece.slices:
             for sequence, row in enumerate(part.rows, part.first_sequence):
-                shown.append(message_json(row, sequence=sequence, published_at=part.published_at))
+                priority = facts[sequence].priority if sequence in facts else 1
+                shown.append(message_json(row, sequence=sequence, published_at=part.published_at, priority=priority))
                 if not len(shown) % MESSAGES_PER_TURN:
                     await asyncio.sleep(0)
         return shown
@@ -161,19 +166,45 @@ OPERATIONS: list[Operation[Any]] = [
         CreateArguments,
         Queues,
         command=Queues.create,
+        audited=True,
+        becomes=CreateQueue,
     ),
-    Operation("queue.change", "Change options of a queue while it works.", ChangeArguments, Queues, Queues.change),
+    Operation(
+        "queue.change",
+        "Change options of a queue while it works.",
+        ChangeArguments,
+        Queues,
+        Queues.change,
+        audited=True,
+        becomes=ChangeQueue,
+    ),
     Operation(
         "queue.delete",
         "Delete a queue and what waits in it; its dead letters stay.",
         QueueArguments,
         Queues,
         Queues.delete,
+        audited=True,
+        becomes=DeleteQueue,
     ),
     Operation(
-        "queue.purge", "Drop every waiting message; what consumers hold stays.", QueueArguments, Queues, Queues.purge
+        "queue.purge",
+        "Drop every waiting message; what consumers hold stays.",
+        QueueArguments,
+        Queues,
+        Queues.purge,
+        audited=True,
+        becomes=PurgeQueue,
     ),
-    Operation("queue.remove", "Drop waiting messages by sequence.", RemoveArguments, Queues, Queues.remove),
+    Operation(
+        "queue.remove",
+        "Drop waiting messages by sequence.",
+        RemoveArguments,
+        Queues,
+        Queues.remove,
+        audited=True,
+        becomes=RemoveMessages,
+    ),
     Operation("queue.info", "Describe a queue; null for a missing one.", QueueArguments, Queues, Queues.describe),
     Operation(
         "queue.list",

@@ -298,5 +298,6 @@ OPERATIONS: list[Operation[Any]] = [
         RangeReads,
         task=RangeReads.redrive,
         scans=True,
+        audited=True,
     ),
 ]

@@ -64,6 +64,8 @@ class Operation(Generic[A]):
     """An operator's act, which the broker's log names."""
     audited: bool = False
     """Changes what others may do or have: the audit log names who asked for it, and what became of it."""
+    becomes: type[Any] | None = None
+    """Of a short one that is audited: the command, which sessions ask for by their own words too."""
     permissions: Row = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +73,8 @@ class Operation(Generic[A]):
         object.__setattr__(self, "permissions", permissions_of(self.name))
         if self.command is None and self.task is None:
             raise LookupError(f"operation {self.name} has nothing that carries it out")
+        if (self.becomes is not None) != (self.audited and self.command is not None):
+            raise LookupError(f"operation {self.name}: only an audited command says which command it becomes")
 
 
 @dataclass(frozen=True, slots=True)

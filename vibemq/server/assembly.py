@@ -17,7 +17,7 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import options_from_dict
-from vibemq.operations import OPERATIONS, Caller, Registry
+from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
@@ -36,6 +36,7 @@ from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
 from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.authenticator import Authenticator
+from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.access.guessing import GuessLimiter
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
@@ -161,7 +162,9 @@ async def assemble(
     loop_cycle = LoopCycle()
     background_tasks = BackgroundTasks(tasks, fatal)
     tasks.start_soon(background_tasks.run)
-    effect_router = EffectRouter()
+    audit = AuditLog(time.monotonic)
+    command_audit = CommandAudit(audit, AUDITED_COMMANDS)
+    effect_router = EffectRouter(left=command_audit.note)
     committer = Committer(
         store=store,
         engine=engine,
@@ -191,7 +194,6 @@ async def assemble(
     letters = DeadLetterReader(store)
     kept_messages = KeptMessages(engine, store)
     hashing = HashingThreads()
-    audit = AuditLog(time.monotonic)
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
@@ -236,6 +238,7 @@ async def assemble(
         store=store,
         authenticator=authenticator,
         operations=OperationRunner(operations, background_tasks, metrics, audit, fatal),
+        command_audit=command_audit,
         fatal=fatal,
     )
     timers = Timers(engine, committer, clock)

@@ -282,7 +282,7 @@ class Broker:
     async def _abandon(self) -> None:
         """Let go of everything without another word to storage. Harmless after a proper end."""
         for listening in self.listening:
-            listening.server.close()
+            listening.acceptor.close()
         for services in self._services:
             services.cut()
         if self._parts is not None:
@@ -348,7 +348,7 @@ class Broker:
         if settings.http.metrics_queues_max != self.settings.http.metrics_queues_max:
             self.report.set_series_max(settings.http.metrics_queues_max)
         if self._web is not None:
-            self._web.set_token(settings.http)
+            self._web.configure(settings.http)
         self._running().configure(settings)
         self.settings = settings
 

@@ -26,7 +26,7 @@ async def drain(
     status.draining = True
     parts.connection_table.closed_to_new = True
     for place in listening:
-        place.server.close()
+        place.acceptor.close()
     with anyio.move_on_after(timeout_ms / 1000):
         parts.long_polls.wake_all()
         for connection in parts.connection_table:

@@ -9,7 +9,8 @@ import uvicorn
 
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
-from vibemq.web.app import Pages, Reports, make_app
+from vibemq.web.app import SECURITY_HEADERS, Pages, Reports, make_app
+from vibemq.web.hosts import AllowedHosts, HostCheck
 from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
 
 HEAD_BYTES_MAX = 16_384
@@ -65,8 +66,11 @@ class WebServer:
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         self._pages = Pages(report, None)
-        self.set_token(http)
-        self._app = Mounts(with_slots(make_app(self._pages)))
+        self._mounts = Mounts(with_slots(make_app(self._pages)))
+        self._app = HostCheck(
+            self._mounts, _hosts(http), [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+        )
+        self.configure(http)
         app: Any = self._app
         self.pool = HttpPool()
         self._server = _Server(
@@ -85,13 +89,14 @@ class WebServer:
             )
         )
 
-    def set_token(self, http: Http) -> None:
-        """Take the token of these settings."""
+    def configure(self, http: Http) -> None:
+        """Take the token and the names of these settings."""
+        self._app.hosts = _hosts(http)
         self._pages.set_token(http.token.get_secret_value() if http.token is not None else None)
 
     def mount(self, prefix: str, app: App) -> None:
         """Serve `app` below the prefix. Raises ConfigInvalid when the prefix cannot be had."""
-        self._app.mount(prefix, app)
+        self._mounts.mount(prefix, app)
 
     async def run(self) -> None:
         await self._server.serve(sockets=[self._socket])
@@ -101,3 +106,7 @@ class WebServer:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _hosts(http: Http) -> AllowedHosts:
+    return AllowedHosts(http.host, http.allowed_hosts, needs_token=http.token is not None)

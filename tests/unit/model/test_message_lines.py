@@ -62,6 +62,8 @@ GOOD: dict[str, Any] = {"id": "a", "payload": "p", "headers": {"k": "v"}}
         ({"id": "a"}, "either payload or payload_base64"),
         ({"id": "a", "payload_base64": "§"}, "payload of a message cannot be read"),
         ({**GOOD, "headers": {"k": 1}}, "an object of texts"),
+        ({**GOOD, "headers": {"": "v"}}, "names and values that are not empty"),
+        ({**GOOD, "headers": {"k": ""}}, "names and values that are not empty"),
         ({**GOOD, "headers": {"k" * 70_000: "v"}}, "headers of a message cannot be stored"),
         ({"id": "a", "payload": "p", "headers_base64": "AAEAAQ=="}, "cannot be decoded as headers"),
         ({**GOOD, "priority": 32}, "0 to 31"),

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from vibemq.server.logs import JsonFormatter, TextFormatter
+from vibemq.server.logs import AT_ONCE_MAX, JsonFormatter, StrangersFilter, TextFormatter
 
 HOSTILE = [
     "a\n2026-01-01 00:00:00,000 INFO    vibemq.broker: all is well",
@@ -100,3 +100,20 @@ def test_text_ends_with_whom_the_record_is_about() -> None:
     )
     plain = logging.makeLogRecord({"msg": "listening", "levelname": "INFO", "name": "vibemq.broker"})
     assert TextFormatter().format(plain).endswith("vibemq.broker: listening")
+
+
+def test_what_strangers_cause_in_any_number_is_few_lines_and_a_count() -> None:
+    now = 0.0
+    strangers = StrangersFilter(lambda: now)
+
+    def written(event: str | None) -> list[str]:
+        record = logging.makeLogRecord({"msg": "refused: %s", "args": ("100 %s",), "event": event})
+        return [record.getMessage()] if strangers.filter(record) else []
+
+    lines = [line for _ in range(1_000) for line in written("conn.rejected")]
+    assert lines == ["refused: 100 %s"] * AT_ONCE_MAX
+    assert written("conn.dropped") == ["refused: 100 %s"], "each event has lines of its own"
+    assert len([line for _ in range(1_000) for line in written("admin")]) == 1_000
+    now = 1.0
+    assert written("conn.rejected") == [f"refused: 100 %s (and {1_000 - AT_ONCE_MAX} more before)"]
+    assert written("conn.rejected") == ["refused: 100 %s"]

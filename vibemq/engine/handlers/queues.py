@@ -227,7 +227,7 @@ def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices:
 
 
 def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> Slices:
-    queue = find(state, command.queue)
+    queue = find_same(state, command.queue, command.incarnation)
     return _drop(step, command, queue, command.runs)
 
 

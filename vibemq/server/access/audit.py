@@ -1,4 +1,4 @@
-"""What auditors ask for: who failed to log in, and who changed what others may do. Never a secret.
+"""What auditors ask for: who failed to log in, and who changed what others may do or have. Never a secret.
 
 Each event is one record of the logger `vibemq.audit`, which `vibemq serve` writes as a line of JSON whatever the log's
 format and level. Of events that strangers can cause in any number a few are written at once and the others are
@@ -21,13 +21,19 @@ AT_ONCE_PER_S = 5
 SUMMED_MAX = 1_000
 """Addresses and names that a summary tells apart."""
 SHOWN_MAX = 10
+LISTED_MAX = 20
+"""Members of an argument that is a list."""
 TEXT_MAX = 128
 """Characters of what a peer has chosen."""
 
 
 class AuditedPeer(Protocol):
-    connection_id: str
-    host: str
+    @property
+    def connection_id(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def protocol(self) -> str: ...
 
 
 class AuditLog:
@@ -55,7 +61,7 @@ class AuditLog:
             "user": principal.name if principal is not None else "",
             "token": principal.token_id if principal is not None else "",
             "operation": operation,
-            "arguments": dict(arguments),
+            "arguments": {name: _shortened(value) for name, value in arguments.items()},
             "outcome": "failed" if reason else "done",
             **({"reason": reason} if reason else {}),
         }
@@ -100,7 +106,14 @@ class AuditLog:
 
 
 def _place(peer: AuditedPeer) -> dict[str, str]:
-    return {"remote": peer.host, "conn_id": peer.connection_id}
+    return {"remote": peer.host, "conn_id": peer.connection_id, "protocol": peer.protocol}
+
+
+def _shortened(value: Any) -> Any:
+    """A long list by its beginning and its length: thousands of sequences are one argument."""
+    if not isinstance(value, list) or len(value) <= LISTED_MAX:
+        return value
+    return [*value[:LISTED_MAX], f"… {len(value)} in all"]
 
 
 def shown(text: str) -> str:

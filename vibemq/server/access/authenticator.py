@@ -11,7 +11,7 @@ from vibemq.model.commands import Command
 from vibemq.protocols.session import Authenticate, Principal, Session
 from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.guessing import GuessLimiter, address_of
-from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HashingThreads
+from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HASHED_UNDER_ATTACK, REST_S_MAX, HashingThreads
 from vibemq.server.access.login_queue import LoginQueue, LoginStanding
 from vibemq.server.access.revocation import Revocation
 from vibemq.server.background_tasks import BackgroundTasks
@@ -28,6 +28,7 @@ class AuthenticatedPeer(Protocol):
     number: int
     connection_id: str
     host: str
+    protocol: str
     certified: tuple[str, ...]
     """Users for whom its TLS certificate stands, known or not."""
     session: Session
@@ -163,7 +164,8 @@ class Authenticator:
         self._beginning = True
         turned_down = 0
         try:
-            while self._checked < HASHED_TOGETHER_MAX and (login := self._waiting.take()) is not None:
+            together = HASHED_UNDER_ATTACK if self._attacked() else HASHED_TOGETHER_MAX
+            while self._checked < together and (login := self._waiting.take()) is not None:
                 turned_down += not self._begin_check(*login)
                 if turned_down >= TURNED_DOWN_PER_TURN:
                     self._loop.call_soon(self._begin_checks)
@@ -188,7 +190,11 @@ class Authenticator:
             return True
         return False
 
+    def _attacked(self) -> bool:
+        return self._guesses.is_attacked(self._monotonic())
+
     async def _authenticate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
+        began = self._monotonic()
         try:
             principal = await self._hashing.run(self._accounts.authenticate, *self._credentials(request))
         except AuthError as error:
@@ -203,9 +209,21 @@ class Authenticator:
             self._succeeded(peer, request, principal)
         finally:
             peer.pending -= 1
-            self._checked -= 1
-            self._begin_checks()
+            if peer.session.principal is None and self._attacked():
+                self._background_tasks.begin(self._rest, self._monotonic() - began, failed=peer.failed)
+            else:
+                self._end_check()
         self._go_on(peer)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await self._hashing.rest(min(seconds, REST_S_MAX))
+        finally:
+            self._end_check()
+
+    def _end_check(self) -> None:
+        self._checked -= 1
+        self._begin_checks()
 
     def _go_on(self, peer: AuthenticatedPeer) -> None:
         if not peer.ending:

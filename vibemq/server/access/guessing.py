@@ -4,7 +4,9 @@ Failures are counted in three ways, and nothing that one address does is held ag
 
     address           what it has failed at, whatever the names; 5 are free, then it waits 1 s, 2, 4 … up to 60
     address and name  the same for one name; a login that is right forgets these, and takes them off the address
-    name              from all addresses together; once there are many, an address that is new to the name has one guess
+    name              from all addresses together; once there are many, an address new to the name has one guess
+
+While very many fail, whoever they are, each address that is new to its name has one guess too, and few connections.
 
 An address from which somebody has logged in before waits for no failures with other names.
 """
@@ -20,10 +22,13 @@ FREE = 5
 FREE_UNDER_ATTACK = 1
 WAIT_MAX_S = 60.0
 ARRIVALS_PER_S, ARRIVALS_AT_ONCE = 1, 5
-"""Connections of an address that has to wait."""
+"""Connections of an address that has to wait; while very many fail, of each from which nobody has logged in."""
 FORGOTTEN_S = 3600.0
 """Failures count no more so long after the end of their wait."""
 NAME_FAILURES_PER_MINUTE = 20
+FAILURES_PER_S, FAILURES_AT_ONCE = 1, 20
+"""Of all names and addresses together; more than that is an attack, until it has ceased for some seconds."""
+ATTACK_ENDS_S = 10.0
 TABLE_MAX = 50_000
 """Entries of each table; the least recently used are forgotten first."""
 
@@ -105,6 +110,8 @@ class GuessLimiter:
         self._known: _Table[Pair, None] = _Table(table_max)
         self._known_addresses: _Table[str, None] = _Table(table_max)
         self._arrivals: _Table[str, TokenBucket] = _Table(table_max)
+        self._all = TokenBucket(FAILURES_PER_S, FAILURES_AT_ONCE, 0.0)
+        self._attacked_until = 0.0
 
     def __len__(self) -> int:
         """Entries of all tables."""
@@ -132,25 +139,32 @@ class GuessLimiter:
         return wait_s if pair in self._known else max(wait_s, self._addresses.wait_s(pair[0], now))
 
     def turns_away(self, host: str, now: float) -> bool:
-        """Whether a new connection is one too many of an address that has to wait. Those from which somebody has logged
+        """Whether a new connection is one too many of its address. Those from which somebody has logged
         in may connect as they like: one client with a wrong password must not keep others out that share its address.
         """
         address = address_of(host)
-        if address in self._known_addresses or not self._addresses.wait_s(address, now):
+        if address in self._known_addresses or not (self.is_attacked(now) or self._addresses.wait_s(address, now)):
             return False
         bucket = self._arrivals.get(address) or TokenBucket(ARRIVALS_PER_S, ARRIVALS_AT_ONCE, now)
         self._arrivals.put(address, bucket)
         return not bucket.take(1, now)
+
+    def is_attacked(self, now: float) -> bool:
+        """Whether so many logins fail that the checks of passwords must leave the processors to others."""
+        return now < self._attacked_until
 
     def failed(self, host: str, name: str, now: float) -> None:
         pair = _pair(host, name)
         if pair in self._known:
             self._pairs.count(pair, now, FREE)
             return
-        self._pairs.count(pair, now, FREE_UNDER_ATTACK if self._is_attacked(pair[1], now) else FREE)
-        self._addresses.count(pair[0], now, FREE)
+        if not self._all.take(1, now):
+            self._attacked_until = now + ATTACK_ENDS_S
+        free = FREE_UNDER_ATTACK if self.is_attacked(now) else FREE
+        self._pairs.count(pair, now, FREE_UNDER_ATTACK if self._name_is_attacked(pair[1], now) else free)
+        self._addresses.count(pair[0], now, free)
 
-    def _is_attacked(self, name: int, now: float) -> bool:
+    def _name_is_attacked(self, name: int, now: float) -> bool:
         """Counts one failure of the name."""
         bucket = self._names.get(name) or TokenBucket(NAME_FAILURES_PER_MINUTE / 60, NAME_FAILURES_PER_MINUTE, now)
         self._names.put(name, bucket)

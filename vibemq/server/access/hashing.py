@@ -12,6 +12,9 @@ from typing import TypeVar
 from vibemq.auth.passwords import hash_password
 
 HASHED_TOGETHER_MAX = 2
+HASHED_UNDER_ATTACK = 1
+"""Together. After each that failed there is a rest as long as the check."""
+REST_S_MAX = 0.2
 NICENESS = 5
 
 T = TypeVar("T")
@@ -28,6 +31,10 @@ class HashingThreads:
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
         """`work` hashes a password or checks one."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(*arguments))
+
+    async def rest(self, seconds: float) -> None:
+        """Leave the processors to others."""
+        await asyncio.sleep(seconds)
 
     async def hash_password(self, password: str) -> str:
         return await self.run(hash_password, password)

@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections import OrderedDict
+from functools import lru_cache
 
 TABLE_MAX = 100_000
 
@@ -53,6 +54,7 @@ class AddressLimiter:
         return bucket.take(1, now)
 
 
+@lru_cache(maxsize=4096)
 def network_of(host: str) -> str | None:
     """What counts as one peer: an IPv4 address or an IPv6 /64; None for loopback and what is no address."""
     try:

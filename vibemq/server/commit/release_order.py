@@ -35,10 +35,11 @@ class Hold:
 class ReleaseQueue:
     """One session's queue of effects; `take` receives them in order."""
 
-    __slots__ = ("_holds", "_take")
+    __slots__ = ("_holds", "_left", "_take")
 
-    def __init__(self, take: Take) -> None:
+    def __init__(self, take: Take, left: Take) -> None:
         self._take = take
+        self._left = left
         self._holds: deque[Hold] = deque()
 
     @property
@@ -46,8 +47,8 @@ class ReleaseQueue:
         return bool(self._holds)
 
     def close(self) -> None:
-        """The session is gone: what still opens here is told to nobody, and the session is not referred to."""
-        self._take = told_to_nobody
+        """The session is gone: what still opens here it does not hear, and it is not referred to."""
+        self._take = self._left
 
     def take_back(self) -> list[Deliver]:
         """The deliveries that still wait here; they are not told any more."""
@@ -93,11 +94,13 @@ LATE = 1 << 30
 class EffectRouter:
     """The release queues of all sessions, by session number. Effects for sessions that are gone are dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, left: Take | None = None) -> None:
+        """`left`: receives, when it may be told, what was decided for sessions that have gone meanwhile."""
+        self._left = left or told_to_nobody
         self._release_queues: dict[int, ReleaseQueue] = {}
 
     def connect(self, session: int, take: Take) -> ReleaseQueue:
-        release_queue = self._release_queues[session] = ReleaseQueue(take)
+        release_queue = self._release_queues[session] = ReleaseQueue(take, self._left)
         return release_queue
 
     def disconnect(self, session: int) -> None:

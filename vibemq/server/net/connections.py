@@ -1,6 +1,7 @@
 """The open connections: admission, session numbers, and connections that have stopped reading."""
 
 import asyncio
+import logging
 import resource
 import sys
 from collections import Counter
@@ -24,6 +25,12 @@ FILES_KEPT = 192
 
 NEWCOMERS_LOOKED_AT_EVERY_S = 0.1
 """For those who have been let in meanwhile; a flood of connections must not look at all of them for each."""
+
+
+WORDS_KEPT_S = 1.0
+"""What refused connections are told is made so often."""
+
+log = logging.getLogger("vibemq.connection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,9 @@ class ConnectionTable:
         self._connections: dict[int, AdmittedConnection] = {}
         self._newcomers: Newcomers[AdmittedConnection] = Newcomers(limits.max_unauthenticated)
         self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._known_words: dict[tuple[int, str], bytes] = {}
+        """By listener and sentence."""
+        self._words_made = 0.0
         self._last_number = 0
         self.stuck: dict[AdmittedConnection, tuple[float, int]] = {}
         """Connections whose socket takes nothing: since when, and with how many bytes waiting."""
@@ -133,8 +143,8 @@ class ConnectionTable:
         return [connection.peer for connection in self._connections.values()] + list(self.without_socket)
 
     def admit(self, connection: AdmittedConnection) -> VibeMQError | None:
-        """Number the connection and give it its session, or return why not."""
-        refusal = self._refusal(connection.host)
+        """Number the connection, which `refuses` has let in, and give it its session, or return why not."""
+        refusal = self._no_room(connection.host)
         if refusal is not None:
             self._metrics.connections_rejected += 1
             return refusal
@@ -145,6 +155,33 @@ class ConnectionTable:
         self._newcomers.add(connection, connection.host, self._loop.time())
         self._metrics.connections_accepted += 1
         return None
+
+    def refuses(self, host: str, endpoint: ListenerEndpoint, *, speaks: bool) -> bytes | None:
+        """Before anything is made for a connection: None when it may come in, else what to say to it.
+
+        Args:
+            speaks: whether something can be said already; else only addresses that may not connect are refused.
+        """
+        refusal = self._turned_away(host) or (self._no_room(host) if speaks else None)
+        if refusal is None:
+            return None
+        self._metrics.connections_rejected += 1
+        log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": host})
+        return self._words(refusal, endpoint) if refusal.closes_connection else b""
+
+    def _words(self, refusal: VibeMQError, endpoint: ListenerEndpoint) -> bytes:
+        """The refusal in the protocol's words, made once for all who come in the same second."""
+        now = self._loop.time()
+        if now - self._words_made >= WORDS_KEPT_S:
+            self._known_words.clear()
+            self._words_made = now
+        key = (id(endpoint), str(refusal))
+        if key not in self._known_words:
+            assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
+            session = endpoint.plugin.create(self._context(0), endpoint.settings)
+            session.refused(None, refusal)
+            self._known_words[key] = session.data_to_send()
+        return self._known_words[key]
 
     def make_session(self, connection: AdmittedConnection) -> Session:
         endpoint: ListenerEndpoint = connection.endpoint
@@ -217,16 +254,20 @@ class ConnectionTable:
                 self._metrics.slow_readers_dropped += 1
                 connection.drop("the peer reads nothing")
 
-    def _refusal(self, host: str) -> VibeMQError | None:
-        limits = self.limits
-        if self.closed_to_new:
-            return ShuttingDown("the broker is stopping")
+    def _turned_away(self, host: str) -> VibeMQError | None:
+        """Because of what has come from the address before."""
         if self._turns_away(host, self._loop.time()):
             self._metrics.rate_limited += 1
             return RateLimited(f"too many logins from {host} have failed; try again later")
         if not self._arrivals.allows(host, self._loop.time()):
             self._metrics.rate_limited += 1
-            return RateLimited(f"more than {limits.connections_per_ip_per_minute} connections per minute from {host}")
+            per_minute = self.limits.connections_per_ip_per_minute
+            return RateLimited(f"more than {per_minute} connections per minute from {host}")
+        return None
+
+    def _no_room(self, host: str) -> VibeMQError | None:
+        if self.closed_to_new:
+            return ShuttingDown("the broker is stopping")
         if len(self._connections) >= self._most:
             return ConnectionLimit(f"the broker serves {self._most} connections already; try again later")
         return self._make_room(host) if self._newcomers.full else None

@@ -1,6 +1,5 @@
 """Sockets that accept: one server per configured listener."""
 
-import asyncio
 import logging
 from dataclasses import dataclass
 
@@ -9,13 +8,12 @@ from vibemq.config import Listener
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import ProtocolPlugin
 from vibemq.server.checks import plugin_settings
+from vibemq.server.net.acceptor import Acceptor, bound_sockets
 from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.tls import ServerTls
 from vibemq.server.net.transport import Connection, SocketServices
 
 log = logging.getLogger("vibemq.listener")
-
-BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +21,7 @@ class Listening:
     protocol: str
     host: str
     port: int
-    server: asyncio.Server
+    acceptor: Acceptor
     tls: ServerTls | None = None
 
 
@@ -40,27 +38,26 @@ def endpoint_of(listener: Listener) -> ListenerEndpoint:
 async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, services: SocketServices) -> Listening:
     """Accept connections from now on. `number`: the place of the listener in the settings.
 
-    An accept that fails (no file descriptors left) is logged by the loop and tried again a second later; the loop
-    goes on. Raises ConfigInvalid when the address cannot be had.
+    An accept that fails (no file descriptors left) is logged and tried again a second later. Raises ConfigInvalid when
+    the address cannot be had.
     """
     port = endpoint.plugin.port if listener.port is None else listener.port
     tls = ServerTls(listener.tls, f"listeners[{number}].tls") if listener.tls is not None else None
+    table = services.connection_table
     try:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(services, endpoint),
-            listener.host,
-            port,
-            backlog=BACKLOG,
-            ssl=tls.context if tls is not None else None,
-            ssl_handshake_timeout=services.connection_table.limits.handshake_timeout_ms / 1000
-            if tls is not None
-            else None,
-        )
+        sockets = await bound_sockets(listener.host, port)
     except OSError as error:
         where = f"{listener.host}:{port}"
         raise ConfigInvalid(
             f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; choose another host or port"
         ) from error
-    host, chosen = server.sockets[0].getsockname()[:2]
+    host, chosen = sockets[0].getsockname()[:2]
+    acceptor = Acceptor(
+        sockets,
+        lambda: Connection(services, endpoint),
+        lambda host: table.refuses(host, endpoint, speaks=tls is None),
+        tls=tls.context if tls is not None else None,
+        handshake_timeout_s=table.limits.handshake_timeout_ms / 1000,
+    )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
-    return Listening(listener.protocol, host, chosen, server, tls)
+    return Listening(listener.protocol, host, chosen, acceptor, tls)

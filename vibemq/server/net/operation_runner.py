@@ -25,6 +25,7 @@ class OperatingPeer(Protocol):
     number: int
     connection_id: str
     host: str
+    protocol: str
     session: Session
     pending: int
     wake: Callable[[], None]

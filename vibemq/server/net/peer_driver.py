@@ -23,6 +23,7 @@ from vibemq.model.runs import Run
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
 from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.access.authenticator import Authenticator
+from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue, told_to_nobody
 from vibemq.server.commit.storage_threads import Store
@@ -46,6 +47,7 @@ class PeerServices:
     store: Store
     authenticator: Authenticator
     operations: OperationRunner
+    command_audit: CommandAudit
     fatal: Callable[[BaseException], None]
 
 
@@ -57,6 +59,7 @@ class PeerDriver:
         connection_id, host: for logs, and for what is counted by address.
         certified: users for whom its TLS certificate stands, known or not.
         wake: asks for a `collect` soon.
+        protocol: its name, for the audit log.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class PeerDriver:
         connection_id: str,
         host: str,
         wake: Callable[[], None],
+        protocol: str,
         certified: tuple[str, ...] = (),
     ) -> None:
         self._clock = services.clock
@@ -77,6 +81,7 @@ class PeerDriver:
         self._effect_router = services.effect_router
         self._authenticator = services.authenticator
         self._operations = services.operations
+        self._command_audit = services.command_audit
         self._fatal = services.fatal
         self._loop = asyncio.get_running_loop()
         self.session = session
@@ -84,6 +89,7 @@ class PeerDriver:
         self.number = number
         self.connection_id = connection_id
         self.host = host
+        self.protocol = protocol
         self.certified = certified
         self.wake = wake
         self.scheduled_tick: int | None = None
@@ -181,7 +187,8 @@ class PeerDriver:
                 self._decider.go_on_later(self._go_on())
         except RemoteProtocolError as error:
             self._metrics.errors += 1
-            log.info("peer broke the protocol: %s", error, extra={"conn_id": self.connection_id, "remote": self.host})
+            fields = {"event": "conn.broken", "conn_id": self.connection_id, "remote": self.host}
+            log.info("peer broke the protocol: %s", error, extra=fields)
             # The session may keep it.
             forget_frames(error)
             self._leave(clean=False)
@@ -211,10 +218,13 @@ class PeerDriver:
                 self._leave(clean=True)
                 return
             elif (refusal := self.guard.check(self.principal, request, now)) is not None:
+                self._command_audit.denied(self, self.principal, request, refusal)
                 self.session.refused(getattr(request, "token", None), refusal)
             else:
                 if isinstance(request, ListQueues):
                     request.visible = partial(self.guard.may_see, self.principal)
+                elif self._command_audit.concerns(request):
+                    self._command_audit.mark(self, self.principal, request)
                 batch.append(request)
             asked.popleft()
         self._decide(batch)
@@ -249,6 +259,8 @@ class PeerDriver:
         elif (limited := self.guard.take(command, now)) is not None:
             self.session.refused(request.token, limited)
         else:
+            if call.operation.audited:
+                self._command_audit.mark(self, self.principal, command, call.told(None))
             batch.append(command)
         return True
 
@@ -291,6 +303,7 @@ class PeerDriver:
 
     def take(self, effects: Sequence[Effect]) -> None:
         """Receive what the engine decided for this session, in order."""
+        self._command_audit.note(effects)
         if self.parted:
             for effect in effects:
                 if isinstance(effect, Deliver):
@@ -462,7 +475,11 @@ class PeerDriver:
                 self._clean = True
             elif isinstance(request, Authenticate | OperationRequest):
                 continue
-            elif self.guard.check(self.principal, request, now) is None:
+            elif (refusal := self.guard.check(self.principal, request, now)) is not None:
+                self._command_audit.denied(self, self.principal, request, refusal)
+            else:
+                if self._command_audit.concerns(request):
+                    self._command_audit.mark(self, self.principal, request)
                 commands.append(request)
         return commands
 

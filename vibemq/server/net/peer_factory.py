@@ -30,6 +30,7 @@ class PeerFactory:
         connection_id: str,
         host: str,
         wake: Callable[[], None],
+        protocol: str,
         certified: tuple[str, ...] = (),
     ) -> PeerDriver:
         """A peer with its rights and its rate limit; its deadlines are watched."""
@@ -44,6 +45,7 @@ class PeerFactory:
             connection_id=connection_id,
             host=host,
             wake=wake,
+            protocol=protocol,
             certified=certified,
         )
         self._timers.watch(peer)

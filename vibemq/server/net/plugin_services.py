@@ -27,6 +27,7 @@ class LoosePeer:
 
     def __init__(
         self,
+        protocol: str,
         services: CarrierServices,
         create: Create,
         host: str,
@@ -44,6 +45,7 @@ class LoosePeer:
             connection_id=context.connection_id,
             host=host,
             wake=self._wake,
+            protocol=protocol,
         )
         services.connection_table.without_socket[self.driver] = None
 
@@ -126,7 +128,7 @@ class PluginServices:
     def connect(self, create: Create, *, host: str, write: Callable[[bytes], None]) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
-        peer = LoosePeer(self._services, create, host, write, self._peers.discard)
+        peer = LoosePeer(self._name, self._services, create, host, write, self._peers.discard)
         self._peers.add(peer)
         return peer
 

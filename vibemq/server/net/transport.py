@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
             connection_id=self.connection_id,
             host=self.host,
             wake=self.wake,
+            protocol=self.endpoint.protocol,
             certified=self.certified,
         )
         log.debug("connected", extra={"event": "conn.opened", "conn_id": self.connection_id, "remote": self.host})
@@ -277,6 +278,7 @@ class Connection(asyncio.Protocol):
 
     def drop(self, why: str) -> None:
         """Hang up at once, whatever is unsent."""
-        log.info("connection dropped: %s", why, extra={"conn_id": self.connection_id, "remote": self.host})
+        fields = {"event": "conn.dropped", "conn_id": self.connection_id, "remote": self.host}
+        log.info("connection dropped: %s", why, extra=fields)
         self.peer.stop_reading()
         self.transport.abort()

@@ -18,6 +18,7 @@ def anyio_backend() -> str:
 class Somebody:
     host: str = "192.0.2.1"
     connection_id: str = "c1"
+    protocol: str = "native"
 
 
 async def test_thousands_of_failures_are_some_lines_and_a_summary(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from vibemq.protocols.session import Authenticate
 from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.access.guessing import GuessLimiter
-from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HashingThreads
+from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HASHED_UNDER_ATTACK, HashingThreads
 from vibemq.server.access.login_queue import ADDRESS_MAX
 from vibemq.server.access.revocation import Revocation
 from vibemq.server.background_tasks import BackgroundTasks
@@ -53,6 +53,7 @@ class FakePeer:
     session: Any = field(default_factory=FakeSession)
     number: int = 1
     connection_id: str = "c"
+    protocol: str = "native"
     certified: tuple[str, ...] = ()
     pending: int = 0
     parted: bool = False
@@ -82,7 +83,8 @@ class World:
     def __init__(self, token: str | None = None) -> None:
         self.now_s = 0.0
         self.checks = 0
-        self.together = 0
+        self._checking = self.together = 0
+        self.rested_s = 0.0
         self._running: list[tuple[float, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._peers: list[FakePeer] = []
@@ -114,9 +116,17 @@ class World:
         done = asyncio.get_running_loop().create_future()
         self._running.append((self.now_s + CHECK_S, done))
         self.checks += 1
-        self.together = max(self.together, len(self._running))
+        self._checking += 1
+        self.together = max(self.together, self._checking)
         await done
+        self._checking -= 1
         return work(*arguments)
+
+    async def rest(self, seconds: float) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._running.append((self.now_s + seconds, done))
+        self.rested_s += seconds
+        await done
 
     def ask(self, host: str, name: str, password: str) -> FakePeer:
         peer = FakePeer(host)
@@ -172,6 +182,21 @@ async def test_a_thousand_wrong_logins_a_second_cost_few_checks_and_the_owner_ge
     # 5 are free, then 1 + 2 + 4 + 8 + 16 s are waited for; and the owner's four.
     assert world.checks <= 50 * 10 + 4
     assert world.together == HASHED_TOGETHER_MAX
+    await world.end()
+
+
+async def test_under_attack_checks_come_one_by_one_and_with_rests() -> None:
+    world = World()
+    for millisecond in range(5_000):
+        world.ask(f"203.0.113.{millisecond % 200}", f"nobody-{millisecond}", "wrong")
+        if millisecond == 2_500:
+            world.together, checks, rested_s = 0, world.checks, world.rested_s
+        await world.go_on(0.001)
+    checked_s = (world.checks - checks) * CHECK_S
+    assert world.together == HASHED_UNDER_ATTACK
+    assert 0 < checked_s <= 2.5 / 2 + CHECK_S
+    assert world.rested_s - rested_s >= checked_s - CHECK_S
+    await world.end()
 
 
 async def test_logins_that_came_at_once_are_refused_at_their_turn() -> None:

@@ -1,5 +1,7 @@
 from vibemq.server.access.guessing import (
     ARRIVALS_AT_ONCE,
+    ATTACK_ENDS_S,
+    FAILURES_AT_ONCE,
     FORGOTTEN_S,
     FREE,
     NAME_FAILURES_PER_MINUTE,
@@ -111,3 +113,20 @@ def test_an_address_that_waits_may_not_connect_as_it_likes_unless_somebody_has_l
     assert not limiter.turns_away(HOST, 2.0)
     limiter.succeeded(HOST, "bob")
     assert not any(limiter.turns_away(HOST, 2.0) for _ in range(100))
+
+
+def test_while_very_many_fail_an_address_that_is_new_has_one_guess() -> None:
+    limiter = GuessLimiter()
+    assert fail(limiter, "198.51.100.1", "ann", 1) == [0.0]
+    for number in range(FAILURES_AT_ONCE):
+        limiter.failed(f"203.0.{number}.1", f"user{number}", 0.0)
+    assert limiter.is_attacked(0.0)
+    assert limiter.wait_s(HOST, "ann", 0.0) == 0.0, "everybody has that one"
+    assert fail(limiter, HOST, "ann", 2) == [1.0, 2.0]
+    limiter.succeeded("198.51.100.9", "bea")
+    for host, let_in in (("198.51.100.8", ARRIVALS_AT_ONCE), ("198.51.100.9", 100)):
+        assert [limiter.turns_away(host, 0.0) for _ in range(100)].count(False) == let_in
+    ended = ATTACK_ENDS_S + 1
+    assert not limiter.is_attacked(ended)
+    assert not any(limiter.turns_away("198.51.100.8", ended) for _ in range(100))
+    assert fail(limiter, "198.51.100.2", "bea", 2, ended) == [0.0, 0.0]

@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +21,15 @@ from vibemq.cli.online import call, queue_is_missing
 from vibemq.cli.output import Output, count_text, is_standard
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.client import Client
-from vibemq.errors import ErrorCode, VibeMQError
+from vibemq.errors import Blocked, ErrorCode, VibeMQError
 
 STDIN = Path("-")
 BATCH_MESSAGES = 200
 BATCH_BYTES = 256 * 1024
 LARGE_BYTES = 256 * 1024
 """Of a line that is sent by itself, in parts of that size."""
+BLOCKED_WAITS_S = (1, 2, 4, 8, 15, 30)
+"""Before the import is tried again that the broker has refused for the moment; then the command ends."""
 
 
 def import_file(
@@ -70,7 +72,7 @@ def import_file(
             if dry_run:
                 await _tell_plan(mq, queue, export, name, out)
                 return
-            job = Import(mq, queue, export, name)
+            job = Import(mq, queue, export, name, note=out.note)
             await _run(job, out)
             out.emit(job.described(), job.text())
 
@@ -90,6 +92,8 @@ class Import:
     expired: int = 0
     earlier: int = 0
     """Messages that an earlier run has imported."""
+    note: Callable[[str], None] = field(default=lambda text: None)
+    """Told while the broker takes nothing."""
     _batch: list[ImportLine] = field(default_factory=list)
 
     async def find_position(self) -> None:
@@ -101,6 +105,7 @@ class Import:
         """
         Raises:
             QueueFull as the broker says it, or PartlyDone: the queue takes no more.
+            Blocked: the broker has taken nothing for a minute.
         """
         await self.find_position()
         size = 0
@@ -120,15 +125,27 @@ class Import:
         if not self._batch:
             return
         lines, self._batch = self._batch, []
-        if len(lines[0].text) > LARGE_BYTES:
-            answer = await self._send_parts(lines[0].text)
-        else:
-            answer = await self._ask(self.position, messages=[line.value for line in lines])
+        answer = await self._send_patiently(lines)
         self.position = answer["position"]
         self.imported += answer["imported"]
         self.expired += answer["expired"]
         if answer["left"]:
             raise CommandFailed(f"queue {self.queue!r} is full", code=ErrorCode.QUEUE_FULL)
+
+    async def _send_patiently(self, lines: list[ImportLine]) -> dict[str, Any]:
+        """What is sent again enters once."""
+        for wait_s in BLOCKED_WAITS_S:
+            try:
+                return await self._send_once(lines)
+            except Blocked as error:
+                self.note(f"{error}; trying again in {wait_s} s")
+                await anyio.sleep(wait_s)
+        return await self._send_once(lines)
+
+    async def _send_once(self, lines: list[ImportLine]) -> dict[str, Any]:
+        if len(lines[0].text) > LARGE_BYTES:
+            return await self._send_parts(lines[0].text)
+        return await self._ask(self.position, messages=[line.value for line in lines])
 
     async def _send_parts(self, text: bytes) -> dict[str, Any]:
         answer: dict[str, Any] = {}

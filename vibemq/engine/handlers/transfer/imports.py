@@ -21,6 +21,8 @@ from vibemq.model.options import Durability
 IMPORTS_MAX = 1_000
 """Of one user into one queue that are remembered. More are refused: a file whose import was forgotten could enter
 twice."""
+IMPORTS_OF_USER_MAX = 10_000
+"""The same into all queues."""
 
 
 def import_messages(state: EngineState, step: Step, command: ImportMessages) -> None:
@@ -45,12 +47,17 @@ def _check_new(state: EngineState, step: Step, queue: Queue, app: str, user: str
     importer = importer_of(app)
     assert importer is not None
     known = state.imports.get(importer[0], {}).get(importer[1], {})
+    who = f"user {user!r}" if user else "somebody"
+    if state.imports_of[importer[1]] >= IMPORTS_OF_USER_MAX:
+        raise InvalidOptions(
+            f"{who} has imported {IMPORTS_OF_USER_MAX:,} files within 30 days, the most that the broker remembers; "
+            "join the files into fewer, or delete queues of earlier imports that are no longer needed"
+        )
     if len(known) < IMPORTS_MAX:
         return
     if state.transactions[next(iter(known))].decided_at < step.now - REMEMBERED_MS:
         # It is about to be forgotten.
         return
-    who = f"user {user!r}" if user else "somebody"
     raise InvalidOptions(
         f"{who} has imported {IMPORTS_MAX:,} files into queue {queue.name!r} within 30 days, the most that the broker "
         "remembers; import into another queue and move the messages with `queue move`"

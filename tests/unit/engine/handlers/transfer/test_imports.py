@@ -1,5 +1,6 @@
 """Messages of a file enter their queue once each, whatever is sent again, refused by the disk, or lost by a kill."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -202,6 +203,27 @@ def test_a_user_has_a_limited_number_of_imports_into_a_queue(driver: Driver, mon
     driver.advance(REMEMBERED_MS + 1)
     assert driver.ask(command(0, 1, file="one more", user="ann")) == Imported(1, 1, 0, 0)
     assert len(driver.disk.transactions) == 1
+
+
+def test_a_user_has_a_limited_number_of_imports_into_all_queues(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "IMPORTS_OF_USER_MAX", 3)
+    driver.create("other")
+
+    def take(file: str, queue: str, user: str = "ann") -> object:
+        return driver.ask(replace(command(0, 1, file=file, user=user), queue=queue))
+
+    for file, queue in (("f0", "q"), ("f1", "other"), ("f2", "q")):
+        assert take(file, queue) == Imported(1, 1, 0, 0)
+    for queue in ("q", "other"):
+        assert "user 'ann' has imported 3 files within 30 days" in str(take("one more", queue))
+    assert take("f0", "q") == Imported(1, 0, 0, 0), "known files go on"
+    assert take("one more", "other", user="bob") == Imported(1, 1, 0, 0)
+    driver.restart()
+    assert isinstance(take("one more", "q"), InvalidOptions)
+    driver.ask(DeleteQueue(1, None, "other"))
+    assert take("one more", "q") == Imported(1, 1, 0, 0)
 
 
 STEPS = st.lists(

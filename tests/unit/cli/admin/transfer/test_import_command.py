@@ -1,0 +1,58 @@
+"""An import waits for a broker that takes nothing for the moment."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from vibemq.cli.admin.transfer import import_command
+from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
+from vibemq.cli.admin.transfer.import_command import Import
+from vibemq.client import Client
+from vibemq.errors import Blocked
+from vibemq.model.records import MessageExtra
+
+pytestmark = pytest.mark.anyio
+WAITS = (0, 0, 0)
+
+
+@dataclass
+class BlockedBroker:
+    """Refuses so many times, then takes everything."""
+
+    refusals: int
+    taken: list[Any] = field(default_factory=list)
+
+    async def admin(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        if arguments["messages"] and self.refusals:
+            self.refusals -= 1
+            raise Blocked("memory is above its watermark")
+        self.taken += arguments["messages"]
+        return {"position": len(self.taken), "imported": len(arguments["messages"]), "expired": 0, "left": 0}
+
+
+@dataclass
+class TwoMessages:
+    sha256: str = "digest"
+    count: int = 2
+
+    def messages(self) -> list[ImportLine]:
+        return [ImportLine(n, b"{}", {"n": n}, 2, MessageExtra()) for n in (1, 2)]
+
+
+@pytest.mark.parametrize("refusals", [0, 1, len(WAITS)])
+async def test_an_import_goes_on_once_the_broker_takes_messages(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
+    monkeypatch.setattr(import_command, "BLOCKED_WAITS_S", WAITS)
+    broker, notes = BlockedBroker(refusals), list[str]()
+    job = Import(cast(Client, broker), "q", cast(ExportFile, TwoMessages()), note=notes.append)
+    await job.run(lambda done, total: None)
+    assert (job.imported, broker.taken) == (2, [{"n": 1}, {"n": 2}])
+    assert notes == ["memory is above its watermark; trying again in 0 s"] * refusals
+
+
+async def test_an_import_ends_when_the_broker_takes_nothing_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_command, "BLOCKED_WAITS_S", WAITS)
+    job = Import(cast(Client, BlockedBroker(len(WAITS) + 1)), "q", cast(ExportFile, TwoMessages()))
+    with pytest.raises(Blocked):
+        await job.run(lambda done, total: None)
+    assert job.position == 0

@@ -1,0 +1,109 @@
+"""Connections are taken a few at a time, and the unwanted ones cost next to nothing."""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.waiting import until
+from vibemq.server.net import acceptor as acceptor_module
+from vibemq.server.net.acceptor import TAKEN_PER_TURN, Acceptor, bound_sockets
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Door:
+    """An acceptor on a port of its own, and the connections that it has let in."""
+
+    refuses: Callable[[str], bytes | None] = lambda host: None
+    tls: ssl.SSLContext | None = None
+    taken: list[asyncio.BaseTransport] = field(default_factory=list)
+    port: int = 0
+
+    async def open(self) -> Acceptor:
+        door = self
+
+        class Guest(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                door.taken.append(transport)
+
+        self.sockets = await bound_sockets("127.0.0.1", 0)
+        self.port = self.sockets[0].getsockname()[1]
+        return Acceptor(self.sockets, Guest, self.refuses, tls=self.tls, handshake_timeout_s=30)
+
+    def dial(self) -> AbstractContextManager[socket.socket]:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+
+async def test_a_flood_of_connections_leaves_turns_to_others() -> None:
+    asked: list[str] = []
+    door = Door(refuses=lambda host: asked.append(host))  # type: ignore[func-returns-value]
+    acceptor = await door.open()
+    peers = [door.dial() for _ in range(5 * TAKEN_PER_TURN)]
+    turns = []
+    while len(asked) < len(peers):
+        before = len(asked)
+        await asyncio.sleep(0)
+        turns.append(len(asked) - before)
+    assert max(turns) <= TAKEN_PER_TURN
+    await until(lambda: len(door.taken) == len(peers))
+    acceptor.close()
+    for peer in (*door.taken, *peers):
+        peer.close()  # type: ignore[union-attr]
+
+
+async def test_who_is_refused_is_told_and_closed_and_nothing_is_made() -> None:
+    door = Door(refuses=lambda host: f"not {host}".encode())
+    acceptor = await door.open()
+    with door.dial() as peer:
+        assert await asyncio.to_thread(peer.recv, 100) == b"not 127.0.0.1"
+        assert await asyncio.to_thread(peer.recv, 100) == b""
+    assert door.taken == []
+    acceptor.close()
+
+
+async def test_who_is_refused_does_not_get_a_handshake() -> None:
+    door = Door(refuses=lambda host: b"said in the clear", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    acceptor = await door.open()
+    with door.dial() as peer:
+        assert await asyncio.to_thread(peer.recv, 100) == b""
+    acceptor.close()
+
+
+async def test_an_accept_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor_module, "RETRY_S", 0.0)
+    door = Door()
+    acceptor = await door.open()
+    failures = [OSError(errno.EMFILE, "Too many open files")]
+    accept = socket.socket.accept
+
+    def failing(self: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    with door.dial():
+        await until(lambda: len(door.taken) == 1)
+    acceptor.close()
+    door.taken[0].close()
+
+
+async def test_nobody_is_taken_after_the_end() -> None:
+    door = Door()
+    acceptor = await door.open()
+    acceptor.close()
+    acceptor.close()
+    with pytest.raises(ConnectionRefusedError):
+        door.dial()

@@ -1,0 +1,147 @@
+"""Takes connections from listening sockets: a few in each turn of the event loop, so that a flood of them leaves the
+loop to those who are connected, and refuses the unwanted before anything is made for them, a TLS handshake included.
+
+Who is not taken at once waits in the kernel's queue of the socket.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+
+log = logging.getLogger("vibemq.listener")
+
+BACKLOG = 1024
+TAKEN_PER_TURN = 8
+"""Connections of one socket; each costs some tenths of a millisecond."""
+RETRY_S = 1.0
+"""After an accept that failed because files or memory have run out."""
+
+
+async def bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for each address of the host; "" = every address of the machine. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                bound = socket.socket(family, kind, protocol)
+            except OSError as error:
+                if error.errno != errno.EAFNOSUPPORT:
+                    raise
+                continue
+            sockets.append(bound)
+            bound.setblocking(False)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind(address)
+            bound.listen(BACKLOG)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    if not sockets:
+        raise OSError(errno.EAFNOSUPPORT, "this machine supports none of its address families")
+    return sockets
+
+
+class Acceptor:
+    """Accepts from now on until `close`.
+
+    Args:
+        make: the protocol object of a connection.
+        refuses: (host) -> None when a connection from there may come in; else what to say before it is closed.
+        tls: the context of the listener; nothing is said before a handshake.
+    """
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        make: Callable[[], asyncio.BaseProtocol],
+        refuses: Callable[[str], bytes | None],
+        *,
+        tls: ssl.SSLContext | None = None,
+        handshake_timeout_s: float | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets
+        self._make = make
+        self._refuses = refuses
+        self._tls = tls
+        self._handshake_timeout_s = handshake_timeout_s if tls is not None else None
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._retries: set[asyncio.TimerHandle] = set()
+        self._closed = False
+        for each in sockets:
+            self._loop.add_reader(each.fileno(), self._accept, each)
+
+    def close(self) -> None:
+        """Take nobody more; those who wait in the kernel's queue are reset. Connections go on."""
+        if self._closed:
+            return
+        self._closed = True
+        for each in self._sockets:
+            self._loop.remove_reader(each.fileno())
+            each.close()
+        for retry in self._retries:
+            retry.cancel()
+        for task in self._beginning:
+            task.cancel()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(TAKEN_PER_TURN):
+            try:
+                connected, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._wait(listening, error)
+                return
+            host = str(address[0]) if isinstance(address, tuple) else "local"
+            said = self._refuses(host)
+            if said is None:
+                self._begin(connected)
+            else:
+                _refuse(connected, b"" if self._tls is not None else said)
+
+    def _wait(self, listening: socket.socket, error: OSError) -> None:
+        """The socket stays readable: without a pause the loop would do nothing else."""
+        log.error("a connection could not be accepted: %s; trying again in %g s", error, RETRY_S)
+        self._loop.remove_reader(listening.fileno())
+
+        def go_on() -> None:
+            self._retries.discard(timer)
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+        timer = self._loop.call_later(RETRY_S, go_on)
+        self._retries.add(timer)
+
+    def _begin(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        task = self._loop.create_task(self._connect(connected))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    async def _connect(self, connected: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make, connected, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
+            )
+        except OSError as error:
+            # It has gone, or its handshake failed (`vibemq.server.net.tls` says why).
+            log.debug("a connection came to nothing: %s", error)
+
+
+def _refuse(connected: socket.socket, said: bytes) -> None:
+    """At once: what is said is short, and fits the buffer of a new socket."""
+    with connected:
+        connected.setblocking(False)
+        if said:
+            try:
+                connected.send(said)
+            except OSError as error:
+                log.debug("a refused connection has gone: %s", error)

@@ -1,0 +1,83 @@
+"""Which names the HTTP port answers to. A page of a browser may have its own name resolve to an address of this
+machine, and then read what the port says as its own (DNS rebinding); the name stands in the header Host. Pure.
+
+An address cannot be made to resolve to another one, so every address is allowed.
+"""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+from vibemq.web.limits import PROBES, App, Receive, Scope, Send
+
+ANY = "*"
+_LOOPBACK_NAME = re.compile(r"(.*\.)?localhost\.?", re.IGNORECASE)
+
+
+class AllowedHosts:
+    """Args:
+    listener: the host of the listener.
+    names: of the settings; None: any, if requests need a token or come to an address of the network; else those that
+        stand for this machine.
+    """
+
+    def __init__(self, listener: str, names: Sequence[str] | None, *, needs_token: bool) -> None:
+        if names is None:
+            names = [ANY] if needs_token or not is_loopback(listener) else []
+        self._any = ANY in names
+        self._names = {_plain(name) for name in (*names, listener) if not name.startswith("*.")}
+        self._suffixes = tuple(_plain(name[1:]) for name in names if name.startswith("*."))
+
+    def allows(self, host: str) -> bool:
+        """`host`: as the header has it, with or without a port."""
+        name = _plain(without_port(host))
+        return (
+            self._any
+            or name in self._names
+            or bool(self._suffixes and name.endswith(self._suffixes))
+            or is_loopback(name)
+            or _address(name) is not None
+        )
+
+
+def is_loopback(host: str) -> bool:
+    address = _address(host)
+    return address.is_loopback if address is not None else _LOOPBACK_NAME.fullmatch(host) is not None
+
+
+def without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def _plain(name: str) -> str:
+    return name.strip().rstrip(".").lower()
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+
+
+class HostCheck:
+    """Answers 421 to requests for names that are not allowed. The probes tell nothing, and are answered always."""
+
+    def __init__(self, app: App, hosts: AllowedHosts, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """`headers`: of the refusal, besides those of its text."""
+        self._app = app
+        self.hosts = hosts
+        self._headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A request of HTTP/1.0 may have none, and no browser makes one.
+        host = next((value for name, value in scope.get("headers", ()) if name == b"host"), None)
+        if host is None or scope.get("path") in PROBES or self.hosts.allows(host.decode("latin-1")):
+            await self._app(scope, receive, send)
+            return
+        text = b"this name is not one of the broker's; use localhost or an address, or add it to http.allowed_hosts\n"
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text)), *self._headers]
+        await send({"type": "http.response.start", "status": 421, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
