@@ -89,6 +89,8 @@ class Queue:
         "_upcoming",
         "alarms",
         "armed_at",
+        "attended",
+        "consumer_count",
         "created_at",
         "dead",
         "dedup",
@@ -105,6 +107,7 @@ class Queue:
         "next_group_id",
         "next_sequence",
         "options",
+        "owner",
         "parked",
         "published",
         "queue_id",
@@ -117,6 +120,7 @@ class Queue:
         "tail",
         "unseen",
         "unseen_count",
+        "unused_since",
         "whole",
     )
 
@@ -171,6 +175,14 @@ class Queue:
         """Published straight into the DLQ."""
         self.retired = _NO_TALLY
         """Of groups that are gone."""
+        self.consumer_count = 0
+        """Of all groups, those that only hold messages included."""
+        self.attended = False
+        """It has had a consumer that was no fetch; known when `auto_delete` is on."""
+        self.unused_since = created_at
+        """When it was last declared or consumed from; of no meaning while it has consumers."""
+        self.owner = 0
+        """The session to which it is exclusive; 0 = none."""
         self._collect_at = _COLLECT_AT_LEAST
 
     # -- groups ---------------------------------------------------------------------------------------------------
