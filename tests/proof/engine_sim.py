@@ -69,7 +69,7 @@ def run(budget: Budget) -> Result:
         late = time.monotonic() - begun > budget.seconds
         if result.cases >= budget.cases or late or len(result.findings) >= FINDINGS_MAX:
             break
-        shares = (budget.aim,) if budget.aim else SHARES
+        shares = (budget.aim,) if budget.aim in KINDS else SHARES
         kind, mode = shares[number % len(shares)], modes[number // len(shares) % len(modes)]
         seed = random.Random(f"{budget.seed}/{number}").randrange(1 << 32)
         try:
@@ -80,7 +80,7 @@ def run(budget: Budget) -> Result:
             result.findings.append(Finding(f"{type(error).__name__}: {error} ({_place(error)})", repeat))
         figures["lives"] += 1
     figures["steps_per_cpu_s"] = round(result.cases / max(time.process_time() - cpu, 1e-9))
-    result.confirmed = figures.pop("messages published")
+    result.confirmed = figures.pop("messages published", 0)
     result.figures.update(figures)
     result.complete = result.cases >= budget.cases
     return result
