@@ -21,7 +21,7 @@ from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import ANONYMOUS, Account
 from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
 from vibemq.model.access import Rule
-from vibemq.model.options import check_queue_name, options_from_dict
+from vibemq.model.options import QueueOptions, check_queue_name, options_from_dict
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """0 = any free port; the chosen one is reported."""
@@ -227,6 +227,16 @@ class Log(_Part):
     format: Annotated[Literal["text", "json"], RELOAD] = "text"
 
 
+def _of_no_connection(options: QueueOptions) -> QueueOptions:
+    """The options of a queue that no connection creates. Raises InvalidOptions."""
+    if options.exclusive:
+        raise InvalidOptions(
+            "exclusive cannot be set here: an exclusive queue belongs to the connection that creates it; leave it out, "
+            "or use auto_delete or expires_ms"
+        )
+    return options
+
+
 class Settings(BaseSettings):
     """Everything a broker can be told. `vibemq.settings.load` reads it; `Settings(...)` itself looks nowhere."""
 
@@ -255,7 +265,7 @@ class Settings(BaseSettings):
     @classmethod
     def _known_queue_options(cls, value: dict[str, Any]) -> dict[str, Any]:
         try:
-            options_from_dict(value).check_together()
+            _of_no_connection(options_from_dict(value)).check_together()
         except InvalidOptions as error:
             raise ValueError(str(error)) from None
         return value
@@ -268,7 +278,7 @@ class Settings(BaseSettings):
         base = options_from_dict(others.data.get("queue_defaults", {}))
         for name, options in value.items():
             try:
-                options_from_dict(options, base).check_together()
+                _of_no_connection(options_from_dict(options, base)).check_together()
                 check_queue_name(name)
             except (InvalidOptions, InvalidQueueName) as error:
                 raise ValueError(f"{name}: {error}") from None

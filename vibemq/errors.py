@@ -2,7 +2,7 @@
 
     VibeMQError
     ├── ProtocolError          LocalProtocolError (our misuse) · RemoteProtocolError (theirs)
-    ├── EngineError            QueueNotFound · QueueExists · QueueFull · InvalidOptions · GroupNotFound …
+    ├── EngineError            QueueNotFound · QueueExists · QueueExclusive · InvalidOptions · GroupNotFound …
     ├── StorageError           StorageFull · StorageDamaged · StorageFailed (StorageFenced) · StorageLocked …
     ├── AuthError              AuthRequired · AuthFailed · NotAuthorized · Forbidden · UserExists · UserNotFound …
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
@@ -27,6 +27,7 @@ class ErrorCode(StrEnum):
     INVALID_PAYLOAD = "INVALID_PAYLOAD"
     QUEUE_NOT_FOUND = "QUEUE_NOT_FOUND"
     QUEUE_EXISTS = "QUEUE_EXISTS"
+    QUEUE_EXCLUSIVE = "QUEUE_EXCLUSIVE"
     QUEUE_FULL = "QUEUE_FULL"
     GROUP_NOT_FOUND = "GROUP_NOT_FOUND"
     GROUP_FENCED = "GROUP_FENCED"
@@ -146,6 +147,17 @@ class QueueExists(EngineError):
     def __init__(self, queue: str, difference: str = "") -> None:
         detail = f" with other options: {difference}" if difference else ""
         super().__init__(f"queue {queue!r} already exists{detail}")
+        self.queue = queue
+
+
+class QueueExclusive(EngineError):
+    code = ErrorCode.QUEUE_EXCLUSIVE
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"queue {queue!r} is exclusive: it belongs to another connection, and is deleted with it; others may "
+            "publish to it, and nothing else. Use a queue that is not exclusive, or close that connection"
+        )
         self.queue = queue
 
 

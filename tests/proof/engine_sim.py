@@ -13,6 +13,7 @@ from itertools import count
 
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.engine_lives import CleanLife, HardLife
+from tests.simulation.lifetimes import Lifetimes
 from tests.simulation.test_engine_chaos import Chaos
 from vibemq.model.options import DeliveryMode
 
@@ -48,9 +49,16 @@ def chaos(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) -> i
     return min(steps, CHAOS_STEPS)
 
 
+def lifetimes(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) -> int:
+    """Queues that go away by themselves; their modes make no difference."""
+    Lifetimes(seed).live(steps)
+    figures["lives of queues that go away"] += 1
+    return steps
+
+
 Kind = Callable[[int, DeliveryMode, int, Counter[str]], int]
-KINDS: dict[str, Kind] = {"hard": hard, "clean": clean, "chaos": chaos}
-SHARES = ("hard", "hard", "chaos", "hard", "clean", "hard", "chaos")
+KINDS: dict[str, Kind] = {"hard": hard, "clean": clean, "chaos": chaos, "lifetimes": lifetimes}
+SHARES = ("hard", "hard", "chaos", "lifetimes", "hard", "clean", "hard", "chaos")
 
 
 def run(budget: Budget) -> Result:
@@ -61,7 +69,8 @@ def run(budget: Budget) -> Result:
         late = time.monotonic() - begun > budget.seconds
         if result.cases >= budget.cases or late or len(result.findings) >= FINDINGS_MAX:
             break
-        kind, mode = SHARES[number % len(SHARES)], modes[number // len(SHARES) % len(modes)]
+        shares = (budget.aim,) if budget.aim in KINDS else SHARES
+        kind, mode = shares[number % len(shares)], modes[number // len(shares) % len(modes)]
         seed = random.Random(f"{budget.seed}/{number}").randrange(1 << 32)
         try:
             result.cases += KINDS[kind](seed, mode, STEPS, figures)
@@ -71,7 +80,7 @@ def run(budget: Budget) -> Result:
             result.findings.append(Finding(f"{type(error).__name__}: {error} ({_place(error)})", repeat))
         figures["lives"] += 1
     figures["steps_per_cpu_s"] = round(result.cases / max(time.process_time() - cpu, 1e-9))
-    result.confirmed = figures.pop("messages published")
+    result.confirmed = figures.pop("messages published", 0)
     result.figures.update(figures)
     result.complete = result.cases >= budget.cases
     return result

@@ -25,6 +25,7 @@ SIM_WEAK = Catcher("sim-disk", seed=6)
 SIM_KILLS = Catcher("sim-disk", aim="kill", seed=2)
 """Brokers that are killed and leave something in the page cache for the next start to believe, until the power goes."""
 ENGINE_SIM = Catcher("engine-sim", seconds=30.0)
+LIFETIME_SIM = Catcher("engine-sim", aim="lifetimes", seconds=30.0)
 ROT = Catcher("bit-rot", cases=2_000, seconds=60.0)
 USERS = Catcher("users", seconds=60.0)
 NO_BALLAST = Catcher("inject", aim="no ballast, lmdb", seconds=60.0)
@@ -405,6 +406,68 @@ ENGINE = (
     ),
 )
 
+LIFETIME = "engine/lifetime.py"
+DEPARTURE = "engine/departure.py"
+
+LIFETIMES = (
+    Mutant(
+        "publishing keeps a queue that nobody reads",
+        DEPARTURE,
+        "        ask.CreateQueue,\n        ask.ChangeQueue,\n",
+        "        ask.Publish,\n        ask.CreateQueue,\n        ask.ChangeQueue,\n",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
+        "a queue goes before it has had a consumer",
+        LIFETIME,
+        "        if queue.attended and queue.options.auto_delete:\n",
+        "        if queue.options.auto_delete:\n",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
+        "an exclusive queue outlives a restart",
+        LIFETIME,
+        "    if queue.options.exclusive:\n        doom(state, queue, Departure.EXCLUSIVE)\n    elif",
+        "    if",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
+        "an exclusive queue outlives its connection",
+        "engine/handlers/subscribe.py",
+        "    lifetime.doom_with(state, session.number)\n",
+        "",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
+        "an exclusive queue is open to others",
+        DEPARTURE,
+        "        raise QueueExclusive(queue.name)\n",
+        "        return\n",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
+        "a restart forgets that a queue has had a consumer",
+        "engine/recovery.py",
+        "    queue.attended = stored.attended\n",
+        "",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
+        "a start does not begin the time of a queue anew",
+        "engine/recovery.py",
+        "            lifetime.begin(state, queue, step.now)\n",
+        "            lifetime.begin(state, queue, queue.created_at)\n",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+)
+
 OTHERS = (
     Mutant(
         "a full disk takes messages",
@@ -446,4 +509,4 @@ OTHERS = (
     ),
 )
 
-MUTANTS = FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + OTHERS
+MUTANTS = FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + LIFETIMES + OTHERS

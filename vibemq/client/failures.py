@@ -10,6 +10,7 @@ _CLASSES: dict[str, type[VibeMQError]] = {
     ErrorCode.INVALID_OPTIONS: errors.InvalidOptions,
     ErrorCode.INVALID_PAYLOAD: errors.InvalidPayload,
     ErrorCode.QUEUE_NOT_FOUND: errors.QueueNotFound,
+    ErrorCode.QUEUE_EXCLUSIVE: errors.QueueExclusive,
     ErrorCode.QUEUE_EXISTS: errors.QueueExists,
     ErrorCode.QUEUE_FULL: errors.QueueFull,
     ErrorCode.GROUP_NOT_FOUND: errors.GroupNotFound,
@@ -58,7 +59,7 @@ def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
         return ServerError(sentence or code, wire_code=code)
     error = kind.__new__(kind)
     Exception.__init__(error, sentence or code)
-    if issubclass(kind, errors.QueueNotFound | errors.QueueExists | errors.QueueFull):
+    if issubclass(kind, errors.QueueNotFound | errors.QueueExists | errors.QueueExclusive | errors.QueueFull):
         error.queue = queue  # type: ignore[attr-defined]  # what their constructors set
     if issubclass(kind, errors.StorageDamaged):
         error.path, error.offset = "", None  # type: ignore[attr-defined]

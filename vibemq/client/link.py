@@ -19,7 +19,15 @@ from vibemq.client.changes import ConnectionListeners
 from vibemq.client.failures import PASSING, error_of
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox
-from vibemq.errors import ConnectionLost, ErrorCode, LocalProtocolError, NotConnected, RequestTimeout, VibeMQError
+from vibemq.errors import (
+    ConnectionLost,
+    ErrorCode,
+    LocalProtocolError,
+    NotConnected,
+    QueueExclusive,
+    RequestTimeout,
+    VibeMQError,
+)
 from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 
@@ -38,6 +46,9 @@ class Subscriber(Protocol):
     id: str
     known: bool
     """The broker has accepted it once: it is to be restored rather than given up."""
+
+    @property
+    def queue(self) -> str: ...
 
     def subscribe_frame(self, protocol: ClientProtocol) -> bytes: ...
 
@@ -104,6 +115,9 @@ class ClientLink:
         self.epoch = 0
         """Counts connections; deliveries carry it."""
         self.subscriptions: dict[str, Subscriber] = {}
+        self.passing: dict[str, tuple[bytes, bool]] = {}
+        """Queues of this client that go away by themselves -> (the request that creates it, whether only for a
+        subscription of this client): they are created anew on each connection, ahead of the subscriptions."""
         self.failure: Failure | None = None
         """Set once there will be no further connection."""
         self.last_refusal = ""
@@ -126,6 +140,7 @@ class ClientLink:
         """A connection has shaken hands: subscriptions first, then what is unconfirmed, then what waited."""
         self.epoch += 1
         self.protocol = protocol
+        self._create_passing(protocol, now)
         for subscriber in self.subscriptions.values():
             self._send_subscribe(subscriber, now)
         self._notify()
@@ -403,6 +418,13 @@ class ClientLink:
         self.wake()
         return request_id
 
+    def _create_passing(self, protocol: ClientProtocol, now: float) -> None:
+        subscribed = {subscriber.queue for subscriber in self.subscriptions.values()} if self.passing else ()
+        for queue, (payload, only_subscribed) in self.passing.items():
+            if queue in subscribed or not only_subscribed:
+                pending = PendingRequest("queue.create", now, None)
+                self._send_request(protocol, pending, CommandType.ADMIN, "", payload, None)
+
     def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
         assert self.protocol is not None
         self._outgoing.append(subscriber.subscribe_frame(self.protocol))
@@ -447,8 +469,9 @@ class ClientLink:
         if subscriber is None:
             return
         error = error_of(code, sentence, queue)
-        if isinstance(error, PASSING) and subscriber.known:
-            # A broker that has just come back is busy: another connection, a little later, restores the subscription.
+        if isinstance(error, (*PASSING, QueueExclusive)) and subscriber.known:
+            # A broker that has just come back is busy, or it has not noticed yet that our last connection has ended,
+            # which owns the queue: another connection, a little later, restores the subscription.
             raise error
         del self.subscriptions[subscription]
         subscriber.ended(_failure(code, sentence, queue))

@@ -60,11 +60,25 @@ class ClientQueues:
         except TypeError as error:
             raise LocalProtocolError(f"the arguments of {verb} cannot be sent as JSON: {error}") from error
         answer = await self._link.request(CommandType.ADMIN, payload=payload, what=verb, idempotent=verb in _IDEMPOTENT)
+        if verb == "queue.create":
+            self._remember(arguments)
+        elif verb == "queue.delete":
+            self._link.passing.pop(arguments.get("queue", ""), None)
         return orjson.loads(answer.payload) if answer.payload else None
 
     async def create(self, queue: str, options: dict[str, Any], *, must_match: bool) -> None:
         arguments = {"queue": check_queue_name(queue), "options": options, "must_match": must_match}
         await self.admin("queue.create", arguments)
+
+    def _remember(self, created: dict[str, Any]) -> None:
+        """A queue that goes away by itself may be gone when the client has connected again."""
+        options = created.get("options")
+        wanted = options_from_dict(options) if isinstance(options, dict) else QueueOptions()
+        if wanted.goes_away:
+            request = {"verb": "queue.create", "arguments": {"queue": created["queue"], "options": options}}
+            # Without a consumer nothing would ever delete it.
+            only_subscribed = not (wanted.exclusive or wanted.expires_ms)
+            self._link.passing[created["queue"]] = orjson.dumps(request), only_subscribed
 
     async def change(self, queue: str, changes: dict[str, Any]) -> None:
         await self.admin("queue.change", {"queue": check_queue_name(queue), "changes": changes})
@@ -143,8 +157,12 @@ def differences(existing: QueueOptions, declared: dict[str, Any]) -> list[Differ
 
 def _severity(name: str, have: Any, want: Any, existing: QueueOptions, wanted: QueueOptions) -> Severity:
     """As the .NET client judges; what it does not know is judged by whether messages can be lost."""
-    if name in ("mode", "retention"):
+    if name in ("mode", "retention", "exclusive"):
         return "hard"
+    if name == "auto_delete":
+        return "info" if want else "soft"
+    if name == "expires_ms":
+        return "soft" if have and (not want or want > have) else "info"
     if name == "message_ttl_ms":
         return "soft" if want is not None and (have is None or want < have) else "info"
     if name == "dead_letter":

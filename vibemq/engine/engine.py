@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 
-from vibemq.engine import rollback, views
+from vibemq.engine import departure, lifetime, rollback, views
 from vibemq.engine.dispatch import dispatch
 from vibemq.engine.handlers import (
     accounts,
@@ -46,6 +46,7 @@ from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueDepth, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
+from vibemq.model.records import QueueAttended
 from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
 
@@ -110,6 +111,8 @@ class Engine:
             try:
                 slices, begun = batch.slices, batch.slices is not None
                 if slices is None:
+                    if state.mortal:
+                        departure.look(state, step, command)
                     slices = _HANDLERS[type(command)](state, step, command)
                 if slices is not None:
                     batch.slices = None
@@ -133,7 +136,7 @@ class Engine:
                 break
         state.totals.commands += batch.place - before
         step.answering = -1
-        return self._finish(step, units)
+        return self._finish(step, units, reap=units == END)
 
     def committed(self, ticket: int, now: int) -> Outcome:
         """The durability of that outcome holds, and its gated effects were told."""
@@ -169,6 +172,10 @@ class Engine:
             moves.put_back(state, step, taken)
         for app, before in outcome.imported:
             imports.take_back(state, app, before)
+        for record in outcome.records:
+            if isinstance(record, QueueAttended) and record.queue_id in state.queues_by_id:
+                # The subscription that it speaks of has failed, and so has every later one.
+                state.queues_by_id[record.queue_id].attended = False
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
         for effect in (*outcome.after_append, *outcome.gated):
             if isinstance(effect, Reply):
@@ -186,12 +193,14 @@ class Engine:
         """Do what is due at or before now."""
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
-        return self._finish(step)
+        return self._finish(step, reap=True)
 
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
         at = timers.next_alarm(self._state)
         owed_at = self._state.owed_at
+        if self._state.doomed or self._state.departing:
+            return self._state.now
         if owed_at == END:
             return at
         return owed_at if at is None else min(at, owed_at)
@@ -271,19 +280,29 @@ class Engine:
         if state.carried is not None:
             step.dirty |= state.carried.dirty
             step.freed |= state.carried.freed
-        state.carried = step if step.dirty or step.freed else None
+            step.left |= state.carried.left
+        state.carried = step if step.dirty or step.freed or step.left else None
         if state.carried is not None or state.showing:
             state.owed_at = step.now
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
 
-    def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
-        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on."""
+    def _finish(self, step: Step, units: int = STEP_UNITS, *, reap: bool = False) -> Outcome:
+        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on.
+
+        `reap`: delete queues whose time has ended. Only ticks do, since there is one of them in a turn of the loop,
+        and any number of other steps; and who has a batch carried out whole.
+        """
         state = self._state
         if state.carried is not None:
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
+            step.left |= state.carried.left
             state.carried = None
+        if step.left:
+            lifetime.see_to_left(state, step)
+        if reap and (state.doomed or state.departing):
+            departure.reap(state, step, units)
         showing = state.showing
         while (step.dirty or step.freed or showing) and units > 0:
             if showing:

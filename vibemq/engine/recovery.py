@@ -3,6 +3,7 @@
 from dataclasses import replace
 from operator import le
 
+from vibemq.engine import lifetime
 from vibemq.engine.handlers.cursors.holds import take_up
 from vibemq.engine.handlers.cursors.ranges import leap
 from vibemq.engine.handlers.fan_out import add_group, delete_group, open_waiting_group, rename_group
@@ -40,6 +41,9 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
         queue.next_group_id = stored_queue.next_group_id
         _resolve_passing(step, queue)
         leap(queue)
+        if state.queues.get(queue.name) is queue:
+            lifetime.begin(state, queue, step.now)
+            lifetime.doom_at_start(state, queue)
         if not _is_idle(queue):
             state.arm(queue, step.now)
     orphans: list[str] = []
@@ -75,6 +79,7 @@ def _is_idle(queue: Queue) -> bool:
 def _queue(stored: StoredQueue, now: int) -> Queue:
     queue = Queue(stored.queue_id, stored.name, stored.options, stored.created_at, stored.incarnation)
     queue.next_sequence = stored.next_sequence
+    queue.attended = stored.attended
     if stored.has("chunks"):
         queue.sizes = Sizes()
         queue.sizes.restore(_not_after(stored.chunks, now))

@@ -19,6 +19,7 @@ from vibemq.model.records import (
     GroupMoved,
     HandedOut,
     MessagesAdded,
+    QueueAttended,
     Reason,
     Record,
     Returned,
@@ -80,7 +81,7 @@ def owed_of(state: EngineState, records: list[Record], holes: Holes) -> list[Rec
 
 def _without(record: Record, holes: Holes) -> Record | None:
     match record:
-        case MessagesAdded():
+        case MessagesAdded() | QueueAttended():
             return None
         case DeadRemoved(replayed=True) | Dropped(reason=Reason.MOVED):
             return None

@@ -1,8 +1,8 @@
 """The state of the engine, and the counters of the whole broker. Handlers change it."""
 
 from bisect import bisect_left, insort
-from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from heapq import heappush
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from vibemq.engine.stage_names import delay_of, version_and_app
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
-from vibemq.model.effects import Effect, Published
+from vibemq.model.effects import Departure, Effect, Published
 from vibemq.model.options import Durability
 from vibemq.model.records import Record
 from vibemq.model.runs import END, RunSet
@@ -145,6 +145,14 @@ class EngineState:
         """Counters of queues that were deleted since the start."""
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
+        self.mortal: dict[str, Queue] = {}
+        """Queues that go away by themselves, by name."""
+        self.doomed: dict[Queue, Departure] = {}
+        """Those whose time has ended."""
+        self.departing: deque[Generator[None, Step, None]] = deque()
+        """What is left to do of those that are gone."""
+        self.removed: Counter[str] = Counter()
+        """Queues that went away by themselves since the start, by the reason."""
 
     def register(self, queue: Queue, registry: dict[str, Queue]) -> None:
         """`registry`: `queues`, `stages` or `delay_marks`."""

@@ -47,6 +47,7 @@ class Step:
         "freed",
         "gated",
         "imported",
+        "left",
         "moved",
         "now",
         "records",
@@ -78,6 +79,8 @@ class Step:
         """Groups where something may be handed out now."""
         self.freed: dict[Queue, None] = {}
         """Queues where a parked publisher may go on now."""
+        self.left: dict[Queue, None] = {}
+        """Queues that go away by themselves, and that a consumer has left."""
         self._settled: dict[Group, Settled] = {}
         self._parts: list[Rows] = []
         """Rows of the last record, while it is a MessagesAdded that may still grow."""
@@ -152,15 +155,15 @@ class Step:
         if command.token is not None:
             self.tell(Reply(command.session, command.token, result, self.answering), need)
 
-    def tell(self, reply: Reply, need: Durability) -> None:
+    def tell(self, effect: Effect, need: Durability) -> None:
         if need > Durability.ASYNC:
-            self.gated.append(reply)
+            self.gated.append(effect)
             if need > self.durability:
                 self.durability = need
         elif need is Durability.ASYNC:
-            self.after_append.append(reply)
+            self.after_append.append(effect)
         else:
-            self.effects.append(reply)
+            self.effects.append(effect)
 
     def confirm_after_append(self, told: int) -> None:
         """Nothing from the effect of that index on is told before the records are appended."""
@@ -180,6 +183,11 @@ class Step:
     def touch(self, queue: Queue, group: Group) -> None:
         """Something can be handed out, or somebody can take it."""
         self.dirty[group] = queue
+
+    def leave(self, queue: Queue) -> None:
+        """A consumer has left the queue."""
+        if queue.options.goes_away:
+            self.left[queue] = None
 
     def free(self, queue: Queue) -> None:
         """Room was made in the queue."""

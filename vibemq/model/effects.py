@@ -1,6 +1,7 @@
 """The engine's answers; a session receives them when the durability of their outcome holds."""
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vibemq.errors import VibeMQError
@@ -412,7 +413,24 @@ class ConsumerEnded:
     error: VibeMQError
 
 
-Effect = Reply | Deliver | ConsumerEnded
+class Departure(StrEnum):
+    """Why the broker has deleted a queue by itself."""
+
+    EXPIRED = "expired"
+    AUTO_DELETE = "auto_delete"
+    EXCLUSIVE = "exclusive"
+
+
+@dataclass(slots=True)
+class QueueGone:
+    """The broker has deleted a queue by itself; told to the server."""
+
+    session: int
+    queue: str
+    why: Departure
+
+
+Effect = Reply | Deliver | ConsumerEnded | QueueGone
 
 
 @dataclass(slots=True)

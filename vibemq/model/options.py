@@ -90,6 +90,12 @@ class QueueOptions:
     """Log retention: messages older than this may go. 0 = no limit of age."""
     retain_messages: int = 0
     retain_bytes: int = 0
+    expires_ms: int = 0
+    """The queue is deleted when nobody has consumed from it nor declared it for so long. 0 = never."""
+    auto_delete: bool = False
+    """The queue is deleted when its last consumer has left, once there has been one."""
+    exclusive: bool = False
+    """The queue is its connection's own, and is deleted with it."""
 
     def __post_init__(self) -> None:
         for name in (f.name for f in fields(self)):
@@ -120,6 +126,11 @@ class QueueOptions:
                 "retain_ms, retain_messages and retain_bytes limit a log, but the retention is settled; "
                 "choose retention log (or mode broadcast), or leave them out"
             )
+
+    @property
+    def goes_away(self) -> bool:
+        """Whether the broker deletes the queue by itself."""
+        return self.expires_ms > 0 or self.auto_delete or self.exclusive
 
     @property
     def consumers_settle(self) -> bool:

@@ -158,6 +158,13 @@ class QueueDeleted:
 
 
 @dataclass(slots=True)
+class QueueAttended:
+    """The queue has had a consumer: with `auto_delete` it goes when the last one has left, or at the next start."""
+
+    queue_id: int
+
+
+@dataclass(slots=True)
 class GroupCreated:
     queue_id: int
     group_id: int
@@ -343,6 +350,7 @@ Record = (
     QueueCreated
     | QueueChanged
     | QueueDeleted
+    | QueueAttended
     | GroupCreated
     | GroupRenamed
     | GroupDeleted

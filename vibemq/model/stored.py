@@ -129,6 +129,8 @@ class StoredQueue(_OnFirstUse):
     next_group_id: int = 1
     deleted: bool = False
     """Only its dead letters are left."""
+    attended: bool = False
+    """It has had a consumer; known of queues with `auto_delete`."""
     groups: dict[int, StoredGroup] = field(default_factory=dict)
     group_order: list[int] = field(default=_LATER, compare=False, repr=False)
     """Their ids, ascending, as far as the reducer has needed them; some may be of groups that are gone."""

@@ -187,7 +187,7 @@ async def assemble(
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
-    local_session = LocalSession(decider.decide)
+    local_session = LocalSession(decider.decide, metrics.note_queue_gone)
     effect_router.connect(INNER_SESSION, local_session.take)
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)

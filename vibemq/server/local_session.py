@@ -7,7 +7,7 @@ from typing import Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
-from vibemq.model.effects import Effect, Reply
+from vibemq.model.effects import Effect, QueueGone, Reply
 
 INNER_SESSION = 0
 """Sessions of connections are numbered from 1."""
@@ -16,8 +16,10 @@ INNER_SESSION = 0
 class LocalSession:
     """Asks the engine and waits for the reply, which comes when the answer's durability holds."""
 
-    def __init__(self, decide: Callable[[Sequence[Command]], None]) -> None:
+    def __init__(self, decide: Callable[[Sequence[Command]], None], queue_gone: Callable[[QueueGone], None]) -> None:
+        """`queue_gone` is told of queues that the broker has deleted by itself."""
         self._decide = decide
+        self._queue_gone = queue_gone
         self._tokens = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
@@ -43,3 +45,5 @@ class LocalSession:
         for effect in effects:
             if isinstance(effect, Reply) and (future := self._waiting.get(effect.token)) and not future.done():
                 future.set_result(effect.result)
+            elif isinstance(effect, QueueGone):
+                self._queue_gone(effect)

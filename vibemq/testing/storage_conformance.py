@@ -41,6 +41,7 @@ from vibemq.model.records import (
     Plan,
     PlanMade,
     PlansForgotten,
+    QueueAttended,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -349,6 +350,14 @@ def check_queue_changes_come_back(subject: Subject) -> None:
     assert state.queues[1].options == changed
     assert 2 not in state.queues
     assert state.next_queue_id == 3
+
+
+@durable
+def check_a_queue_remembers_that_it_had_a_consumer(subject: Subject) -> None:
+    passing = STRONG.with_changes(auto_delete=True, expires_ms=60_000)
+    _, state = restart(subject, [queue(1, passing), queue(2, passing), [QueueAttended(1)]])
+    assert [state.queues[number].attended for number in (1, 2)] == [True, False]
+    assert state.queues[1].options == passing
 
 
 @durable

@@ -27,6 +27,7 @@ from vibemq.model.records import (
     Plan,
     PlanMade,
     PlansForgotten,
+    QueueAttended,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -242,6 +243,8 @@ class Workload:
             return GroupDeleted(queue.queue_id, group.group_id)
         if self._random.random() < 0.5:
             return QueueDeleted(queue.queue_id)
+        if self._random.random() < 0.2:
+            return QueueAttended(queue.queue_id)
         return QueueChanged(queue.queue_id, queue.options.with_changes(max_attempts=self._random.randint(1, 9)))
 
     def _cursor_or_transaction(self, queue: StoredQueue, group: StoredGroup) -> Record:

@@ -12,7 +12,17 @@ from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
 from vibemq.model import records
 from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.records import CursorChanged, Plan, PlanMade, PlansForgotten, TokenStored, UserStored
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import (
+    CursorChanged,
+    Plan,
+    PlanMade,
+    PlansForgotten,
+    QueueAttended,
+    QueueCreated,
+    TokenStored,
+    UserStored,
+)
 from vibemq.model.rows import RowView
 from vibemq.plugins import find
 from vibemq.storage.local.lock import DirectoryLock
@@ -156,7 +166,7 @@ def test_a_kept_store_of_version_4_gets_room_for_users(provider: str, tmp_path: 
             storage.close()
 
 
-def test_a_kept_store_of_version_5_gets_room_for_beginnings(provider: str, tmp_path: Path) -> None:
+def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provider: str, tmp_path: Path) -> None:
     data_dir = Path(shutil.copytree(FIXTURES / f"store-v5-{provider}", tmp_path / "data"))
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 5, .*`vibemq-admin migrate"):
@@ -164,6 +174,7 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings(provider: str, tmp_p
     assert [step.number for step in migrate(data_dir)] == [6]
     assert_upgraded(data_dir, provider)
     grown = Plan("tag 5", "end 5", 1, "query", 8, 2, 1, "mark", 3, 4, 5)
+    passing = QueueOptions(auto_delete=True, expires_ms=60_000, exclusive=True)
     for opened in range(2):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()
@@ -176,7 +187,13 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings(provider: str, tmp_p
             assert etl.plans[3] == Plan("tag 4", "end 4", 2_800, "query", 7, 2_900, 2, "mark", 2_950)
             assert etl.plans.get(4) == (grown if opened else None)
             assert list(storage.check()) == []
+            assert not state.queues[1].options.goes_away
+            assert not state.queues[1].attended
+            found = state.queues.get(9)
+            assert found is None if not opened else found is not None and found.attended and found.options == passing
             storage.append([CursorChanged(1, 1, etl.cursor._replace(begun=True)), PlanMade(1, 1, 4, grown)])
+            if not opened:
+                storage.append([QueueCreated(9, "passing", passing, 6_000, "09"), QueueAttended(9)])
             storage.sync()
             storage.maintain()
         finally:
@@ -184,7 +201,9 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings(provider: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    "version", [2, 3, 4, 5], ids=["without owners", "without plans", "without users", "without beginnings"]
+    "version",
+    [2, 3, 4, 5],
+    ids=["without owners", "without plans", "without users", "without beginnings and lifetimes"],
 )
 def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: Path, version: int) -> None:
     plugin = find("storage", provider)
@@ -195,7 +214,7 @@ def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: 
         check_store(tmp_path, provider, version)
 
 
-STORED = {6: "a43c90af40bfcd01"}
+STORED = {6: "0732b9dd2e4917ff"}
 """Of each version, a digest of the facts that are stored. Others need another version: an older VibeMQ takes what it
 does not know for damage, if nothing tells it to refuse the store. Add a step to `migrations`, and a kept store."""
 

@@ -94,6 +94,13 @@ CHANGEABLE: dict[str, Any] = {
     "retain": _RETAIN,
     "retain_messages": _count("--retain-messages", "Log retention: maximum number of messages; 0 = no limit."),
     "retain_bytes": _size("--retain-bytes", "Log retention: maximum size of messages; 0 = no limit."),
+    "expires_ms": _duration(
+        "--expires", "The queue is deleted when nobody has consumed from it nor declared it for so long; 0 = never."
+    ),
+    "auto_delete": Annotated[
+        bool | None,
+        typer.Option("--auto-delete/--no-auto-delete", help="The queue is deleted when its last consumer has left."),
+    ],
     "option": Annotated[
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE", help="Any queue option, by its name in `queue info --json`."),
@@ -146,6 +153,11 @@ def chosen(
             raise InvalidOptions(f"{name} is given twice; one age and one size at most")
         options[name] = limit
     options.update({name.replace("-", "_"): _plain(value) for name, value in key_values(option).items()})
+    if options.get("exclusive"):
+        raise InvalidOptions(
+            "an exclusive queue is deleted with the connection that creates it, which is here that of this command; "
+            "create it in the program that uses it, or use auto_delete or expires_ms"
+        )
     # A RedirectToDlq given to `change` may lean on what the queue has already; the broker judges combinations.
     for name, value in options.items():
         if name not in ("overflow", "dead_letter"):

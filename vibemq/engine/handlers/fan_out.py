@@ -227,6 +227,7 @@ def remove_consumer(step: Step, consumer: Consumer) -> None:
     queue, group = consumer.queue, consumer.group
     if group.leave(consumer):
         step.touch(queue, group)
+        step.leave(queue)
     if not group.durable and not group.consumers and queue.groups.get(group.name) is group:
         _leave(step, queue, group)
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Generator
 from functools import partial
 
+from vibemq.engine import lifetime
 from vibemq.engine.handlers.dead_lettering import (
     cut_step,
     drop_in_slices,
@@ -39,7 +40,7 @@ from vibemq.model.options import (
 from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason, TransactionsForgotten
 from vibemq.model.runs import Run, RunSet, runs_of
 
-_FIXED = ("mode", "retention")
+_FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
 
 
@@ -67,7 +68,9 @@ def find_or_create(state: EngineState, step: Step, name: str, *, create: bool) -
         return queue
     if not (create and state.settings.auto_create):
         raise QueueNotFound(name)
-    return make_queue(state, step, check_queue_name(name), _defaults(state), state.queues)
+    queue = make_queue(state, step, check_queue_name(name), _defaults(state), state.queues)
+    lifetime.begin(state, queue, step.now)
+    return queue
 
 
 def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
@@ -81,7 +84,15 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     options = command.options or _defaults(state)
     options.check_together()
     _check_durability(state, options)
-    make_queue(state, step, name, options, state.queues)
+    if options.exclusive and not command.session:
+        raise InvalidOptions(
+            f"queue {name!r} cannot be exclusive: an exclusive queue belongs to the connection that creates it, and "
+            "this request comes from the broker itself; create it through a client, or leave exclusive out"
+        )
+    queue = make_queue(state, step, name, options, state.queues)
+    lifetime.begin(state, queue, step.now)
+    if options.exclusive:
+        lifetime.own(state, queue, command.session)
     step.answer(command, None, Durability.STRONG)
 
 
@@ -131,6 +142,7 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
         )
     options.check_together()
     queue.options = options
+    lifetime.begin(state, queue, step.now)
     step.note_structure(QueueChanged(queue.queue_id, options))
     step.free(queue)
     state.arm(queue, step.now)
@@ -144,7 +156,7 @@ def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices
         return None
     parked, queue.parked = queue.parked, deque()
     remove(state, step, queue, state.queues)
-    return _end_all(state, step, queue, parked, command)
+    return _deleted(state, step, queue, parked, command)
 
 
 def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Queue]) -> None:
@@ -155,6 +167,10 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     if queue.dead:
         state.dead_of_deleted_queues[queue.queue_id] = queue.dead
     state.parking.pop(queue, None)
+    state.doomed.pop(queue, None)
+    state.mortal.pop(queue.name, None)
+    if queue.owner and queue.owner in state.sessions:
+        state.sessions[queue.owner].own_queues.pop(queue, None)
     state.showing.pop(queue, None)
     step.freed.pop(queue, None)
     queue.unseen.clear()
@@ -165,7 +181,12 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     step.note_structure(QueueDeleted(queue.queue_id))
 
 
-def _end_all(state: EngineState, step: Step, queue: Queue, parked: deque[Parked], command: DeleteQueue) -> Slices:
+def _deleted(state: EngineState, step: Step, queue: Queue, parked: deque[Parked], command: DeleteQueue) -> Slices:
+    step = yield from end_everybody(state, step, queue, parked)
+    step.answer(command, None, Durability.STRONG)
+
+
+def end_everybody(state: EngineState, step: Step, queue: Queue, parked: deque[Parked]) -> Generator[None, Step, Step]:
     """Of a deleted queue: tell everybody who waits for something of it, and forget what was imported into it."""
     error = QueueNotFound(queue.name)
     for group in list(queue.groups.values()):
@@ -183,7 +204,7 @@ def _end_all(state: EngineState, step: Step, queue: Queue, parked: deque[Parked]
     imports = [app for user in state.imports.get(queue.queue_id, {}).values() for app in user]
     for at in range(0, len(imports), STEP_UNITS):
         step = yield from _forget_imports(state, step, imports[at : at + STEP_UNITS])
-    step.answer(command, None, Durability.STRONG)
+    return step
 
 
 def _forget_imports(state: EngineState, step: Step, some: list[str]) -> Generator[None, Step, Step]:
@@ -214,7 +235,8 @@ def end_consumers(
 def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQError) -> None:
     if consumer.active:
         step.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
-    consumer.group.leave(consumer)
+    if consumer.group.leave(consumer):
+        step.leave(queue)
     consumer.session.forget(consumer)
     # Whoever takes it out in slices finds nothing left to give back: that would be said of a group that is gone.
     consumer.unacked.take_all()

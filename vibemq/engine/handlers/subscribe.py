@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 
+from vibemq.engine import lifetime
 from vibemq.engine.handlers.fan_out import check_group_name, claim, durable_need, group_for, remove_consumer
 from vibemq.engine.handlers.publish import forget_parked
 from vibemq.engine.handlers.queues import find_or_create
@@ -41,6 +42,9 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     group.join(consumer)
     step.touch(queue, group)
     need = Durability.STRONG if created else (durable_need(queue) if new else light(queue))
+    if command.credit is None:
+        # A fetch comes and goes, and does not mean that the queue has found its consumer.
+        need = max(need, lifetime.attend(step, queue))
     step.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
 
 
@@ -149,6 +153,7 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
 def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
     for consumer in list(session.consumers.values()):
         step = yield from _take_out(state, step, consumer, clean=clean)
+    lifetime.doom_with(state, session.number)
     state.sessions.pop(session.number, None)
 
 

@@ -2,6 +2,7 @@
 
 from heapq import heappop
 
+from vibemq.engine import lifetime
 from vibemq.engine.handlers.cursors.holds import next_alarm_of, see_to_cursor
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.overflow import trim_oldest
@@ -15,6 +16,7 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
+from vibemq.model.effects import Departure
 from vibemq.model.options import Overflow
 from vibemq.model.runs import END, runs_of
 
@@ -41,7 +43,10 @@ def run_due_timers(state: EngineState, step: Step) -> None:
         queue = state.queues_by_id[queue_id]
         queue.armed_at = END
         step.work += 1
-        run_timers_of(state, step, queue)
+        if lifetime.expires_at(queue) <= step.now:
+            lifetime.doom(state, queue, Departure.EXPIRED)
+        else:
+            run_timers_of(state, step, queue)
 
 
 def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
@@ -97,7 +102,7 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
 
 
 def _arm_next(state: EngineState, step: Step, queue: Queue) -> None:
-    at = queue.next_expiry()
+    at = min(queue.next_expiry(), lifetime.expires_at(queue))
     if queue.dedup_order:
         at = min(at, queue.dedup_order[0][0] + queue.options.dedup_window_ms + 1)
     # What has expired but is not visible yet would ring without end.

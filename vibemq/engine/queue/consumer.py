@@ -85,6 +85,8 @@ class SessionState:
     open: bool = True
     """Whether its connection takes more (SetFlow)."""
     consumers: dict[int, Consumer] = field(default_factory=dict)
+    own_queues: "dict[Queue, None]" = field(default_factory=dict)
+    """Those that are exclusive to it."""
 
     def forget(self, consumer: Consumer) -> None:
         """The consumer has ended; its number may have been given to another one meanwhile."""

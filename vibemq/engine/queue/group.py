@@ -172,6 +172,7 @@ class Group:
             if self.consumers is _NO_CONSUMERS:
                 self.consumers, self._levels = {}, {}
             self.consumers[consumer] = None
+            consumer.queue.consumer_count += 1
         consumer.active = True
         level = self._levels.get(consumer.priority)
         if level is None:
@@ -201,6 +202,7 @@ class Group:
         if consumer not in self.consumers:
             return False
         del self.consumers[consumer]
+        consumer.queue.consumer_count -= 1
         return True
 
     def offer(self, consumer: Consumer) -> None:

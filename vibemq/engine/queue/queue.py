@@ -109,7 +109,9 @@ class Queue:
         "_upcoming",
         "alarms",
         "armed_at",
+        "attended",
         "collect_at",
+        "consumer_count",
         "created_at",
         "dead",
         "dedup",
@@ -127,6 +129,7 @@ class Queue:
         "next_group_id",
         "next_sequence",
         "options",
+        "owner",
         "parked",
         "published",
         "queue_id",
@@ -139,6 +142,7 @@ class Queue:
         "tail",
         "unseen",
         "unseen_count",
+        "unused_since",
         "walk",
         "whole",
     )
@@ -200,6 +204,14 @@ class Queue:
         self.collect_at = _COLLECT_AT_LEAST
         """The weight at which a walk looks for what is gone."""
         self.walk: Walk | None = None
+        self.consumer_count = 0
+        """Of all groups, those that only hold messages included."""
+        self.attended = False
+        """It has had a consumer that was no fetch; known when `auto_delete` is on."""
+        self.unused_since = created_at
+        """When it was last declared or consumed from; of no meaning while it has consumers."""
+        self.owner = 0
+        """The session to which it is exclusive; 0 = none."""
 
     # -- groups ---------------------------------------------------------------------------------------------------
 

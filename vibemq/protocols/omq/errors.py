@@ -12,6 +12,7 @@ WIRE_CODES: dict[ErrorCode, str] = dict.fromkeys(ErrorCode, _SERVER_ERROR) | {
     ErrorCode.INVALID_QUEUE: "invalid topic",
     ErrorCode.INVALID_OPTIONS: "invalid topic",
     ErrorCode.QUEUE_NOT_FOUND: "unknown topic",
+    ErrorCode.QUEUE_EXCLUSIVE: "not authorized",
     ErrorCode.QUEUE_FULL: "queue full",
     ErrorCode.GROUP_NOT_FOUND: "subscription ended",
     ErrorCode.GROUP_FENCED: "subscription ended",

@@ -4,9 +4,19 @@ Counts about messages belong to the engine's queues; here stands what only the s
 the event loop, per batch and never per message.
 """
 
+import logging
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
+from vibemq.model.effects import Departure, QueueGone
+
+log = logging.getLogger("vibemq.queues")
+
+WHY = {
+    Departure.EXPIRED: "nobody has used it for its expires_ms",
+    Departure.AUTO_DELETE: "its last consumer has left (auto_delete)",
+    Departure.EXCLUSIVE: "the connection that it belonged to has ended (exclusive)",
+}
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -49,6 +59,8 @@ class Metrics:
     appends: int = 0
     storage_full: int = 0
     damaged_messages: int = 0
+    queues_removed: dict[Departure, int] = field(default_factory=lambda: dict.fromkeys(Departure, 0))
+    """Queues that the broker has deleted by itself, by the reason."""
     delivered: int = 0
     delivery_latency_ms_sum: float = 0.0
     publish_ack_seconds: Histogram = field(default_factory=Histogram)
@@ -57,7 +69,17 @@ class Metrics:
     def copy(self) -> "Metrics":
         """As it is now, for a thread that reads it beside the loop."""
         return replace(
-            self, publish_ack_seconds=self.publish_ack_seconds.copy(), fsync_seconds=self.fsync_seconds.copy()
+            self,
+            queues_removed=dict(self.queues_removed),
+            publish_ack_seconds=self.publish_ack_seconds.copy(),
+            fsync_seconds=self.fsync_seconds.copy(),
+        )
+
+    def note_queue_gone(self, gone: QueueGone) -> None:
+        """Count a queue that the broker has deleted by itself, and log why."""
+        self.queues_removed[gone.why] += 1
+        log.info(
+            "queue %r was deleted: %s", gone.queue, WHY[gone.why], extra={"event": "queue.gone", "queue": gone.queue}
         )
 
     @property

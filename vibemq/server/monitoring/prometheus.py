@@ -203,6 +203,15 @@ METRICS: tuple[Metric, ...] = (
         "Connections closed because they read nothing.",
         lambda m: m.slow_readers_dropped,
     ),
+    Metric(
+        "vibemq_queues_removed_total",
+        "counter",
+        "Queues that the broker has deleted by itself.",
+        lambda scrape, chosen: [
+            (_labels({"reason": why}), count) for why, count in scrape.metrics.queues_removed.items()
+        ],
+        ("reason",),
+    ),
     _counted("vibemq_auth_failures_total", "Failed authentications.", lambda m: m.auth_failures),
     _counted(
         "vibemq_not_authorized_total", "Commands refused because of a missing permission.", lambda m: m.not_authorized

@@ -57,6 +57,7 @@ from vibemq.model.records import (
     Plan,
     PlanMade,
     PlansForgotten,
+    QueueAttended,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -540,6 +541,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     UserRemoved: (22, _plain("name")),
     TokenStored: (23, lambda r: dump_json([r.token.token_id, dump_token(r.token)])),
     TokenRemoved: (24, _plain("token_id")),
+    QueueAttended: (25, _plain("queue_id")),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -567,4 +569,5 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     22: _plain_decoder(UserRemoved, str),
     23: _decode_token_stored,
     24: _plain_decoder(TokenRemoved, str),
+    25: _plain_decoder(QueueAttended, int),
 }

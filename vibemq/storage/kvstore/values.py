@@ -80,13 +80,16 @@ def pack_queue(queue: StoredQueue) -> bytes:
             queue.next_sequence,
             queue.next_group_id,
             queue.deleted,
+            *([True] if queue.attended else []),
         ]
     )
 
 
 def unpack_queue(queue_id: int, body: bytes) -> StoredQueue:
-    name, options, *rest = load_fields(body, str, dict, int, str, int, int, bool)
-    return StoredQueue(queue_id, name, _options(orjson.dumps(options)), *rest)
+    name, options, *rest = load_grown(body, (str, dict, int, str, int, int, bool), [(bool,)])
+    queue = StoredQueue(queue_id, name, _options(orjson.dumps(options)), *rest[:5])
+    queue.attended = len(rest) > 5 and rest[5]
+    return queue
 
 
 @lru_cache(maxsize=1024)

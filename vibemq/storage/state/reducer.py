@@ -38,6 +38,7 @@ from vibemq.model.records import (
     MessagesAdded,
     PlanMade,
     PlansForgotten,
+    QueueAttended,
     QueueChanged,
     QueueCreated,
     QueueDeleted,
@@ -141,7 +142,7 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
             _dead_lettered(state, record, dead, dirty)
         case DeadRemoved():
             _dead_removed(state, record, dead, dirty)
-        case QueueCreated() | QueueChanged() | QueueDeleted():
+        case QueueCreated() | QueueChanged() | QueueDeleted() | QueueAttended():
             _queue_record(state, record, dirty)
         case TransactionDecided() | TransactionsForgotten():
             _transaction_record(state, record, dirty)
@@ -156,7 +157,9 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
 # -- queues and groups --------------------------------------------------------------------------------------------
 
 
-def _queue_record(state: StoredState, record: QueueCreated | QueueChanged | QueueDeleted, dirty: Dirty | None) -> None:
+def _queue_record(
+    state: StoredState, record: QueueCreated | QueueChanged | QueueDeleted | QueueAttended, dirty: Dirty | None
+) -> None:
     queue_id = record.queue_id
     if dirty is not None:
         dirty.queues.add(queue_id)
@@ -172,6 +175,9 @@ def _queue_record(state: StoredState, record: QueueCreated | QueueChanged | Queu
         return
     if isinstance(record, QueueChanged):
         _change_options(queue, record, dirty)
+        return
+    if isinstance(record, QueueAttended):
+        queue.attended = True
         return
     queue.deleted = True
     queue.groups.clear()

@@ -1,0 +1,12 @@
+"""Cursors say how their readers began, plans who told of batches without rows, and queues may go away by themselves.
+
+Queues' options say when they go, and a queue knows whether it has had a consumer. Nothing that is there changes: what
+an older version has written does not say it, and a queue without these options stays until somebody deletes it. The
+number tells a VibeMQ that cannot read these facts to refuse the store as a newer one, before it takes them for damage.
+"""
+
+import lmdb
+
+
+def upgrade(_transaction: lmdb.Transaction) -> None:
+    return

@@ -1,0 +1,224 @@
+"""Queues that go away by themselves, with a whole broker: what dead clients leave behind, and what their end costs."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from signal import SIGKILL
+from subprocess import PIPE, Popen
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+import vibemq
+from tests.integration.fake_broker import QUICK
+from tests.waiting import until
+from tests.watchdog import HOLD_S_MAX, longest_hold_s
+from vibemq.errors import ConfigInvalid, InvalidOptions, QueueExclusive
+from vibemq.model.commands import CreateQueue
+from vibemq.model.effects import Departure
+from vibemq.model.options import Durability, QueueOptions
+from vibemq.testing.timed_broker import TimedBroker
+
+pytestmark = pytest.mark.anyio
+
+CLIENTS = 100
+PROCESSES = 10
+QUEUES = 10_000
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TimedBroker]:
+    async with TimedBroker(tmp_path / "data", storage=request.param) as broker:
+        yield broker
+
+
+def removed(broker: TimedBroker) -> dict[str, int]:
+    return {str(why): count for why, count in broker.metrics_counters.queues_removed.items() if count}
+
+
+PROGRAM = """
+import asyncio, sys, vibemq
+
+async def client(number):
+    mq = vibemq.connect(sys.argv[1])
+    await mq.open()
+    await mq.create_queue(f"reply.{number}", exclusive=True, durability="async")
+    await mq.create_queue(f"events.{number}", auto_delete=True)
+    await mq.create_queue(f"results.{number}", expires=3600)
+    await mq.publish(f"reply.{number}", b"x")
+    subscription = mq.subscribe(f"events.{number}")
+    await subscription.__aenter__()
+    return mq, subscription
+
+async def main():
+    first, count = int(sys.argv[2]), int(sys.argv[3])
+    clients = [await client(number) for number in range(first, first + count)]
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_nothing_is_left_behind_by_1000_clients_that_die(broker: TimedBroker) -> None:
+    for number in range(PROCESSES):
+        command = [sys.executable, "-c", PROGRAM, broker.url, str(number * CLIENTS), str(CLIENTS)]
+        with Popen(command, stdout=PIPE, stderr=PIPE) as process:
+            assert process.stdout is not None
+            try:
+                line = await to_thread.run_sync(process.stdout.readline)
+                assert line == b"ready\n", process.stderr.read() if process.stderr else line
+                assert broker.metrics()["active_queues"] == (number + 3) * CLIENTS
+            finally:
+                process.send_signal(SIGKILL)
+        await until(lambda: not broker.connection_count)
+        await until(lambda number=number: broker.metrics()["active_queues"] == (number + 1) * CLIENTS)
+    total = PROCESSES * CLIENTS
+    assert removed(broker) == {"auto_delete": total, "exclusive": total}
+    broker.advance(3_600)
+    await until(lambda: not broker.list_queues())
+    await until(lambda: removed(broker) == {"auto_delete": total, "exclusive": total, "expired": total})
+
+
+async def test_ten_thousand_that_expire_at_once_leave_the_loop_to_others(tmp_path: Path) -> None:
+    async with TimedBroker(tmp_path / "data") as broker:
+        local = broker._running().local_session
+        made = 0
+
+        async def prepared(attempt: int) -> None:
+            nonlocal made
+            for number in range(QUEUES):
+                name, options = f"q{attempt}-{number}", QueueOptions(expires_ms=60_000, durability=Durability.WEAK)
+                await asyncio.sleep(0)
+                broker._running().decider.decide([CreateQueue(9, None, name, options)])
+            made += QUEUES
+            await local.ask(lambda session, token: CreateQueue(session, token, "stays"))
+            broker.advance_unseen(60)
+
+        async def expire(_: None) -> None:
+            broker._running().timers.look_now()
+            with anyio.fail_after(60):
+                while removed(broker).get("expired", 0) < made:
+                    await asyncio.sleep(0)
+
+        with caught_up():
+            assert await longest_hold_s(expire, prepared) <= HOLD_S_MAX
+        assert [info.name for info in broker.list_queues()] == ["stays"]
+
+
+def caught_up() -> Any:
+    """The lines of the log are no part of what is measured: the test runner keeps them all."""
+
+    class Quiet:
+        def __enter__(self) -> None:
+            logging.getLogger("vibemq.queues").setLevel(logging.WARNING)
+
+        def __exit__(self, *_: object) -> None:
+            logging.getLogger("vibemq.queues").setLevel(logging.NOTSET)
+
+    return Quiet()
+
+
+async def test_others_are_refused_and_may_reply(broker: TimedBroker) -> None:
+    async with vibemq.connect(broker.url) as mine, vibemq.connect(broker.url) as other:
+        await mine.create_queue("replies", exclusive=True)
+        refused = [
+            other.create_queue("replies"),
+            other.fetch("replies", max=1, timeout=0),
+            other.change_queue("replies", max_attempts=2),
+            other.purge_queue("replies"),
+            other.delete_queue("replies"),
+            other.admin("group.join", queue="replies", group="readers"),
+        ]
+        for asked in refused:
+            with pytest.raises(QueueExclusive, match="belongs to another connection"):
+                await asked
+        await other.publish("replies", b"42")
+        (message,) = await mine.fetch("replies", max=1, timeout=60)
+        assert message.body == b"42"
+        message.ack()
+    await until(lambda: broker.queue_info("replies") is None)
+
+
+async def test_a_removal_is_logged_with_its_reason(broker: TimedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "vibemq.queues"):
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("mine", exclusive=True)
+        await until(lambda: removed(broker) == {str(Departure.EXCLUSIVE): 1})
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "vibemq.queues"]
+    assert line == "queue 'mine' was deleted: the connection that it belonged to has ended (exclusive)"
+
+
+@pytest.mark.parametrize("storage", ["lmdb", "sqlite"])
+async def test_after_a_restart_only_what_may_still_be_wanted_is_there(tmp_path: Path, storage: str) -> None:
+    async with TimedBroker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("reply", exclusive=True)
+        await mq.create_queue("events", auto_delete=True)
+        await mq.create_queue("waiting", auto_delete=True)
+        await mq.create_queue("results", expires=60)
+        await mq.publish("waiting", b"x")
+        async with mq.subscribe("events"):
+            names = {info.name for info in broker.list_queues()}
+            assert names == {"reply", "events", "waiting", "results"}
+            await broker.stop()
+    async with TimedBroker(tmp_path / "data", storage=storage) as broker:
+        await until(lambda: {info.name for info in broker.list_queues()} == {"waiting", "results"})
+        info = broker.queue_info("waiting")
+        assert info is not None
+        assert info.ready == 1
+        broker.advance(59)
+        assert broker.queue_info("results") is not None
+        broker.advance(1)
+        await until(lambda: broker.queue_info("results") is None)
+
+
+async def test_a_client_that_connects_again_has_its_queues_again(tmp_path: Path) -> None:
+    async with TimedBroker(tmp_path / "data", storage="sqlite") as broker:
+        async with vibemq.connect(broker.url, reconnect=QUICK) as mq:
+            await mq.create_queue("reply", exclusive=True, max_attempts=7)
+            await mq.create_queue("events", auto_delete=True, max_attempts=8)
+            await mq.create_queue("forgotten", auto_delete=True)
+            async with mq.subscribe("forgotten"):
+                pass
+            async with mq.subscribe("reply") as replies, mq.subscribe("events") as events:
+                for connection in broker._running().connection_table:
+                    connection.drop("the test cuts it")
+                await until(lambda: removed(broker) == {"exclusive": 1, "auto_delete": 2})
+                for queue, subscription, attempts in (("reply", replies, 7), ("events", events, 8)):
+                    await mq.publish(queue, b"again")
+                    message = await anext(subscription)
+                    assert message.body == b"again"
+                    info = broker.queue_info(queue)
+                    assert info is not None
+                    assert info.options.max_attempts == attempts
+                assert broker.queue_info("forgotten") is None
+        await until(lambda: not broker.list_queues())
+
+
+async def test_settings_declare_no_exclusive_queue(tmp_path: Path) -> None:
+    from pydantic import ValidationError
+
+    from vibemq.config import Settings
+
+    for changes in ({"queue_defaults": {"exclusive": True}}, {"queues": {"q": {"exclusive": True}}}):
+        with pytest.raises((ValidationError, ConfigInvalid), match="exclusive cannot be set here"):
+            Settings(data_dir=tmp_path, **changes)  # type: ignore[arg-type]  # of one of them
+    Settings(data_dir=tmp_path, queue_defaults={"expires_ms": 5, "auto_delete": True})
+
+
+async def test_a_queue_cannot_be_made_exclusive_later(broker: TimedBroker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        with pytest.raises(InvalidOptions, match="exclusive"):
+            await mq.change_queue("q", exclusive=True)
+        (found,) = await mq.declare("q", exclusive=True)
+        assert (found.option, found.severity) == ("exclusive", "hard")

@@ -1,0 +1,222 @@
+"""The end of queues that go away: who is refused, who is told, in which steps, and what a crash leaves."""
+
+from typing import Any, get_args
+
+import pytest
+
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine.departure import OPEN_TO_ALL, REMOVAL_UNITS, USES
+from vibemq.engine.pacing import STEP_UNITS
+from vibemq.errors import QueueExclusive, QueueNotFound
+from vibemq.model import commands as ask
+from vibemq.model.effects import QueueGone, Reply
+from vibemq.model.options import Overflow, QueueOptions
+from vibemq.model.records import QueueCreated, QueueDeleted
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+def exclusive(driver: Driver, session: int = 1, queue: str = "q", **options: Any) -> None:
+    assert driver.ask(ask.CreateQueue(session, None, queue, QueueOptions(exclusive=True, **options))) is None
+
+
+def gone(driver: Driver) -> list[str]:
+    return [effect.queue for effect in driver.effects if isinstance(effect, QueueGone)]
+
+
+# -- other connections ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ask.CreateQueue(2, None, "q", QueueOptions(exclusive=True)),
+        ask.ChangeQueue(2, None, "q", {"max_attempts": 2}),
+        ask.DeleteQueue(2, None, "q"),
+        ask.PurgeQueue(2, None, "q"),
+        ask.RemoveMessages(2, None, "q", [(1, 1)]),
+        ask.RemoveListed(2, None, "q", [1]),
+        ask.Subscribe(2, None, 1, "q"),
+        ask.Subscribe(2, None, 1, "q", credit=1),
+        ask.SeekGroup(2, None, "q", "g", ask.StartAt.NOW),
+        ask.JoinCursor(2, None, "q", "g"),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_other_connections_are_refused(driver: Driver, command: Any) -> None:
+    exclusive(driver)
+    driver.publish(2, session=1)
+    refusal = driver.ask(command)
+    assert isinstance(refusal, QueueExclusive)
+    assert "belongs to another connection" in str(refusal)
+    assert driver.info().ready == 2
+
+
+def test_others_may_publish_and_look(driver: Driver) -> None:
+    exclusive(driver)
+    assert driver.publish(2, session=2).first_sequence == 1
+    assert driver.ask(ask.DescribeQueue(2, None, "q")).ready == 2
+    driver.subscribe(1)
+    assert driver.take() == {1: [1, 2]}
+
+
+def test_every_command_about_a_queue_is_open_or_closed_on_purpose() -> None:
+    """A new command about a queue is closed to others unless `OPEN_TO_ALL` names it."""
+    about_a_queue = {kind for kind in get_args(ask.Command) if "queue" in kind.__slots__}
+    assert about_a_queue >= OPEN_TO_ALL
+    assert about_a_queue >= USES
+    assert not OPEN_TO_ALL & USES
+    closed = {kind.__name__ for kind in about_a_queue - OPEN_TO_ALL}
+    assert closed == {
+        "ChangeQueue",
+        "CommitCursor",
+        "CreateQueue",
+        "DeleteGroup",
+        "DeleteQueue",
+        "EnterBatch",
+        "JoinCursor",
+        "MoveMessages",
+        "PlanBatch",
+        "PurgeQueue",
+        "Quarantine",
+        "RejectAt",
+        "RemoveListed",
+        "RemoveMessages",
+        "SeekGroup",
+        "Subscribe",
+    }
+
+
+def test_the_owner_may_do_everything_and_its_name_is_free_afterwards(driver: Driver) -> None:
+    exclusive(driver)
+    driver.publish(2, session=1)
+    assert driver.ask(ask.PurgeQueue(1, None, "q")).count == 2
+    assert driver.ask(ask.DeleteQueue(1, None, "q")) is None
+    exclusive(driver, session=2)
+    driver.close(1)
+    assert driver.engine.queue_info("q") is not None
+    driver.close(2)
+    assert driver.engine.queue_info("q") is None
+    assert gone(driver) == ["q"]
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_publishers_that_wait_for_room_are_told(driver: Driver) -> None:
+    driver.create(expires_ms=HOUR, max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish(1)
+    driver.advance(HOUR - 10)
+    driver.handle(ask.Publish(3, "waits", "q", rows_of(1)))
+    driver.advance(10)
+    assert gone(driver) == ["q"]
+    assert isinstance(driver.answer("waits"), QueueNotFound)
+
+
+def test_what_is_told_of_a_removal_waits_for_its_record(driver: Driver) -> None:
+    driver.create(expires_ms=HOUR)
+    driver.hold = True
+    driver.advance(HOUR)
+    assert gone(driver) == []
+    driver.keep()
+    assert gone(driver) == ["q"]
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["before its record", "after its record"])
+def test_a_kill_leaves_the_queue_or_not(driver: Driver, kept: bool) -> None:
+    driver.create(expires_ms=HOUR)
+    driver.publish(3)
+    driver.hold = True
+    driver.advance(HOUR)
+    if kept:
+        driver.keep()
+    driver.hold = False
+    driver.restart()
+    found = driver.engine.queue_info("q")
+    assert (found is None) == kept
+    if found is not None:
+        assert found.ready == 3
+    driver.check()
+
+
+def test_a_full_disk_owes_the_removal(driver: Driver) -> None:
+    driver.create(auto_delete=True)
+    driver.subscribe(1)
+    driver.hold = True
+    driver.close(1)
+    driver.refuse()
+    driver.hold = False
+    assert driver.engine.queue_info("q") is None
+    driver.advance(5_000)
+    assert len(driver.records_of(QueueDeleted)) == 1
+    driver.restart()
+    assert driver.engine.queue_info("q") is None
+
+
+# -- in steps -------------------------------------------------------------------------------------------------------
+
+
+def test_very_many_go_in_steps(driver: Driver) -> None:
+    count = 1_000
+    for number in range(count):
+        driver.create(f"q{number:04}", expires_ms=HOUR)
+    driver.now += HOUR
+    steps = 0
+    while (at := driver.engine.next_deadline()) is not None and at <= driver.now:
+        outcome = driver.engine.tick(driver.now)
+        assert sum(isinstance(record, QueueDeleted) for record in outcome.records) <= STEP_UNITS // REMOVAL_UNITS + 1
+        driver.submit(outcome)
+        steps += 1
+        assert steps < 3 * count
+    assert sorted(gone(driver)) == [f"q{number:04}" for number in range(count)]
+    assert driver.engine.queue_infos() == []
+
+
+def leave_some_doomed(driver: Driver, count: int = 200) -> None:
+    for number in range(count):
+        exclusive(driver, session=1, queue=f"q{number:03}")
+    driver.publish(1, "q199", session=1)
+    driver.hold = True
+    driver.restart()
+    driver.hold = False
+    assert driver.engine.queue_info("q199") is not None
+
+
+def test_a_doomed_queue_is_gone_before_anything_else_is_done_to_it(driver: Driver) -> None:
+    leave_some_doomed(driver)
+    assert driver.ask(ask.CreateQueue(2, None, "q199", QueueOptions(max_attempts=7), must_match=True)) is None
+    assert driver.info("q199").options.max_attempts == 7
+    assert driver.info("q199").ready == 0
+    driver.advance(10)
+    assert [info.name for info in driver.engine.queue_infos()] == ["q199"]
+    assert len(driver.records_of(QueueCreated)) == 201
+    driver.check()
+
+
+def test_what_is_published_to_a_doomed_queue_is_kept(driver: Driver) -> None:
+    leave_some_doomed(driver)
+    assert driver.publish(1, "q199").first_sequence == 1
+    driver.advance(10)
+    assert driver.info("q199").ready == 1
+    assert not driver.info("q199").options.exclusive
+
+
+def test_doomed_queues_go_also_while_the_broker_has_other_work(driver: Driver) -> None:
+    leave_some_doomed(driver, 250)
+    driver.create("busy")
+    for _ in range(400):
+        driver.publish(1, "busy")
+        driver.tick()
+    assert [info.name for info in driver.engine.queue_infos()] == ["busy"]
+
+
+def test_answers_to_a_command_do_not_depend_on_the_end_of_others(driver: Driver) -> None:
+    leave_some_doomed(driver)
+    replies = [effect for effect in driver.effects if isinstance(effect, Reply)]
+    driver.advance(10)
+    assert [effect for effect in driver.effects if isinstance(effect, Reply)] == replies

@@ -1,0 +1,95 @@
+"""The deletion of queues whose time has ended: a few in each step, and before anything else is done to them."""
+
+from collections import deque
+
+from vibemq.engine.handlers.queues import end_everybody, remove
+from vibemq.engine.pacing import Slices, work_off
+from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step, heavy
+from vibemq.errors import QueueExclusive
+from vibemq.model import commands as ask
+from vibemq.model.effects import QueueGone
+
+REMOVAL_UNITS = 5
+"""What the deletion of a queue costs, with its record and what storage does for it."""
+SERVER_SESSION = 0
+"""Where the server hears of it."""
+
+OPEN_TO_ALL: frozenset[type] = frozenset(
+    {
+        ask.Publish,
+        ask.DescribeQueue,
+        ask.Stage,
+        ask.MoveStaged,
+        ask.ImportMessages,
+        ask.ReplayDead,
+    }
+)
+"""What other connections may do with an exclusive queue: put messages in, and look at it."""
+USES: frozenset[type] = frozenset(
+    {
+        ask.CreateQueue,
+        ask.ChangeQueue,
+        ask.Subscribe,
+        ask.SeekGroup,
+        ask.JoinCursor,
+        ask.CommitCursor,
+        ask.PlanBatch,
+        ask.EnterBatch,
+        ask.RejectAt,
+        ask.Quarantine,
+    }
+)
+"""What begins the time anew in which a queue expires: to declare it, or to consume from it. To publish does not."""
+
+
+def look(state: EngineState, step: Step, command: ask.Command) -> None:
+    """Before a command about a queue that goes away by itself.
+
+    Raises:
+        QueueExclusive: it belongs to another connection.
+    """
+    queue = state.mortal.get(getattr(command, "queue", ""))
+    if queue is None:
+        return
+    if queue in state.doomed:
+        _depart(state, step, queue, 0)
+        return
+    kind = type(command)
+    if queue.owner and queue.owner != getattr(command, "session", 0) and kind not in OPEN_TO_ALL:
+        raise QueueExclusive(queue.name)
+    if kind in USES:
+        queue.unused_since = step.now
+
+
+def reap(state: EngineState, step: Step, units: int) -> None:
+    """Delete doomed queues until the step has cost so much, at least one."""
+    told, facts = len(step.effects), step.facts
+    while state.doomed or state.departing:
+        if state.departing:
+            if work_off(state.departing[0], step, units, begun=True):
+                state.departing.popleft()
+        else:
+            _depart(state, step, next(iter(state.doomed)), units)
+        if step.work >= units:
+            break
+    if step.facts > facts:
+        step.confirm_after_append(told)
+
+
+def _depart(state: EngineState, step: Step, queue: Queue, units: int) -> None:
+    why = state.doomed[queue]
+    need = heavy(queue)
+    parked, queue.parked = queue.parked, deque()
+    remove(state, step, queue, state.queues)
+    state.removed[why] += 1
+    step.work += REMOVAL_UNITS
+    step.tell(QueueGone(SERVER_SESSION, queue.name, why), need)
+    ending = _end(state, step, queue, parked)
+    if not work_off(ending, step, units, begun=False):
+        state.departing.append(ending)
+
+
+def _end(state: EngineState, step: Step, queue: Queue, parked: deque[Parked]) -> Slices:
+    yield from end_everybody(state, step, queue, parked)

@@ -1,0 +1,85 @@
+"""Queues that go away by themselves: unused for too long, left by their last consumer, or with their connection.
+
+Here stands what makes a queue's time begin, begin again, and end. A queue whose time has ended is *doomed*: it is
+deleted in one of the next steps (`departure.py`), and before anything else is done to it.
+"""
+
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
+from vibemq.model.effects import Departure
+from vibemq.model.options import Durability
+from vibemq.model.records import QueueAttended
+from vibemq.model.runs import END
+
+
+def begin(state: EngineState, queue: Queue, now: int) -> None:
+    """The queue is there from now on, or has other options."""
+    queue.unused_since = now
+    if not queue.options.goes_away:
+        state.mortal.pop(queue.name, None)
+        return
+    state.mortal[queue.name] = queue
+    arm(state, queue)
+
+
+def own(state: EngineState, queue: Queue, session: int) -> None:
+    """The queue belongs to the session and goes with it."""
+    queue.owner = session
+    state.session(session).own_queues[queue] = None
+
+
+def arm(state: EngineState, queue: Queue) -> None:
+    at = expires_at(queue)
+    if at < END:
+        state.arm(queue, at)
+
+
+def expires_at(queue: Queue) -> int:
+    """When it has been unused for so long that it goes, if nobody uses it until then."""
+    expires_ms = queue.options.expires_ms
+    return queue.unused_since + expires_ms if expires_ms and not queue.consumer_count else END
+
+
+def attend(step: Step, queue: Queue) -> Durability:
+    """The queue has a consumer; what the answer needs that says so."""
+    if queue.attended or not queue.options.auto_delete:
+        return Durability.TRANSIENT
+    queue.attended = True
+    need = Durability.ASYNC if queue.transient else Durability.STRONG
+    step.note_structure(QueueAttended(queue.queue_id), need)
+    return need
+
+
+def see_to_left(state: EngineState, step: Step) -> None:
+    """Consumers have left these queues."""
+    while step.left:
+        queue, _ = step.left.popitem()
+        if queue.deleted or queue.consumer_count:
+            continue
+        queue.unused_since = step.now
+        if queue.attended and queue.options.auto_delete:
+            doom(state, queue, Departure.AUTO_DELETE)
+        else:
+            arm(state, queue)
+
+
+def doom(state: EngineState, queue: Queue, why: Departure) -> None:
+    if not queue.deleted:
+        state.doomed.setdefault(queue, why)
+
+
+def doom_at_start(state: EngineState, queue: Queue) -> None:
+    """Every connection of the last run is gone."""
+    if queue.options.exclusive:
+        doom(state, queue, Departure.EXCLUSIVE)
+    elif queue.options.auto_delete and queue.attended:
+        doom(state, queue, Departure.AUTO_DELETE)
+
+
+def doom_with(state: EngineState, session: int) -> None:
+    """The session ends, and its queues with it."""
+    known = state.sessions.get(session)
+    if known is not None:
+        for queue in known.own_queues:
+            doom(state, queue, Departure.EXCLUSIVE)
