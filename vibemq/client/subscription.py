@@ -124,7 +124,10 @@ class Subscription(Generic[T]):
         self._epoch = 0
         """Of the connection that delivers; 0 = none."""
         self._buffer: deque[MessageBatch[T]] = deque()
-        self._current: Iterator[Message[T]] = iter(())
+        self._untaken: Iterator[Message[T]] = iter(())
+        """The rest of the batch that an iteration is in."""
+        self._current: Iterator[Message[T]] = self._untaken
+        """The same, each acknowledged when it is taken, if that is wanted."""
         self._turn = TURN_MESSAGES
         self._turn_at = 0.0
         self._changed = anyio.Event()
@@ -196,21 +199,20 @@ class Subscription(Generic[T]):
     async def __anext__(self) -> Message[T]:
         message = next(self._current, None)
         if message is None:
-            self._current = iter((await self._next_batch()).messages)
+            self._begin_batch((await self._next_batch()).messages)
             self._turn = TURN_MESSAGES
-            return self._given(next(self._current))
+            return next(self._current)
         self._turn -= 1
         if not self._turn:
             self._turn = TURN_MESSAGES
             await checkpoint()
             if message.stale:
                 return await self.__anext__()
-        return self._given(message)
-
-    def _given(self, message: Message[T]) -> Message[T]:
-        if self.options.auto_ack:
-            message.ack()
         return message
+
+    def _begin_batch(self, messages: list[Message[T]]) -> None:
+        self._untaken = iter(messages)
+        self._current = map(_acknowledged, self._untaken) if self.options.auto_ack else self._untaken
 
     def batches(self) -> AsyncIterator[MessageBatch[T]]:
         """Messages as they came, many at a time: `async for batch in sub.batches(): …; batch.ack_all()`."""
@@ -322,7 +324,7 @@ class Subscription(Generic[T]):
         self._stopped = True
         self._releasing = release
         if release:
-            self._current = iter(())
+            self._begin_batch([])
             self._buffer.clear()
         self._notify()
         if self.id not in self._link.subscriptions:
@@ -373,7 +375,7 @@ class Subscription(Generic[T]):
         if self._stopped:
             return None
         self._draining = True
-        untaken, self._current = list(self._current), iter(())
+        untaken = list(self._untaken)
         left = self.leave(release=False)
         for message in untaken:
             message.release()
@@ -459,7 +461,7 @@ class Subscription(Generic[T]):
         """In a forked child: what was delivered is the parent's."""
         self._epoch = 0
         self._buffer.clear()
-        self._current = iter(())
+        self._begin_batch([])
 
     def take_frames(self, protocol: ClientProtocol) -> Iterator[bytes]:
         for timeout_ms, runs in self._extensions:
@@ -468,6 +470,8 @@ class Subscription(Generic[T]):
         for settled in self._settlements.take():
             for first, last in settled.runs:
                 self._held.remove(first, last)
+            if self._newest:
+                self._settle_newest(settled.runs)
             yield protocol.settle(self.id, settled)
         if self._left:
             if self._releasing and self._held:
@@ -493,8 +497,6 @@ class Subscription(Generic[T]):
         if delivery.epoch != self._epoch:
             self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
-        if self._newest:
-            self._settle_newest(runs)
         before = self._settlements.count
         for first, last in runs:
             self._settlements.add(verb, first, last, delay_ms, reason)
@@ -548,11 +550,16 @@ class Subscription(Generic[T]):
         """The broker hands all of it out again: settle nothing of it, show nothing more of it."""
         self._epoch = 0
         self._buffer.clear()
-        self._current = iter(())
+        self._begin_batch([])
         self._held = RunSet()
         self._newest.clear()
         self._settlements = SettlementBuffer()
         self._extensions.clear()
+
+
+def _acknowledged(message: Message[T]) -> Message[T]:
+    message.ack()
+    return message
 
 
 def _closed() -> NotConnected:
