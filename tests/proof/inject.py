@@ -139,11 +139,13 @@ def run(budget: Budget) -> Result:
 
 
 def _play_shortages(budget: Budget, result: Result, deadline: float) -> None:
-    """All of them in a long run, the first two in a shorter one, and whatever is aimed at."""
+    """All of them in a long run, the first two in a shorter one, and as many cases of what is aimed at."""
     played = []
     aimed = [shortage for shortage in SHORTAGES if re.search(budget.aim, f"{shortage[0]}, {shortage[1]}")]
     for name, provider, play in (
-        aimed if budget.aim or budget.cases >= SHORTAGES_OF_A_LONG_RUN else SHORTAGES[:SHORTAGES_OF_A_SHORT_RUN]
+        aimed[: budget.cases]
+        if budget.aim or budget.cases >= SHORTAGES_OF_A_LONG_RUN
+        else SHORTAGES[:SHORTAGES_OF_A_SHORT_RUN]
     ):
         if missing_for(name) is not None or time.monotonic() > deadline:
             continue

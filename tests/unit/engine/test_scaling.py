@@ -544,6 +544,25 @@ def test_a_publish_far_from_the_limits_looks_at_no_group(overflow: Overflow, lim
     assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"
 
 
+def test_publishes_up_to_a_limit_and_over_again_look_at_some_groups_each() -> None:
+    """Consumers follow: with each publish what is furthest behind is some messages behind."""
+
+    def dearest(groups: int) -> int:
+        world = World()
+        world.create(overflow=Overflow.DROP_NEWEST, max_messages=300)
+        many_groups(world, groups)
+        costs = []
+        for number in range(900):
+            command = ask.Publish(OPERATOR, "t", "q", rows_of(1))
+            costs.append(cost(lambda command=command: world.follow(world.engine.handle([command], world.now))))
+            if number % 50 == 49:
+                world.do(ask.PurgeQueue(OPERATOR, "t", "q"))
+        return max(costs[1:])
+
+    small, big = dearest(8 * N), dearest(32 * N)
+    assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"
+
+
 @pytest.mark.parametrize("ttl", ["of each message", "of the queue"])
 @pytest.mark.parametrize("dead_letter", [False, True])
 def test_what_expires_leaves_very_many_groups_in_steps(ttl: str, dead_letter: bool) -> None:

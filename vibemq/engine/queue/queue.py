@@ -26,6 +26,8 @@ _NOTES_TOGETHER = 128
 _CHUNKS_TOGETHER = 16
 _MESSAGES_TOGETHER = 1024
 """Groups may have them in half as many runs."""
+_LOOKS_TOGETHER = 32
+"""Groups that one publish looks at near the limits."""
 _LOOKUPS_MAX = 64
 """Sizes of so many runs are looked up one by one; beyond, sizes are taken as even."""
 
@@ -91,6 +93,7 @@ class Parked:
 
 _NO_UNSEEN: deque[Added] = deque()
 _NO_PARKED: deque[Parked] = deque()
+_NO_ROTATION: deque[Group] = deque()
 _NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
 _NO_DELAYED = Delayed()
@@ -105,7 +108,9 @@ _NO_SIZES = Sizes()
 class Queue:
     __slots__ = (
         "_expired",
-        "_unsettled_max",
+        "_furthest",
+        "_furthest_seen",
+        "_rotation",
         "_upcoming",
         "alarms",
         "armed_at",
@@ -199,8 +204,12 @@ class Queue:
         """Published straight into the DLQ."""
         self.retired = _NO_TALLY
         """Of groups that are gone."""
-        self._unsettled_max = END
-        """No group has more than that unsettled, with what is not visible yet; END: not known."""
+        self._furthest = END
+        """No group has more unsettled than that and the next sequence, with what is not visible yet; END: not known."""
+        self._furthest_seen = 0
+        """The same of the groups that have been looked at in this rotation."""
+        self._rotation = _NO_ROTATION
+        """Groups that have not been."""
         self.collect_at = _COLLECT_AT_LEAST
         """The weight at which a walk looks for what is gone."""
         self.walk: Walk | None = None
@@ -259,7 +268,6 @@ class Queue:
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
         self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms))
-        self._unsettled_max += last - first + 1
 
     def park(self, parked: Parked) -> None:
         if self.parked is _NO_PARKED:
@@ -300,7 +308,8 @@ class Queue:
             waiting = group.waiting
             most = max(most, waiting)
             unsettled = max(unsettled, waiting + group.in_flight)
-        self._unsettled_max = unsettled + self.unseen_count
+        self._furthest = unsettled - self.next_sequence + self.unseen_count
+        self._rotation.clear()
         return most + self.unseen_count
 
     def waiting_size(self) -> int:
@@ -309,17 +318,36 @@ class Queue:
         return most + sum(self.sizes.between(added.first, added.last) for added in self.unseen)
 
     def surely_within(self, messages: int = 0, size: int = 0) -> bool:
-        """Whether so much more keeps every group within the limits, by what is known without looking at the groups:
+        """Whether so much more keeps every group within the limits, by what is known without looking at all groups:
         none has more messages than the one that had most had, and what was published since; or more bytes than all."""
         options = self.options
-        return not (
-            (options.max_messages and self._unsettled_max + messages > options.max_messages)
-            or (options.max_bytes and self.sizes.total + size > options.max_bytes)
-        )
+        if options.max_messages:
+            if 2 * (self._furthest + self.next_sequence + messages) > options.max_messages:
+                self._look_at_some_groups()
+            if self._furthest + self.next_sequence + messages > options.max_messages:
+                return False
+        return not (options.max_bytes and self.sizes.total + size > options.max_bytes)
+
+    def _look_at_some_groups(self) -> None:
+        """At the next ones; when that was all of them, it is known anew which is furthest behind."""
+        if len(self.groups) <= _LOOKS_TOGETHER:
+            return
+        rotation = self._rotation
+        if not rotation:
+            self._rotation = rotation = deque(self.groups.values())
+            self._furthest_seen = -self.next_sequence
+        for _ in range(min(len(rotation), _LOOKS_TOGETHER)):
+            group = rotation.popleft()
+            # What is not visible yet is before the next sequence and not in the group.
+            behind = group.unsettled + self.unseen_count - self.next_sequence
+            self._furthest_seen = max(self._furthest_seen, behind)
+        if not rotation:
+            self._furthest = self._furthest_seen
 
     def regained(self) -> None:
         """A group is given messages that it did not have."""
-        self._unsettled_max = END
+        self._furthest = END
+        self._rotation.clear()
         if self.walk is not None:
             self.walk.begin_again()
 
