@@ -3,20 +3,22 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
 from subprocess import PIPE, Popen
-from typing import Any
 
 import anyio
 import pytest
 from anyio import to_thread
+from pydantic import ValidationError
 
 import vibemq
 from tests.integration.fake_broker import QUICK
 from tests.waiting import until
 from tests.watchdog import HOLD_S_MAX, longest_hold_s
+from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid, InvalidOptions, QueueExclusive
 from vibemq.model.commands import CreateQueue
 from vibemq.model.effects import Departure
@@ -69,7 +71,12 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_is_left_behind_by_1000_clients_that_die(broker: TimedBroker) -> None:
+async def test_nothing_is_left_behind_by_1000_clients_that_die(tmp_path: Path) -> None:
+    async with TimedBroker(tmp_path / "data") as broker:
+        await die_in_crowds(broker)
+
+
+async def die_in_crowds(broker: TimedBroker) -> None:
     for number in range(PROCESSES):
         command = [sys.executable, "-c", PROGRAM, broker.url, str(number * CLIENTS), str(CLIENTS)]
         with Popen(command, stdout=PIPE, stderr=PIPE) as process:
@@ -110,22 +117,20 @@ async def test_ten_thousand_that_expire_at_once_leave_the_loop_to_others(tmp_pat
                 while removed(broker).get("expired", 0) < made:
                     await asyncio.sleep(0)
 
-        with caught_up():
+        with unlogged():
             assert await longest_hold_s(expire, prepared) <= HOLD_S_MAX
         assert [info.name for info in broker.list_queues()] == ["stays"]
 
 
-def caught_up() -> Any:
+@contextmanager
+def unlogged() -> Iterator[None]:
     """The lines of the log are no part of what is measured: the test runner keeps them all."""
-
-    class Quiet:
-        def __enter__(self) -> None:
-            logging.getLogger("vibemq.queues").setLevel(logging.WARNING)
-
-        def __exit__(self, *_: object) -> None:
-            logging.getLogger("vibemq.queues").setLevel(logging.NOTSET)
-
-    return Quiet()
+    logger = logging.getLogger("vibemq.queues")
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(logging.NOTSET)
 
 
 async def test_others_are_refused_and_may_reply(broker: TimedBroker) -> None:
@@ -144,7 +149,7 @@ async def test_others_are_refused_and_may_reply(broker: TimedBroker) -> None:
                 await asked
         await other.publish("replies", b"42")
         (message,) = await mine.fetch("replies", max=1, timeout=60)
-        assert message.body == b"42"
+        assert message.payload == b"42"
         message.ack()
     await until(lambda: broker.queue_info("replies") is None)
 
@@ -196,7 +201,7 @@ async def test_a_client_that_connects_again_has_its_queues_again(tmp_path: Path)
                 for queue, subscription, attempts in (("reply", replies, 7), ("events", events, 8)):
                     await mq.publish(queue, b"again")
                     message = await anext(subscription)
-                    assert message.body == b"again"
+                    assert message.payload == b"again"
                     info = broker.queue_info(queue)
                     assert info is not None
                     assert info.options.max_attempts == attempts
@@ -205,10 +210,6 @@ async def test_a_client_that_connects_again_has_its_queues_again(tmp_path: Path)
 
 
 async def test_settings_declare_no_exclusive_queue(tmp_path: Path) -> None:
-    from pydantic import ValidationError
-
-    from vibemq.config import Settings
-
     for changes in ({"queue_defaults": {"exclusive": True}}, {"queues": {"q": {"exclusive": True}}}):
         with pytest.raises((ValidationError, ConfigInvalid), match="exclusive cannot be set here"):
             Settings(data_dir=tmp_path, **changes)  # type: ignore[arg-type]  # of one of them

@@ -421,8 +421,8 @@ LIFETIMES = (
     Mutant(
         "a queue goes before it has had a consumer",
         LIFETIME,
-        "        if queue.attended and queue.options.auto_delete:\n",
-        "        if queue.options.auto_delete:\n",
+        "    if queue.attended and options.auto_delete:\n",
+        "    if options.auto_delete:\n",
         sign=r"lifetimes: ",
         by=(LIFETIME_SIM,),
     ),

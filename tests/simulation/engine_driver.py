@@ -69,7 +69,11 @@ class Driver:
 
     def handle(self, *commands: Command) -> list[Effect]:
         """Give commands to the engine; return what could be told at once."""
-        return self.submit(self.engine.handle(commands, self.now))
+        told = self.submit(self.engine.handle(commands, self.now))
+        while self.engine._state.doomed:
+            # The server's timers do not wait longer for it.
+            told += self.tick()
+        return told
 
     def submit(self, outcome: Outcome) -> list[Effect]:
         # The append follows at once, so its answers come with the hand-outs of the same step; `hold` keeps the flush.

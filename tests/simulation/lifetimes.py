@@ -106,6 +106,7 @@ class Lifetimes:
         answer = self.driver.ask(ChangeQueue(9, None, name, changes))
         if queue is not None and not self.is_refused(queue, 9, answer):
             queue.options = queue.options.with_changes(**changes)
+            queue.attended = queue.attended and queue.options.auto_delete
             queue.used_at = self.driver.now
 
     def delete(self) -> None:

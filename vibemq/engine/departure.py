@@ -74,7 +74,7 @@ def reap(state: EngineState, step: Step, units: int) -> None:
             _depart(state, step, next(iter(state.doomed)), units)
         if step.work >= units:
             break
-    if step.facts > facts:
+    if step.facts > facts and len(step.effects) > told:
         step.confirm_after_append(told)
 
 

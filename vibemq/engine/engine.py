@@ -111,8 +111,6 @@ class Engine:
             try:
                 slices, begun = batch.slices, batch.slices is not None
                 if slices is None:
-                    if state.mortal:
-                        departure.look(state, step, command)
                     slices = _HANDLERS[type(command)](state, step, command)
                 if slices is not None:
                     batch.slices = None
@@ -136,7 +134,7 @@ class Engine:
                 break
         state.totals.commands += batch.place - before
         step.answering = -1
-        return self._finish(step, units, reap=units == END)
+        return self._finish(step, units)
 
     def committed(self, ticket: int, now: int) -> Outcome:
         """The durability of that outcome holds, and its gated effects were told."""
@@ -193,14 +191,17 @@ class Engine:
         """Do what is due at or before now."""
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
-        return self._finish(step, reap=True)
+        # Here alone: there is one tick in a turn of the loop, and any number of other steps.
+        departure.reap(self._state, step, STEP_UNITS)
+        return self._finish(step)
 
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
-        at = timers.next_alarm(self._state)
-        owed_at = self._state.owed_at
-        if self._state.doomed or self._state.departing:
-            return self._state.now
+        state = self._state
+        if state.doomed or state.departing:
+            return state.now
+        at = timers.next_alarm(state)
+        owed_at = state.owed_at
         if owed_at == END:
             return at
         return owed_at if at is None else min(at, owed_at)
@@ -280,35 +281,27 @@ class Engine:
         if state.carried is not None:
             step.dirty |= state.carried.dirty
             step.freed |= state.carried.freed
-            step.left |= state.carried.left
-        state.carried = step if step.dirty or step.freed or step.left else None
+        state.carried = step if step.dirty or step.freed else None
         if state.carried is not None or state.showing:
             state.owed_at = step.now
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
 
-    def _finish(self, step: Step, units: int = STEP_UNITS, *, reap: bool = False) -> Outcome:
-        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on.
-
-        `reap`: delete queues whose time has ended. Only ticks do, since there is one of them in a turn of the loop,
-        and any number of other steps; and who has a batch carried out whole.
-        """
+    def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
+        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on."""
         state = self._state
         if state.carried is not None:
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
-            step.left |= state.carried.left
             state.carried = None
-        if step.left:
-            lifetime.see_to_left(state, step)
-        if reap and (state.doomed or state.departing):
-            departure.reap(state, step, units)
         showing = state.showing
         while (step.dirty or step.freed or showing) and units > 0:
             if showing:
                 units -= self._call_groups(step)
             while step.freed:
-                publish.unpark(state, step, step.freed.popitem()[0])
+                queue, _ = step.freed.popitem()
+                lifetime.see_to_left(state, queue)
+                publish.unpark(state, step, queue)
             dirty, step.dirty = step.dirty, {}
             passed_over: dict[Group, Queue] = {}
             for group, queue in dirty.items():
@@ -480,7 +473,7 @@ def _set_pressure(state: EngineState, step: Step, command: ask.SetPressure) -> N
         step.free(queue)
 
 
-_HANDLERS: dict[type, Callable[..., Slices | None]] = {
+_OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Publish: publish.publish,
     ask.Settle: settle.settle,
     ask.Extend: settle.extend,
@@ -517,4 +510,21 @@ _HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.ReplayDead: dead_letters.replay_dead,
     ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,
+}
+
+
+def _behind_a_look(handler: Callable[..., Slices | None]) -> Callable[..., Slices | None]:
+    """The handler, for a command about a queue that may go away by itself."""
+
+    def look_first(state: EngineState, step: Step, command: ask.Command) -> Slices | None:
+        if state.mortal:
+            departure.look(state, step, command)
+        return handler(state, step, command)
+
+    return look_first
+
+
+_HANDLERS: dict[type, Callable[..., Slices | None]] = {
+    kind: _behind_a_look(handler) if "queue" in kind.__annotations__ else handler
+    for kind, handler in _OWN_HANDLERS.items()
 }

@@ -51,17 +51,15 @@ def attend(step: Step, queue: Queue) -> Durability:
     return need
 
 
-def see_to_left(state: EngineState, step: Step) -> None:
-    """Consumers have left these queues."""
-    while step.left:
-        queue, _ = step.left.popitem()
-        if queue.deleted or queue.consumer_count:
-            continue
-        queue.unused_since = step.now
-        if queue.attended and queue.options.auto_delete:
-            doom(state, queue, Departure.AUTO_DELETE)
-        else:
-            arm(state, queue)
+def see_to_left(state: EngineState, queue: Queue) -> None:
+    """A consumer may have left the queue: the last one ends its time, or begins it anew."""
+    options = queue.options
+    if not options.goes_away or queue.consumer_count or queue.deleted:
+        return
+    if queue.attended and options.auto_delete:
+        doom(state, queue, Departure.AUTO_DELETE)
+    else:
+        arm(state, queue)
 
 
 def doom(state: EngineState, queue: Queue, why: Departure) -> None:

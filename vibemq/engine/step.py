@@ -47,7 +47,6 @@ class Step:
         "freed",
         "gated",
         "imported",
-        "left",
         "moved",
         "now",
         "records",
@@ -78,9 +77,7 @@ class Step:
         self.dirty: dict[Group, Queue] = {}
         """Groups where something may be handed out now."""
         self.freed: dict[Queue, None] = {}
-        """Queues where a parked publisher may go on now."""
-        self.left: dict[Queue, None] = {}
-        """Queues that go away by themselves, and that a consumer has left."""
+        """Queues where a parked publisher may go on now, or whose last consumer may have left."""
         self._settled: dict[Group, Settled] = {}
         self._parts: list[Rows] = []
         """Rows of the last record, while it is a MessagesAdded that may still grow."""
@@ -187,7 +184,8 @@ class Step:
     def leave(self, queue: Queue) -> None:
         """A consumer has left the queue."""
         if queue.options.goes_away:
-            self.left[queue] = None
+            queue.unused_since = self.now
+            self.freed[queue] = None
 
     def free(self, queue: Queue) -> None:
         """Room was made in the queue."""

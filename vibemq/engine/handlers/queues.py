@@ -142,6 +142,7 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
         )
     options.check_together()
     queue.options = options
+    queue.attended = queue.attended and options.auto_delete
     lifetime.begin(state, queue, step.now)
     step.note_structure(QueueChanged(queue.queue_id, options))
     step.free(queue)

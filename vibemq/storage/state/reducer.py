@@ -193,6 +193,7 @@ def _queue_record(
 def _change_options(queue: StoredQueue, record: QueueChanged, dirty: Dirty | None) -> None:
     was_log = queue.options.retention is Retention.LOG
     queue.options = record.options
+    queue.attended = queue.attended and record.options.auto_delete
     if was_log and record.options.retention is not Retention.LOG:
         # Without the log only the groups keep messages, and what was dropped must not come back to them.
         for run in queue.dropped.runs():
