@@ -237,8 +237,7 @@ async def assemble(
         effect_router=effect_router,
         store=store,
         authenticator=authenticator,
-        operations=OperationRunner(operations, background_tasks, metrics, audit, fatal),
-        command_audit=command_audit,
+        operations=OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal),
         fatal=fatal,
     )
     timers = Timers(engine, committer, clock)

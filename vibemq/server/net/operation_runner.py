@@ -10,6 +10,7 @@ from vibemq.errors import AuthError, NotAuthorized, RateLimited, StorageFailed, 
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.access.audit import AuditLog
+from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -48,8 +49,11 @@ class OperationRunner:
         background_tasks: BackgroundTasks,
         metrics: Metrics,
         audit: AuditLog,
+        command_audit: CommandAudit,
         fatal: Callable[[BaseException], None],
     ) -> None:
+        """`command_audit`: for the short ones, and for commands of other words."""
+        self.command_audit = command_audit
         self._registry = registry
         self._background_tasks = background_tasks
         self._metrics = metrics

@@ -23,7 +23,6 @@ from vibemq.model.runs import Run
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
 from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.access.authenticator import Authenticator
-from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue, told_to_nobody
 from vibemq.server.commit.storage_threads import Store
@@ -47,7 +46,6 @@ class PeerServices:
     store: Store
     authenticator: Authenticator
     operations: OperationRunner
-    command_audit: CommandAudit
     fatal: Callable[[BaseException], None]
 
 
@@ -81,7 +79,7 @@ class PeerDriver:
         self._effect_router = services.effect_router
         self._authenticator = services.authenticator
         self._operations = services.operations
-        self._command_audit = services.command_audit
+        self._command_audit = services.operations.command_audit
         self._fatal = services.fatal
         self._loop = asyncio.get_running_loop()
         self.session = session
