@@ -37,9 +37,9 @@ class ReleaseQueue:
 
     __slots__ = ("_holds", "_left", "_take")
 
-    def __init__(self, take: Take, left: Take) -> None:
+    def __init__(self, take: Take, left: Take | None = None) -> None:
         self._take = take
-        self._left = left
+        self._left = left or told_to_nobody
         self._holds: deque[Hold] = deque()
 
     @property
