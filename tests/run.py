@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 RERUN_MAX = 25
@@ -131,6 +132,14 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def bury(pid: int, ended: Event) -> None:
+    """Take the exit codes of adopted orphans, which tests wait to see gone, until `pid` has ended; leave its own."""
+    with contextlib.suppress(ChildProcessError):
+        while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) is not None and dead.si_pid != pid:
+            os.waitpid(dead.si_pid, 0)
+    ended.set()
+
+
 def children(pid: int) -> list[int]:
     """Of all its threads. Some of those that come or end meanwhile are missing."""
     found: list[int] = []
@@ -159,8 +168,12 @@ def run(arguments: list[str], timeout: float) -> tuple[int, dict[str, Any] | Non
         record = Path(folder, "record.json")
         process = subprocess.Popen([sys.executable, __file__, "--child", str(record), *arguments])
         signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+        ended = Event()
+        Thread(target=bury, args=(process.pid, ended), daemon=True).start()
         try:
-            status = process.wait(timeout)
+            if not ended.wait(timeout):
+                raise subprocess.TimeoutExpired(process.args, timeout)
+            status = process.wait()
         except subprocess.TimeoutExpired:
             print(f"\nthe tests did not end within {timeout:.0f} s; what still runs, and the stacks of its threads:")
             kill_what_is_left(signal.SIGABRT)

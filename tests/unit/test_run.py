@@ -165,6 +165,20 @@ def test_what_a_test_leaves_behind_is_named_and_killed(tmp_path: Path) -> None:
     assert re.search(r"^LEFT BEHIND \d+ sleep 1000$", output, re.MULTILINE), output
 
 
+def test_an_orphan_that_ends_is_gone(tmp_path: Path) -> None:
+    module = """
+    import os, subprocess, sys, time
+    CHILD = "import subprocess; print(subprocess.Popen(['sleep', '0'], stdout=subprocess.DEVNULL).pid)"
+    def test_good():
+        pid = int(subprocess.run([sys.executable, "-c", CHILD], check=True, capture_output=True).stdout)
+        end = time.monotonic() + 60
+        while os.path.exists(f"/proc/{pid}"):
+            assert time.monotonic() < end
+    """
+    code, output = run(tmp_path, module)
+    assert (code, "1 passed" in output) == (0, True), output
+
+
 def test_a_run_that_does_not_end_is_ended(tmp_path: Path) -> None:
     """Something hangs that is no test; the stacks say what."""
     (tmp_path / "conftest.py").write_text("import threading\ndef pytest_sessionfinish(): threading.Event().wait()\n")
