@@ -124,6 +124,8 @@ class Authenticator:
 
     def _line_up(self, peer: AuthenticatedPeer, request: Authenticate, standing: LoginStanding) -> bool:
         """False: there was no room, and it was refused."""
+        if standing is not LoginStanding.KNOWN and self._attacked():
+            self._guesses.note_unwanted(self._monotonic())
         added = self._waiting.add(address_of(peer.host), (peer, request, standing), standing)
         if not added:
             self._refuse(peer, request, RateLimited("too many logins wait for their check; try again in a second"))
@@ -143,6 +145,7 @@ class Authenticator:
         except AuthError as error:
             self._refuse(peer, request, error)
         else:
+            self._guesses.note_address(peer.host)
             peer.session.authenticated(request.token, principal)
 
     # -- at once ----------------------------------------------------------------------------------------------------
@@ -241,7 +244,10 @@ class Authenticator:
         return request.username, request.password, request.auth_token, self._clock.now()
 
     def _succeeded(self, peer: AuthenticatedPeer, request: Authenticate, principal: Principal) -> None:
-        self._guesses.succeeded(peer.host, request.username)
+        if principal.token_id:
+            self._guesses.note_address(peer.host)
+        else:
+            self._guesses.succeeded(peer.host, request.username)
         peer.session.authenticated(request.token, principal)
         # What changed while the credentials were checked counts too.
         self._revocation.look_at(peer)

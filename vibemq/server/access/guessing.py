@@ -6,9 +6,14 @@ Failures are counted in three ways, and nothing that one address does is held ag
     address and name  the same for one name; a login that is right forgets these, and takes them off the address
     name              from all addresses together; once there are many, an address new to the name has one guess
 
-While very many fail, whoever they are, each address that is new to its name has one guess too, and few connections.
+While very many fail, whoever they are, each address that is new to its name has one guess too.
 
-An address from which somebody has logged in before waits for no failures with other names.
+Connections are turned away before anything is known of their credentials, which may be a certificate or a token. So an
+address has few only while it has to wait for its own failures, when it has failed at all while very many fail, or
+during a flood of logins that the broker cannot answer; and never when somebody has logged in from there before, by
+whatever means.
+
+A name that has logged in from an address before waits for no failures with other names there.
 """
 
 from collections import OrderedDict
@@ -22,13 +27,17 @@ FREE = 5
 FREE_UNDER_ATTACK = 1
 WAIT_MAX_S = 60.0
 ARRIVALS_PER_S, ARRIVALS_AT_ONCE = 1, 5
-"""Connections of an address that has to wait; while very many fail, of each from which nobody has logged in."""
+"""Connections of an address that has failed, or during a flood of any, unless somebody has logged in from there."""
 FORGOTTEN_S = 3600.0
 """Failures count no more so long after the end of their wait."""
 NAME_FAILURES_PER_MINUTE = 20
 FAILURES_PER_S, FAILURES_AT_ONCE = 1, 20
 """Of all names and addresses together; more than that is an attack, until it has ceased for some seconds."""
+FLOOD_PER_S, FLOOD_AT_ONCE = 200, 400
+"""Of all addresses together: logins that failed, those that ask for the check of a password while very many fail, and
+connections that were turned away for the flood. Many more passwords than can be checked in that time."""
 ATTACK_ENDS_S = 10.0
+"""A flood ends so too."""
 TABLE_MAX = 50_000
 """Entries of each table; the least recently used are forgotten first."""
 
@@ -112,6 +121,8 @@ class GuessLimiter:
         self._arrivals: _Table[str, TokenBucket] = _Table(table_max)
         self._all = TokenBucket(FAILURES_PER_S, FAILURES_AT_ONCE, 0.0)
         self._attacked_until = 0.0
+        self._unwanted = TokenBucket(FLOOD_PER_S, FLOOD_AT_ONCE, 0.0)
+        self._flooded_until = 0.0
 
     def __len__(self) -> int:
         """Entries of all tables."""
@@ -143,17 +154,30 @@ class GuessLimiter:
         in may connect as they like: one client with a wrong password must not keep others out that share its address.
         """
         address = address_of(host)
-        if address in self._known_addresses or not (self.is_attacked(now) or self._addresses.wait_s(address, now)):
+        if address in self._known_addresses:
+            return False
+        guilty = self._addresses.wait_s(address, now) > 0 or (self.is_attacked(now) and address in self._addresses)
+        if not guilty and now >= self._flooded_until:
             return False
         bucket = self._arrivals.get(address) or TokenBucket(ARRIVALS_PER_S, ARRIVALS_AT_ONCE, now)
         self._arrivals.put(address, bucket)
-        return not bucket.take(1, now)
+        turned_away = not bucket.take(1, now)
+        if turned_away and not guilty:
+            # The flood lasts while they come. An address that has failed is kept away without one.
+            self.note_unwanted(now)
+        return turned_away
 
     def is_attacked(self, now: float) -> bool:
         """Whether so many logins fail that the checks of passwords must leave the processors to others."""
         return now < self._attacked_until
 
+    def note_unwanted(self, now: float) -> None:
+        """A login that was wrong, or a check that is asked for while very many fail."""
+        if not self._unwanted.take(1, now):
+            self._flooded_until = now + ATTACK_ENDS_S
+
     def failed(self, host: str, name: str, now: float) -> None:
+        self.note_unwanted(now)
         pair = _pair(host, name)
         if pair in self._known:
             self._pairs.count(pair, now, FREE)
@@ -174,7 +198,12 @@ class GuessLimiter:
         pair = _pair(host, name)
         self._addresses.forgive(pair[0], self._pairs.forget(pair))
         self._known.put(pair, None)
-        self._known_addresses.put(pair[0], None)
+        self.note_address(host)
+
+    def note_address(self, host: str) -> None:
+        """Somebody has logged in from there, with what nobody guesses. It forgives no wrong passwords: else whoever
+        has a narrow token of a user could guess the password without a wait."""
+        self._known_addresses.put(address_of(host), None)
 
 
 def _pair(host: str, name: str) -> Pair:

@@ -15,6 +15,9 @@ class Newcomers(Generic[C]):
         self._since: dict[C, tuple[float, str]] = {}
         """Oldest first."""
         self._by_address: dict[str, dict[C, None]] = {}
+        self._by_count: dict[int, dict[str, None]] = {}
+        """Addresses by how many they have: whom to ask for a place is found without a look at all of them."""
+        self._most = 0
 
     def __len__(self) -> int:
         return len(self._since)
@@ -30,19 +33,33 @@ class Newcomers(Generic[C]):
     def add(self, one: C, host: str, now: float) -> None:
         address = address_of(host)
         self._since[one] = (now, address)
-        self._by_address.setdefault(address, {})[one] = None
+        own = self._by_address.setdefault(address, {})
+        own[one] = None
+        self._recount(address, len(own) - 1, len(own))
 
     def remove(self, one: C) -> None:
         known = self._since.pop(one, None)
         if known is not None:
             own = self._by_address[known[1]]
             del own[one]
+            self._recount(known[1], len(own) + 1, len(own))
             if not own:
                 del self._by_address[known[1]]
 
     def who_makes_room(self, host: str) -> C | None:
         """The oldest of the address that has the most; None when the asking address would have as many as that."""
-        most = max(self._by_address.values(), key=len, default={})
-        if len(self._by_address.get(address_of(host), ())) + 1 >= len(most):
+        if len(self._by_address.get(address_of(host), ())) + 1 >= self._most:
             return None
-        return next(iter(most))
+        address = next(iter(self._by_count[self._most]))
+        return next(iter(self._by_address[address]))
+
+    def _recount(self, address: str, before: int, now: int) -> None:
+        """The two differ by one, so the most does not change by more."""
+        if before:
+            del self._by_count[before][address]
+            if not self._by_count[before]:
+                del self._by_count[before]
+        if now:
+            self._by_count.setdefault(now, {})[address] = None
+        if now > self._most or self._most not in self._by_count:
+            self._most = now

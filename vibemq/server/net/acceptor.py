@@ -21,10 +21,14 @@ RETRY_S = 1.0
 
 
 async def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of the host; "" = every address of the machine. Raises OSError."""
+    """A listening socket for each address of the host that the machine has; "" = every address of the machine.
+
+    Raises OSError, also when it has none of them.
+    """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
+    absent: OSError | None = None
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             try:
@@ -38,14 +42,23 @@ async def bound_sockets(host: str, port: int) -> list[socket.socket]:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            bound.bind(address)
+            try:
+                bound.bind(address)
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise
+                # A host may have names for addresses of a family that is switched off, as `::1` for localhost.
+                absent = error
+                sockets.pop().close()
+                log.info("nobody is listened to at %s port %d: %s", *address[:2], error.strerror)
+                continue
             bound.listen(BACKLOG)
     except OSError:
         for each in sockets:
             each.close()
         raise
     if not sockets:
-        raise OSError(errno.EAFNOSUPPORT, "this machine supports none of its address families")
+        raise absent or OSError(errno.EAFNOSUPPORT, "this machine supports none of its address families")
     return sockets
 
 

@@ -9,13 +9,15 @@ import pytest
 
 from tests.integration.access import cheap_hash
 from vibemq.auth import users as auth_users
+from vibemq.auth.tokens import make_token
 from vibemq.auth.users import Account, Accounts
 from vibemq.errors import RateLimited, VibeMQError
 from vibemq.model.access import Principal
+from vibemq.model.records import TokenStored
 from vibemq.protocols.session import Authenticate
 from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.authenticator import Authenticator
-from vibemq.server.access.guessing import GuessLimiter
+from vibemq.server.access.guessing import FAILURES_AT_ONCE, FLOOD_AT_ONCE, GuessLimiter
 from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HASHED_UNDER_ATTACK, HashingThreads
 from vibemq.server.access.login_queue import ADDRESS_MAX
 from vibemq.server.access.revocation import Revocation
@@ -91,6 +93,7 @@ class World:
         accounts = Accounts([Account("ann", cheap_hash("right"), superuser=True)], token=token)
         clock = Clock()
         revocation = Revocation(accounts, clock, subscriptions=lambda number: [], peers=list)
+        self.accounts, self.guesses = accounts, GuessLimiter()
         self.authenticator = Authenticator(
             accounts,
             cast(BackgroundTasks, self),
@@ -100,7 +103,7 @@ class World:
             revocation=revocation,
             audit=AuditLog(lambda: self.now_s),
             rehash=self._never,
-            guesses=GuessLimiter(),
+            guesses=self.guesses,
             monotonic=lambda: self.now_s,
         )
 
@@ -127,6 +130,11 @@ class World:
         self._running.append((self.now_s + seconds, done))
         self.rested_s += seconds
         await done
+
+    def token_of_ann(self) -> str:
+        text, kept = make_token("ann", label="", now=0, expires_at=0, rules=None)
+        self.accounts.apply([TokenStored(kept)])
+        return text
 
     def ask(self, host: str, name: str, password: str) -> FakePeer:
         peer = FakePeer(host)
@@ -283,3 +291,65 @@ async def test_the_form_of_an_access_token_is_no_way_around_the_wait_for_guesses
         world.authenticator.authenticate(cast(Any, peer), Authenticate("t", "", access_token, guess))
         assert str(peer.session.error) == "the token is not valid", guess
         assert peer.principal is None
+
+
+@pytest.mark.parametrize("means", ["password", "certificate", "access token", "shared token"])
+async def test_an_address_from_which_somebody_has_logged_in_may_connect_as_it_likes(means: str) -> None:
+    world = World("shared")
+    text = world.token_of_ann()
+    for number in range(FLOOD_AT_ONCE + 1):
+        world.guesses.failed(f"10.0.{number // 250}.{number % 250}", "ann", world.now_s)
+    peer = FakePeer("198.51.100.1", certified=("ann",) if means == "certificate" else ())
+    requests = {
+        "password": Authenticate("t", "ann", "right"),
+        "certificate": Authenticate("t"),
+        "access token": Authenticate("t", "ann", "", text),
+        "shared token": Authenticate("t", "", "", "shared"),
+    }
+    world.authenticator.authenticate(cast(Any, peer), requests[means])
+    await world.until_answered(peer)
+    assert peer.principal is not None
+    assert bool(peer.principal.token_id) == (means == "access token")
+    turns_away = world.guesses.turns_away
+    assert not any(turns_away("198.51.100.1", world.now_s) for _ in range(100))
+    assert any(turns_away("198.51.100.2", world.now_s) for _ in range(100))
+    await world.end()
+
+
+@pytest.mark.parametrize("attacked", [True, False])
+async def test_password_checks_that_are_asked_for_are_a_flood_while_many_logins_fail(attacked: bool) -> None:
+    """When all clients come back at once to a broker that was restarted, that is none."""
+    world = World()
+    for number in range(FAILURES_AT_ONCE + 1 if attacked else 0):
+        world.guesses.failed(f"10.1.0.{number}", f"user{number}", world.now_s)
+    for number in range(FLOOD_AT_ONCE + 1):
+        world.ask(f"10.0.{number // 250}.{number % 250}", "ann", "right")
+    assert any(world.guesses.turns_away("198.51.100.2", world.now_s) for _ in range(100)) == attacked
+    await world.end()
+
+
+async def test_a_hundred_new_addresses_get_in_while_three_logins_a_second_fail() -> None:
+    world = World()
+    for tenth in range(600):
+        if tenth % 3 == 0:
+            world.ask(f"10.0.{tenth // 250}.{tenth % 250}", f"user{tenth}", "wrong")
+        await world.go_on(0.1)
+    assert world.guesses.is_attacked(world.now_s)
+    text = world.token_of_ann()
+    pods = [FakePeer(host) for number in range(100) for host in (f"198.51.100.{number}", "192.0.2.1")]
+    assert not any(world.guesses.turns_away(pod.host, world.now_s) for pod in pods)
+    for pod in pods:
+        world.authenticator.authenticate(cast(Any, pod), Authenticate("t", "", "", text))
+    assert all(pod.principal is not None for pod in pods)
+    await world.end()
+
+
+async def test_a_right_access_token_forgives_no_wrong_passwords() -> None:
+    world = World()
+    text = world.token_of_ann()
+    for _ in range(8):
+        world.guesses.failed("203.0.113.1", "ann", world.now_s)
+    peer = FakePeer("203.0.113.1")
+    world.authenticator.authenticate(cast(Any, peer), Authenticate("t", "ann", "", text))
+    assert peer.principal is not None
+    assert "try again in" in str(world.ask("203.0.113.1", "ann", "right").session.error)

@@ -2,6 +2,8 @@ from vibemq.server.access.guessing import (
     ARRIVALS_AT_ONCE,
     ATTACK_ENDS_S,
     FAILURES_AT_ONCE,
+    FLOOD_AT_ONCE,
+    FLOOD_PER_S,
     FORGOTTEN_S,
     FREE,
     NAME_FAILURES_PER_MINUTE,
@@ -123,10 +125,66 @@ def test_while_very_many_fail_an_address_that_is_new_has_one_guess() -> None:
     assert limiter.is_attacked(0.0)
     assert limiter.wait_s(HOST, "ann", 0.0) == 0.0, "everybody has that one"
     assert fail(limiter, HOST, "ann", 2) == [1.0, 2.0]
-    limiter.succeeded("198.51.100.9", "bea")
-    for host, let_in in (("198.51.100.8", ARRIVALS_AT_ONCE), ("198.51.100.9", 100)):
-        assert [limiter.turns_away(host, 0.0) for _ in range(100)].count(False) == let_in
+    later = ATTACK_ENDS_S - 1
+    assert limiter.wait_s(HOST, "bea", later) == 0.0
+    assert let_in(limiter, HOST, later) == ARRIVALS_AT_ONCE, "it has failed"
+    assert let_in(limiter, "198.51.100.8", later) == 100
     ended = ATTACK_ENDS_S + 1
     assert not limiter.is_attacked(ended)
-    assert not any(limiter.turns_away("198.51.100.8", ended) for _ in range(100))
+    assert let_in(limiter, HOST, ended) == 100
     assert fail(limiter, "198.51.100.2", "bea", 2, ended) == [0.0, 0.0]
+
+
+def test_few_failures_a_second_turn_nobody_else_away() -> None:
+    """A hundred pods behind one new address, while somebody tries three passwords a second from everywhere."""
+    limiter = GuessLimiter()
+    for third in range(900):
+        limiter.failed(f"10.{third // 250}.{third % 250}.1", f"user{third}", third / 3)
+        assert not any(limiter.turns_away(HOST, third / 3) for _ in range(100))
+    assert limiter.is_attacked(300.0)
+
+
+def flooded(limiter: GuessLimiter, now: float = 0.0) -> None:
+    for _ in range(FLOOD_AT_ONCE + 1):
+        limiter.note_unwanted(now)
+
+
+def let_in(limiter: GuessLimiter, host: str, now: float) -> int:
+    return [limiter.turns_away(host, now) for _ in range(100)].count(False)
+
+
+def test_a_flood_leaves_few_connections_to_addresses_that_are_new() -> None:
+    limiter = GuessLimiter()
+    limiter.succeeded("198.51.100.1", "ann")
+    limiter.note_address("198.51.100.2")
+    for number in range(FLOOD_AT_ONCE):
+        limiter.failed(f"10.0.{number // 250}.{number % 250}", "ann", 0.0)
+        assert not limiter.turns_away(HOST, 0.0)
+    limiter.failed("10.1.0.1", "ann", 0.0)
+    assert let_in(limiter, HOST, 0.0) == ARRIVALS_AT_ONCE
+    assert let_in(limiter, "198.51.100.1", 0.0) == let_in(limiter, "198.51.100.2", 0.0) == 100
+    assert let_in(limiter, HOST, ATTACK_ENDS_S) == 100
+
+
+def test_a_flood_lasts_while_new_addresses_keep_coming_and_not_for_those_that_wait_anyway() -> None:
+    new, waiting = GuessLimiter(), GuessLimiter()
+    for number in range(50):
+        fail(waiting, f"10.0.0.{number}", f"user{number}", 40)
+    flooded(new)
+    flooded(waiting)
+    for millisecond in range(30_000):
+        new.turns_away(f"10.{millisecond % 100}.0.1", millisecond / 1000)
+        waiting.turns_away(f"10.0.0.{millisecond % 50}", millisecond / 1000)
+    assert FLOOD_PER_S < 1000
+    assert let_in(new, HOST, 30.0) == ARRIVALS_AT_ONCE
+    assert let_in(waiting, HOST, 30.0) == 100
+
+
+def test_an_address_is_known_for_its_connections_and_not_for_a_name() -> None:
+    limiter = GuessLimiter()
+    fail(limiter, HOST, "ann", 12)
+    waiting = limiter.wait_s(HOST, "ann", 0.0)
+    limiter.note_address(HOST)
+    assert let_in(limiter, HOST, 0.0) == 100
+    assert limiter.wait_s(HOST, "ann", 0.0) == waiting
+    assert limiter.standing(HOST, "ann") is LoginStanding.SUSPECT

@@ -1,3 +1,10 @@
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from vibemq.server.access.newcomers import Newcomers
 
 
@@ -30,3 +37,41 @@ def test_any_number() -> None:
     newcomers.remove(0)
     assert len(newcomers) == 0
     assert newcomers.who_makes_room("192.0.2.1") is None
+
+
+def test_whom_to_ask_for_a_place_is_found_without_a_look_at_every_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    newcomers = filled(*(f"10.0.{number // 250}.{number % 250}" for number in range(1_000)), places=1_002)
+    newcomers.add(2_000, "192.0.2.9", 1.0)
+    newcomers.add(2_001, "192.0.2.9", 1.0)
+    newcomers.add(2_002, "192.0.2.9", 1.0)
+    looked_at = []
+
+    class Noting(dict[str, Any]):
+        def values(self) -> Any:
+            looked_at.append(len(self))
+            return super().values()
+
+    monkeypatch.setattr(newcomers, "_by_address", Noting(newcomers._by_address))
+    assert newcomers.who_makes_room("198.51.100.1") == 2_000
+    assert looked_at == []
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 11))))
+def test_the_oldest_of_an_address_with_the_most_is_asked(steps: list[tuple[bool, int, int]]) -> None:
+    newcomers: Newcomers[int] = Newcomers(1)
+    kept: dict[int, str] = {}
+    for comes, address, one in steps:
+        if comes and one not in kept:
+            kept[one] = f"192.0.2.{address}"
+            newcomers.add(one, kept[one], 0.0)
+        elif not comes:
+            kept.pop(one, None)
+            newcomers.remove(one)
+        counts = Counter(kept.values())
+        asked = newcomers.who_makes_room("198.51.100.1")
+        if max(counts.values(), default=0) <= 1:
+            assert asked is None
+        else:
+            assert asked is not None
+            assert counts[kept[asked]] == max(counts.values())
+            assert asked == next(other for other, host in kept.items() if host == kept[asked])

@@ -107,3 +107,42 @@ async def test_nobody_is_taken_after_the_end() -> None:
     acceptor.close()
     with pytest.raises(ConnectionRefusedError):
         door.dial()
+
+
+HERE, ABSENT = "127.0.0.1", ("127.0.0.98", "127.0.0.99")
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
+    """Addresses by host name; the machine does not have the ABSENT ones, as `::1` where IPv6 is switched off."""
+    found: dict[str, tuple[str, ...]] = {}
+    bind = socket.socket.bind
+
+    async def getaddrinfo(self: object, host: str, port: int, **_: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found[host]]
+
+    def binding(self: socket.socket, address: tuple[str, int]) -> None:
+        if address[0] in ABSENT:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        bind(self, address)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket.socket, "bind", binding)
+    return found
+
+
+@pytest.mark.parametrize("addresses", [(*ABSENT, HERE), (HERE, *ABSENT)])
+async def test_an_address_that_the_machine_does_not_have_is_left_out(
+    names: dict[str, tuple[str, ...]], addresses: tuple[str, ...]
+) -> None:
+    names["localhost"] = addresses
+    (bound,) = await bound_sockets("localhost", 0)
+    with bound:
+        assert bound.getsockname()[0] == HERE
+
+
+async def test_a_host_of_whose_addresses_the_machine_has_none_is_an_error(names: dict[str, tuple[str, ...]]) -> None:
+    names["elsewhere"] = ABSENT
+    with pytest.raises(OSError, match="assign requested address") as raised:
+        await bound_sockets("elsewhere", 0)
+    assert raised.value.errno == errno.EADDRNOTAVAIL
