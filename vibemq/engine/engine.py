@@ -513,18 +513,18 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
 }
 
 
-def _behind_a_look(handler: Callable[..., Slices | None]) -> Callable[..., Slices | None]:
-    """The handler, for a command about a queue that may go away by itself."""
+def _behind_a_look(handler: Callable[..., Slices | None], fields: tuple[str, ...]) -> Callable[..., Slices | None]:
+    """The handler, for a command about queues that may go away by themselves."""
 
     def look_first(state: EngineState, step: Step, command: ask.Command) -> Slices | None:
         if state.mortal:
-            departure.look(state, step, command)
+            departure.look(state, step, command, fields)
         return handler(state, step, command)
 
     return look_first
 
 
 _HANDLERS: dict[type, Callable[..., Slices | None]] = {
-    kind: _behind_a_look(handler) if "queue" in kind.__annotations__ else handler
+    kind: _behind_a_look(handler, fields) if (fields := departure.fields_of(kind)) else handler
     for kind, handler in _OWN_HANDLERS.items()
 }

@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
-from vibemq.engine.departure import OPEN_TO_ALL, REMOVAL_UNITS, USES
+from vibemq.engine.departure import OPEN_TO_ALL, REMOVAL_UNITS, USES, fields_of
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.errors import QueueExclusive, QueueNotFound
 from vibemq.model import commands as ask
@@ -65,30 +65,52 @@ def test_others_may_publish_and_look(driver: Driver) -> None:
     assert driver.take() == {1: [1, 2]}
 
 
+OTHER_TEXTS = {
+    *("group", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "end", "end_tag"),
+    *("empty_mark", "reason", "rejects", "why", "changes", "after", "visible"),
+    # Hidden queues, which have no option to go away by themselves.
+    *("stage", "stages"),
+}
+"""Fields with texts that name no queue of users, in any command."""
+
+
+def test_no_field_that_names_a_queue_is_forgotten() -> None:
+    """A new field with a text fails here until it is annotated as `QueueName`, or named as another text."""
+    texts = {
+        name
+        for kind in get_args(ask.Command)
+        for name, held in kind.__annotations__.items()
+        if held is not ask.QueueName and "str" in str(held)
+    }
+    assert texts == OTHER_TEXTS
+    for kind in get_args(ask.Command):
+        assert set(fields_of(kind)) == {"queue", "to"} & set(kind.__slots__)
+
+
 def test_every_command_about_a_queue_is_open_or_closed_on_purpose() -> None:
     """A new command about a queue is closed to others unless `OPEN_TO_ALL` names it."""
-    about_a_queue = {kind for kind in get_args(ask.Command) if "queue" in kind.__slots__}
+    about_a_queue = {(kind, field) for kind in get_args(ask.Command) for field in fields_of(kind)}
     assert about_a_queue >= OPEN_TO_ALL
-    assert about_a_queue >= USES
-    assert not OPEN_TO_ALL & USES
-    closed = {kind.__name__ for kind in about_a_queue - OPEN_TO_ALL}
+    assert {kind for kind, _ in about_a_queue} >= USES
+    assert not {kind for kind, _ in OPEN_TO_ALL} & USES
+    closed = {f"{kind.__name__}.{field}" for kind, field in about_a_queue - OPEN_TO_ALL}
     assert closed == {
-        "ChangeQueue",
-        "CommitCursor",
-        "CreateQueue",
-        "DeleteGroup",
-        "DeleteQueue",
-        "EnterBatch",
-        "JoinCursor",
-        "MoveMessages",
-        "PlanBatch",
-        "PurgeQueue",
-        "Quarantine",
-        "RejectAt",
-        "RemoveListed",
-        "RemoveMessages",
-        "SeekGroup",
-        "Subscribe",
+        "ChangeQueue.queue",
+        "CommitCursor.queue",
+        "CreateQueue.queue",
+        "DeleteGroup.queue",
+        "DeleteQueue.queue",
+        "EnterBatch.queue",
+        "JoinCursor.queue",
+        "MoveMessages.queue",
+        "PlanBatch.queue",
+        "PurgeQueue.queue",
+        "Quarantine.queue",
+        "RejectAt.queue",
+        "RemoveListed.queue",
+        "RemoveMessages.queue",
+        "SeekGroup.queue",
+        "Subscribe.queue",
     }
 
 
@@ -220,3 +242,63 @@ def test_answers_to_a_command_do_not_depend_on_the_end_of_others(driver: Driver)
     replies = [effect for effect in driver.effects if isinstance(effect, Reply)]
     driver.advance(10)
     assert [effect for effect in driver.effects if isinstance(effect, Reply)] == replies
+
+
+# -- what enters a doomed queue ---------------------------------------------------------------------------------------
+
+
+def move_all(driver: Driver, source: str, target: str, count: int) -> ask.MoveMessages:
+    numbers = list(range(1, count + 1))
+    incarnation = driver.info(source).incarnation
+    return ask.MoveMessages(0, None, source, incarnation, target, numbers, [driver.now] * count, rows_of(count))
+
+
+def test_nothing_is_moved_into_a_doomed_queue(driver: Driver) -> None:
+    driver.create("src")
+    driver.publish(3, "src")
+    leave_some_doomed(driver)
+    assert isinstance(driver.ask(move_all(driver, "src", "q199", 3)), QueueNotFound)
+    driver.advance(10)
+    assert driver.info("src").ready == 3
+    driver.check()
+
+
+def test_nothing_is_moved_out_of_a_doomed_queue(driver: Driver) -> None:
+    driver.create("target")
+    leave_some_doomed(driver)
+    assert isinstance(driver.ask(move_all(driver, "q199", "target", 1)), QueueNotFound)
+    assert driver.info("target").ready == 0
+
+
+def test_others_may_move_messages_into_an_exclusive_queue(driver: Driver) -> None:
+    exclusive(driver)
+    driver.create("src")
+    driver.publish(3, "src")
+    assert driver.ask(move_all(driver, "src", "q", 3)).count == 3
+    assert driver.info().ready == 3
+
+
+def test_dead_letters_are_not_replayed_into_a_doomed_queue(driver: Driver) -> None:
+    driver.create("src")
+    driver.publish(1, "src")
+    driver.subscribe(1, "src")
+    driver.settle(1, 1, verb=ask.Settlement.REJECT)
+    leave_some_doomed(driver)
+    origin = driver.engine.readers.queue("src").queue_id
+    replay = ask.ReplayDead(0, None, "q199", [1], rows_of(1), origins={1: origin})
+    assert isinstance(driver.ask(replay), QueueNotFound)
+    driver.advance(10)
+    assert driver.engine.dead_count == 1
+
+
+def test_publishers_that_wait_are_not_let_into_a_doomed_queue(driver: Driver) -> None:
+    driver.create(auto_delete=True, max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish(1)
+    driver.subscribe(1, capacity_messages=1)
+    driver.publish(1)
+    driver.handle(ask.Publish(3, "waits", "q", rows_of(1)))
+    assert driver.answer("waits") is None
+    settled = ask.Settle(1, None, 1, ask.Settlement.ACK, [(1, 1)])
+    driver.handle(ask.PurgeQueue(9, None, "q"), settled, ask.Unsubscribe(1, None, 1))
+    assert gone(driver) == ["q"]
+    assert isinstance(driver.answer("waits"), QueueNotFound)
