@@ -427,6 +427,14 @@ LIFETIMES = (
         by=(LIFETIME_SIM,),
     ),
     Mutant(
+        "the consumers under which auto_delete was set do not count",
+        "engine/handlers/queues.py",
+        "    if queue.attendant_count:\n",
+        "    if False:\n",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
         "an exclusive queue outlives a restart",
         LIFETIME,
         "    if queue.options.exclusive:\n        doom(state, queue, Departure.EXCLUSIVE)\n    elif",
