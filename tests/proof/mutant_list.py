@@ -452,7 +452,7 @@ LIFETIMES = (
     ),
     Mutant(
         "an exclusive queue is open to others",
-        DEPARTURE,
+        LIFETIME,
         "        raise QueueExclusive(queue.name)\n",
         "        return\n",
         sign=r"lifetimes: ",

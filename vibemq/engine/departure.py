@@ -2,12 +2,12 @@
 
 from collections import deque
 
+from vibemq.engine import lifetime
 from vibemq.engine.handlers.queues import end_everybody, remove
 from vibemq.engine.pacing import Slices, work_off
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy
-from vibemq.errors import QueueExclusive
 from vibemq.model import commands as ask
 from vibemq.model.effects import QueueGone
 
@@ -64,8 +64,8 @@ def look(state: EngineState, step: Step, command: ask.Command, fields: tuple[str
         if queue in state.doomed:
             _depart(state, step, queue, 0)
             continue
-        if (kind, field) not in OPEN_TO_ALL and queue.owner and queue.owner != getattr(command, "session", 0):
-            raise QueueExclusive(queue.name)
+        if (kind, field) not in OPEN_TO_ALL:
+            lifetime.check_owner(queue, command)
         if kind in USES:
             queue.unused_since = step.now
 

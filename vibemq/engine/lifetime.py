@@ -8,6 +8,8 @@ from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
+from vibemq.errors import QueueExclusive
+from vibemq.model.commands import Command
 from vibemq.model.effects import Departure
 from vibemq.model.options import Durability
 from vibemq.model.records import QueueAttended, QueueChanged, Record
@@ -90,6 +92,13 @@ def see_to_left(state: EngineState, queue: Queue) -> None:
 def doom(state: EngineState, queue: Queue, why: Departure) -> None:
     if not queue.deleted:
         state.doomed.setdefault(queue, why)
+
+
+def check_owner(queue: Queue, command: Command) -> None:
+    """Raises QueueExclusive: the queue belongs to another connection than the one that asks."""
+    asks = getattr(command, "asked_by", 0) or getattr(command, "session", 0)
+    if queue.owner and queue.owner != asks:
+        raise QueueExclusive(queue.name)
 
 
 def doom_at_start(state: EngineState, queue: Queue) -> None:

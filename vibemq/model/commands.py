@@ -193,6 +193,8 @@ class RemoveListed:
     """Only say which."""
     incarnation: str | None = None
     """Of the queue in which the sequences were found; None: of whichever it is."""
+    asked_by: int = 0
+    """The session on whose behalf the server asks: its exclusive queues are open to it. 0 = that of no connection."""
 
 
 @dataclass(slots=True)
@@ -481,6 +483,8 @@ class MoveMessages:
     rows: Rows
     priorities: dict[int, int] = field(default_factory=dict)
     """Index -> priority as the row says it, for a source that is not ordered by it."""
+    asked_by: int = 0
+    """As in `RemoveListed`."""
 
 
 @dataclass(slots=True)
@@ -521,6 +525,8 @@ class ReplayDead:
     origins: dict[int, int] | None = None
     """dead_id -> queue_id that it died in (0 = unknown), as the store has it. Letters made since the start are known
     without; of older ones this is the only evidence that they are there, and those that are not named count as gone."""
+    asked_by: int = 0
+    """As in `RemoveListed`."""
 
 
 @dataclass(slots=True)
@@ -532,6 +538,8 @@ class PurgeDead:
     dead_ids: list[int]
     origins: dict[int, int] | None = None
     """As in `ReplayDead`."""
+    asked_by: int = 0
+    """As in `RemoveListed`."""
 
 
 @dataclass(slots=True)

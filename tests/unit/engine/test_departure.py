@@ -127,6 +127,60 @@ def test_the_owner_may_do_everything_and_its_name_is_free_afterwards(driver: Dri
     assert gone(driver) == ["q"]
 
 
+def leave_a_letter(driver: Driver) -> dict[int, int]:
+    """In an exclusive queue of session 1; its origin."""
+    exclusive(driver)
+    driver.publish(1, session=1)
+    driver.subscribe(1)
+    driver.settle(1, 1, verb=ask.Settlement.REJECT)
+    return {1: driver.engine.readers.queue("q").queue_id}
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["origin known here", "origin told"])
+def test_others_neither_purge_nor_replay_its_dead_letters(driver: Driver, told: bool) -> None:
+    origins = leave_a_letter(driver)
+    known = origins if told else {1: 0}
+    driver.create("other")
+    for asker in (0, 2):
+        refused = [
+            ask.PurgeDead(0, None, [1], known, asker),
+            ask.ReplayDead(0, None, "other", [1], rows_of(1), origins=known, asked_by=asker),
+            ask.ReplayDead(0, None, "q", [1], rows_of(1), origins=known, asked_by=asker),
+        ]
+        for command in refused:
+            assert isinstance(driver.ask(command), QueueExclusive)
+    assert driver.info().dead == 1
+    replay = ask.ReplayDead(0, None, "other", [1], rows_of(1), origins=known, asked_by=1)
+    assert driver.ask(replay).count == 1
+    driver.check()
+
+
+def test_letters_of_a_queue_that_is_gone_belong_to_nobody(driver: Driver) -> None:
+    origins = leave_a_letter(driver)
+    driver.close(1)
+    exclusive(driver, session=3, queue="other")
+    assert driver.ask(ask.PurgeDead(0, None, [1], origins, 2)).count == 1
+
+
+def test_letters_of_a_doomed_queue_belong_to_nobody(driver: Driver) -> None:
+    origins = leave_a_letter(driver)
+    driver.hold = True
+    driver.restart()
+    driver.hold = False
+    assert driver.ask(ask.PurgeDead(0, None, [1], origins, 2)).count == 1
+
+
+def test_what_the_broker_does_for_the_owner_is_done(driver: Driver) -> None:
+    exclusive(driver)
+    driver.publish(3, session=1)
+    driver.create("target")
+    assert driver.ask(ask.RemoveListed(0, None, "q", [3], asked_by=1)).removed == [(3, 3)]
+    moved = move_all(driver, "q", "target", 2)
+    assert isinstance(driver.ask(moved), QueueExclusive)
+    moved.asked_by = 1
+    assert driver.ask(moved).count == 2
+
+
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
