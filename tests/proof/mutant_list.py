@@ -445,7 +445,7 @@ LIFETIMES = (
     Mutant(
         "an exclusive queue outlives its connection",
         "engine/handlers/subscribe.py",
-        "    lifetime.doom_with(state, session.number)\n",
+        "    step = yield from lifetime.doom_with(state, step, session)\n",
         "",
         sign=r"lifetimes: ",
         by=(LIFETIME_SIM,),

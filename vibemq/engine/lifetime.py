@@ -4,7 +4,10 @@ Here stands what makes a queue's time begin, begin again, and end. A queue whose
 deleted in one of the next steps (`departure.py`), and before anything else is done to it.
 """
 
-from vibemq.engine.queue.consumer import Consumer
+from collections.abc import Generator
+
+from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
@@ -14,6 +17,9 @@ from vibemq.model.effects import Departure
 from vibemq.model.options import Durability
 from vibemq.model.records import QueueAttended, QueueChanged, Record
 from vibemq.model.runs import END
+
+DOOMED_PER_UNIT = 32
+"""Queues of a session that ends. To doom one is much less work than a unit."""
 
 
 def begin(state: EngineState, queue: Queue, now: int) -> None:
@@ -109,9 +115,12 @@ def doom_at_start(state: EngineState, queue: Queue) -> None:
         doom(state, queue, Departure.AUTO_DELETE)
 
 
-def doom_with(state: EngineState, session: int) -> None:
-    """The session ends, and its queues with it."""
-    known = state.sessions.get(session)
-    if known is not None:
-        for queue in known.own_queues:
-            doom(state, queue, Departure.EXCLUSIVE)
+def doom_with(state: EngineState, step: Step, session: SessionState) -> Generator[None, Step, Step]:
+    """The session ends, and its queues with it; returns the last slice's step."""
+    for number, queue in enumerate(list(session.own_queues), 1):
+        doom(state, queue, Departure.EXCLUSIVE)
+        if not number % DOOMED_PER_UNIT:
+            step.work += 1
+            if step.work >= STEP_UNITS:
+                step = yield
+    return step

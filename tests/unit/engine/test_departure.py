@@ -1,12 +1,14 @@
 """The end of queues that go away: who is refused, who is told, in which steps, and what a crash leaves."""
 
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.departure import OPEN_TO_ALL, REMOVAL_UNITS, USES, fields_of
-from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.lifetime import DOOMED_PER_UNIT
+from vibemq.engine.pacing import STEP_UNITS, Batch
 from vibemq.errors import QueueExclusive, QueueNotFound
 from vibemq.model import commands as ask
 from vibemq.model.effects import QueueGone, Reply
@@ -251,6 +253,20 @@ def test_very_many_go_in_steps(driver: Driver) -> None:
         assert steps < 3 * count
     assert sorted(gone(driver)) == [f"q{number:04}" for number in range(count)]
     assert driver.engine.queue_infos() == []
+
+
+def test_the_queues_of_a_session_are_doomed_in_steps(driver: Driver) -> None:
+    count, most = 12_000, STEP_UNITS * DOOMED_PER_UNIT
+    options = QueueOptions(exclusive=True)
+    driver.handle(*[ask.CreateQueue(1, None, f"q{number:05}", options) for number in range(count)])
+    batch, doomed, sizes = Batch([ask.CloseSession(1, clean=True)]), driver.engine._state.doomed, [0]
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+        sizes.append(len(doomed))
+    steps = [after - before for before, after in pairwise(sizes)]
+    assert sum(steps) == count
+    assert max(steps) <= most
+    assert 1 not in driver.engine._state.sessions
 
 
 def leave_some_doomed(driver: Driver, count: int = 200) -> None:

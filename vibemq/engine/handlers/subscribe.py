@@ -153,7 +153,7 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
 def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
     for consumer in list(session.consumers.values()):
         step = yield from _take_out(state, step, consumer, clean=clean)
-    lifetime.doom_with(state, session.number)
+    step = yield from lifetime.doom_with(state, step, session)
     state.sessions.pop(session.number, None)
 
 
