@@ -154,6 +154,32 @@ async def test_others_are_refused_and_may_reply(broker: TimedBroker) -> None:
     await until(lambda: broker.queue_info("replies") is None)
 
 
+async def test_single_messages_and_dead_letters_belong_to_the_owner(broker: TimedBroker) -> None:
+    async with vibemq.connect(broker.url) as mine, vibemq.connect(broker.url) as other:
+        await mine.create_queue("replies", exclusive=True)
+        await other.create_queue("kept")
+        await mine.publish_many("replies", [b"1", b"2", b"3", b"4", b"5"])
+        for message in await mine.fetch("replies", max=3, timeout=60):
+            message.reject("unwanted")
+        await until(lambda: (info := broker.queue_info("replies")) is not None and info.dead == 3)
+        refused = [
+            ("dlq.purge", {"queue": "replies"}),
+            ("dlq.purge", {}),
+            ("dlq.replay", {"queue": "replies", "to": "kept"}),
+            ("dead.redrive", {"queue": "replies", "to": "kept", "ids": [1, 2, 3]}),
+            ("message.remove", {"queue": "replies", "sequences": [4]}),
+            ("queue.move", {"queue": "replies", "to": "kept"}),
+        ]
+        for name, arguments in refused:
+            with pytest.raises(QueueExclusive, match="belongs to another connection"):
+                await other.admin(name, **arguments)
+        assert (await mine.admin("dlq.purge", queue="replies", ids=[1]))["count"] == 1
+        assert (await mine.admin("dlq.replay", queue="replies", ids=[2], to="kept"))["count"] == 1
+        assert (await mine.admin("dead.redrive", queue="replies", ids=[3], to="kept"))["redriven"] == 1
+        assert (await mine.admin("message.remove", queue="replies", sequences=[4]))["count"] == 1
+        assert (await mine.admin("queue.move", queue="replies", to="kept"))["count"] == 1
+
+
 async def test_a_removal_is_logged_with_its_reason(broker: TimedBroker, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "vibemq.queues"):
         async with vibemq.connect(broker.url) as mq:

@@ -427,6 +427,14 @@ LIFETIMES = (
         by=(LIFETIME_SIM,),
     ),
     Mutant(
+        "the consumers under which auto_delete was set do not count",
+        "engine/handlers/queues.py",
+        "    if queue.attendant_count:\n",
+        "    if False:\n",
+        sign=r"lifetimes: ",
+        by=(LIFETIME_SIM,),
+    ),
+    Mutant(
         "an exclusive queue outlives a restart",
         LIFETIME,
         "    if queue.options.exclusive:\n        doom(state, queue, Departure.EXCLUSIVE)\n    elif",
@@ -437,14 +445,14 @@ LIFETIMES = (
     Mutant(
         "an exclusive queue outlives its connection",
         "engine/handlers/subscribe.py",
-        "    lifetime.doom_with(state, session.number)\n",
+        "    step = yield from lifetime.doom_with(state, step, session)\n",
         "",
         sign=r"lifetimes: ",
         by=(LIFETIME_SIM,),
     ),
     Mutant(
         "an exclusive queue is open to others",
-        DEPARTURE,
+        LIFETIME,
         "        raise QueueExclusive(queue.name)\n",
         "        return\n",
         sign=r"lifetimes: ",

@@ -21,8 +21,8 @@ class ModelQueue:
     owner: int
     used_at: int
     attended: bool = False
-    consumers: set[int] = field(default_factory=set)
-    """Their sessions."""
+    consumers: dict[int, bool] = field(default_factory=dict)
+    """Session -> whether it is a subscription, and no fetch."""
 
 
 class Lifetimes:
@@ -72,8 +72,8 @@ class Lifetimes:
         answer = self.driver.ask(command)
         if queue is None or self.is_refused(queue, session, answer):
             return
-        queue.consumers.add(session)
-        queue.attended |= not fetch and queue.options.auto_delete
+        queue.consumers[session] = not fetch
+        queue.attended |= not fetch
 
     def unsubscribe(self) -> None:
         name, session = self.random.choice(QUEUES), self.random.choice(SESSIONS)
@@ -105,8 +105,11 @@ class Lifetimes:
             changes["auto_delete"] = self.random.random() < 0.5
         answer = self.driver.ask(ChangeQueue(9, None, name, changes))
         if queue is not None and not self.is_refused(queue, 9, answer):
+            was_on = queue.options.auto_delete
             queue.options = queue.options.with_changes(**changes)
-            queue.attended = queue.attended and queue.options.auto_delete
+            if not queue.options.auto_delete or not was_on:
+                # The option counts whoever is there, and forgets whoever was there without it.
+                queue.attended = any(queue.consumers.values())
             queue.used_at = self.driver.now
 
     def delete(self) -> None:
@@ -143,7 +146,7 @@ class Lifetimes:
         queue = self.queues.get(name)
         if queue is None or session not in queue.consumers:
             return
-        queue.consumers.remove(session)
+        del queue.consumers[session]
         if not queue.consumers:
             queue.used_at = self.driver.now
             if queue.options.auto_delete and queue.attended:

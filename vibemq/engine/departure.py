@@ -2,12 +2,12 @@
 
 from collections import deque
 
+from vibemq.engine import lifetime
 from vibemq.engine.handlers.queues import end_everybody, remove
 from vibemq.engine.pacing import Slices, work_off
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy
-from vibemq.errors import QueueExclusive
 from vibemq.model import commands as ask
 from vibemq.model.effects import QueueGone
 
@@ -16,17 +16,18 @@ REMOVAL_UNITS = 5
 SERVER_SESSION = 0
 """Where the server hears of it."""
 
-OPEN_TO_ALL: frozenset[type] = frozenset(
+OPEN_TO_ALL: frozenset[tuple[type, str]] = frozenset(
     {
-        ask.Publish,
-        ask.DescribeQueue,
-        ask.Stage,
-        ask.MoveStaged,
-        ask.ImportMessages,
-        ask.ReplayDead,
+        (ask.Publish, "queue"),
+        (ask.DescribeQueue, "queue"),
+        (ask.Stage, "queue"),
+        (ask.MoveStaged, "queue"),
+        (ask.MoveMessages, "to"),
+        (ask.ImportMessages, "queue"),
+        (ask.ReplayDead, "queue"),
     }
 )
-"""What other connections may do with an exclusive queue: put messages in, and look at it."""
+"""What other connections may do with an exclusive queue, by the field that names it: put messages in, look at it."""
 USES: frozenset[type] = frozenset(
     {
         ask.CreateQueue,
@@ -44,23 +45,29 @@ USES: frozenset[type] = frozenset(
 """What begins the time anew in which a queue expires: to declare it, or to consume from it. To publish does not."""
 
 
-def look(state: EngineState, step: Step, command: ask.Command) -> None:
-    """Before a command about a queue that goes away by itself.
+def fields_of(kind: type) -> tuple[str, ...]:
+    """Which fields of a command name queues."""
+    return tuple(name for name, held in kind.__annotations__.items() if held is ask.QueueName)
+
+
+def look(state: EngineState, step: Step, command: ask.Command, fields: tuple[str, ...]) -> None:
+    """Before a command about queues that may go away by themselves. `fields`: those that name them.
 
     Raises:
-        QueueExclusive: it belongs to another connection.
+        QueueExclusive: one belongs to another connection.
     """
-    queue = state.mortal.get(getattr(command, "queue", ""))
-    if queue is None:
-        return
-    if queue in state.doomed:
-        _depart(state, step, queue, 0)
-        return
     kind = type(command)
-    if queue.owner and queue.owner != getattr(command, "session", 0) and kind not in OPEN_TO_ALL:
-        raise QueueExclusive(queue.name)
-    if kind in USES:
-        queue.unused_since = step.now
+    for field in fields:
+        queue = state.mortal.get(getattr(command, field))
+        if queue is None:
+            continue
+        if queue in state.doomed:
+            _depart(state, step, queue, 0)
+            continue
+        if (kind, field) not in OPEN_TO_ALL:
+            lifetime.check_owner(queue, command)
+        if kind in USES:
+            queue.unused_since = step.now
 
 
 def reap(state: EngineState, step: Step, units: int) -> None:

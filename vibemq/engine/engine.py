@@ -46,7 +46,6 @@ from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import Outcome, Published, QueueDepth, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
-from vibemq.model.records import QueueAttended
 from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
 
@@ -170,10 +169,7 @@ class Engine:
             moves.put_back(state, step, taken)
         for app, before in outcome.imported:
             imports.take_back(state, app, before)
-        for record in outcome.records:
-            if isinstance(record, QueueAttended) and record.queue_id in state.queues_by_id:
-                # The subscription that it speaks of has failed, and so has every later one.
-                state.queues_by_id[record.queue_id].attended = False
+        lifetime.forget_attended(state, outcome.records)
         holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
         for effect in (*outcome.after_append, *outcome.gated):
             if isinstance(effect, Reply):
@@ -182,6 +178,7 @@ class Engine:
                 step.effects.append(effect)
         for wait in outcome.waits:
             self._fail_wait(step, wait, ticket, holes, error)
+        lifetime.attend_changed(state, step, outcome.records)
         step.close()
         state.owed += rollback.owed_of(state, outcome.records, holes) + step.records
         self._carry(step)
@@ -513,18 +510,18 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
 }
 
 
-def _behind_a_look(handler: Callable[..., Slices | None]) -> Callable[..., Slices | None]:
-    """The handler, for a command about a queue that may go away by itself."""
+def _behind_a_look(handler: Callable[..., Slices | None], fields: tuple[str, ...]) -> Callable[..., Slices | None]:
+    """The handler, for a command about queues that may go away by themselves."""
 
     def look_first(state: EngineState, step: Step, command: ask.Command) -> Slices | None:
         if state.mortal:
-            departure.look(state, step, command)
+            departure.look(state, step, command, fields)
         return handler(state, step, command)
 
     return look_first
 
 
 _HANDLERS: dict[type, Callable[..., Slices | None]] = {
-    kind: _behind_a_look(handler) if "queue" in kind.__annotations__ else handler
+    kind: _behind_a_look(handler, fields) if (fields := departure.fields_of(kind)) else handler
     for kind, handler in _OWN_HANDLERS.items()
 }

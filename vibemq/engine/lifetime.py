@@ -4,13 +4,22 @@ Here stands what makes a queue's time begin, begin again, and end. A queue whose
 deleted in one of the next steps (`departure.py`), and before anything else is done to it.
 """
 
+from collections.abc import Generator
+
+from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
+from vibemq.errors import QueueExclusive
+from vibemq.model.commands import Command
 from vibemq.model.effects import Departure
 from vibemq.model.options import Durability
-from vibemq.model.records import QueueAttended
+from vibemq.model.records import QueueAttended, QueueChanged, Record
 from vibemq.model.runs import END
+
+DOOMED_PER_UNIT = 32
+"""Queues of a session that ends. To doom one is much less work than a unit."""
 
 
 def begin(state: EngineState, queue: Queue, now: int) -> None:
@@ -41,14 +50,38 @@ def expires_at(queue: Queue) -> int:
     return queue.unused_since + expires_ms if expires_ms and not queue.consumer_count else END
 
 
+def join(step: Step, consumer: Consumer) -> Durability:
+    """The consumer is more than a fetch; what the answer needs that says so."""
+    queue = consumer.queue
+    if not consumer.attends:
+        consumer.attends = True
+        queue.attendant_count += 1
+    return attend(step, queue)
+
+
 def attend(step: Step, queue: Queue) -> Durability:
-    """The queue has a consumer; what the answer needs that says so."""
+    """The queue has a consumer that is no fetch; what the answer needs that says so."""
     if queue.attended or not queue.options.auto_delete:
         return Durability.TRANSIENT
     queue.attended = True
     need = Durability.ASYNC if queue.transient else Durability.STRONG
     step.note_structure(QueueAttended(queue.queue_id), need)
     return need
+
+
+def forget_attended(state: EngineState, failed: list[Record]) -> None:
+    """The subscriptions of these records have failed, and so has every later one."""
+    for record in failed:
+        if isinstance(record, QueueAttended) and record.queue_id in state.queues_by_id:
+            state.queues_by_id[record.queue_id].attended = False
+
+
+def attend_changed(state: EngineState, step: Step, failed: list[Record]) -> None:
+    """Queues whose change is owed have got the option under consumers that are still there."""
+    for record in failed:
+        queue = state.queues_by_id.get(record.queue_id) if isinstance(record, QueueChanged) else None
+        if queue is not None and queue.attendant_count:
+            attend(step, queue)
 
 
 def see_to_left(state: EngineState, queue: Queue) -> None:
@@ -67,6 +100,13 @@ def doom(state: EngineState, queue: Queue, why: Departure) -> None:
         state.doomed.setdefault(queue, why)
 
 
+def check_owner(queue: Queue, command: Command) -> None:
+    """Raises QueueExclusive: the queue belongs to another connection than the one that asks."""
+    asks = getattr(command, "asked_by", 0) or getattr(command, "session", 0)
+    if queue.owner and queue.owner != asks:
+        raise QueueExclusive(queue.name)
+
+
 def doom_at_start(state: EngineState, queue: Queue) -> None:
     """Every connection of the last run is gone."""
     if queue.options.exclusive:
@@ -75,9 +115,12 @@ def doom_at_start(state: EngineState, queue: Queue) -> None:
         doom(state, queue, Departure.AUTO_DELETE)
 
 
-def doom_with(state: EngineState, session: int) -> None:
-    """The session ends, and its queues with it."""
-    known = state.sessions.get(session)
-    if known is not None:
-        for queue in known.own_queues:
-            doom(state, queue, Departure.EXCLUSIVE)
+def doom_with(state: EngineState, step: Step, session: SessionState) -> Generator[None, Step, Step]:
+    """The session ends, and its queues with it; returns the last slice's step."""
+    for number, queue in enumerate(list(session.own_queues), 1):
+        doom(state, queue, Departure.EXCLUSIVE)
+        if not number % DOOMED_PER_UNIT:
+            step.work += 1
+            if step.work >= STEP_UNITS:
+                step = yield
+    return step

@@ -7,7 +7,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import QueueInfo
@@ -15,6 +15,10 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import AccountRecord, MessageExtra
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
+
+QueueName = Annotated[str, "name of a queue"]
+"""Every field of a command that names a queue is annotated so: before the command is carried out, the engine looks
+whether the queue has gone away or belongs to another connection (`vibemq.engine.departure`)."""
 
 
 class Settlement(IntEnum):
@@ -43,7 +47,7 @@ class Publish:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     rows: Rows
     extras: dict[int, MessageExtra] | None = None
     create: bool = True
@@ -55,7 +59,7 @@ class Subscribe:
     session: int
     token: Any
     consumer: int
-    queue: str
+    queue: QueueName
     group: str | None = None
     """A named, durable group; None = the shared default group, or an own passing group in a fan-out queue."""
     capacity_messages: int = 0
@@ -132,7 +136,7 @@ class Extend:
 class CreateQueue:
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     options: QueueOptions | None = None
     """None = the broker's defaults."""
     must_match: bool = False
@@ -143,7 +147,7 @@ class CreateQueue:
 class ChangeQueue:
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     changes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -153,7 +157,7 @@ class DeleteQueue:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
 
 
 @dataclass(slots=True)
@@ -162,7 +166,7 @@ class PurgeQueue:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
 
 
 @dataclass(slots=True)
@@ -171,7 +175,7 @@ class RemoveMessages:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     runs: list[Run]
     incarnation: str | None = None
     """Of the queue in which the sequences were found; None: of whichever it is."""
@@ -183,12 +187,14 @@ class RemoveListed:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     sequences: list[int]
     dry_run: bool = False
     """Only say which."""
     incarnation: str | None = None
     """Of the queue in which the sequences were found; None: of whichever it is."""
+    asked_by: int = 0
+    """The session on whose behalf the server asks: its exclusive queues are open to it. 0 = that of no connection."""
 
 
 @dataclass(slots=True)
@@ -197,7 +203,7 @@ class DescribeQueue:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
 
 
 @dataclass(slots=True)
@@ -224,7 +230,7 @@ class ListQueues:
 class DeleteGroup:
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     user: str = ""
     manage: bool = True
@@ -237,7 +243,7 @@ class SeekGroup:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     start: StartAt
     start_sequence: int = 0
@@ -262,7 +268,7 @@ class JoinCursor:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     start: StartAt = StartAt.BEGINNING
     """Only for a group that does not exist yet."""
@@ -292,7 +298,7 @@ class CommitCursor:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     epoch: int
     sequence: int
@@ -310,7 +316,7 @@ class PlanBatch:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     epoch: int
     tag: str
@@ -334,7 +340,7 @@ class EnterBatch:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     epoch: int
     tag: str
@@ -355,7 +361,7 @@ class RejectAt:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     rejects: list[tuple[int, str]]
     """(sequence, error text)."""
@@ -372,7 +378,7 @@ class Quarantine:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     group: str
     runs: list[Run]
     incarnation: str | None = None
@@ -387,7 +393,7 @@ class Stage:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     """Where the messages shall go."""
     app: str
     version: int
@@ -427,7 +433,7 @@ class MoveStaged:
     """Name of the stage's queue."""
     sequence: int
     """Of the bundle."""
-    queue: str
+    queue: QueueName
     rows: Rows
     extras: dict[int, MessageExtra] | None = None
 
@@ -466,10 +472,10 @@ class MoveMessages:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     incarnation: str
     """Of `queue` when its rows were read: another one has other messages under these sequences."""
-    to: str
+    to: QueueName
     sequences: list[int]
     """Ascending."""
     published_at: list[int]
@@ -477,6 +483,8 @@ class MoveMessages:
     rows: Rows
     priorities: dict[int, int] = field(default_factory=dict)
     """Index -> priority as the row says it, for a source that is not ordered by it."""
+    asked_by: int = 0
+    """As in `RemoveListed`."""
 
 
 @dataclass(slots=True)
@@ -489,7 +497,7 @@ class ImportMessages:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     import_id: str
     """Of the file."""
     position: int
@@ -510,13 +518,15 @@ class ReplayDead:
 
     session: int
     token: Any
-    queue: str
+    queue: QueueName
     dead_ids: list[int]
     rows: Rows
     extras: dict[int, MessageExtra] | None = None
     origins: dict[int, int] | None = None
     """dead_id -> queue_id that it died in (0 = unknown), as the store has it. Letters made since the start are known
     without; of older ones this is the only evidence that they are there, and those that are not named count as gone."""
+    asked_by: int = 0
+    """As in `RemoveListed`."""
 
 
 @dataclass(slots=True)
@@ -528,6 +538,8 @@ class PurgeDead:
     dead_ids: list[int]
     origins: dict[int, int] | None = None
     """As in `ReplayDead`."""
+    asked_by: int = 0
+    """As in `RemoveListed`."""
 
 
 @dataclass(slots=True)

@@ -235,12 +235,15 @@ class PutBack:
     """No letter before this id is left."""
 
 
-async def put_back(local: CommandSession, queue: str, letters: Sequence[DeadLetter]) -> PutBack:
-    """Put letters, ascending, into a queue until it has no room; the loop has a turn after each slice."""
+async def put_back(local: CommandSession, queue: str, letters: Sequence[DeadLetter], asked_by: int) -> PutBack:
+    """Put letters, ascending, into a queue until it has no room; the loop has a turn after each slice.
+
+    `asked_by`: the session that wants it.
+    """
     done = PutBack()
     for at in range(0, len(letters), LETTERS_PER_STEP):
         part = letters[at : at + LETTERS_PER_STEP]
-        counted = await local.ask(partial(replay, queue=queue, letters=part))
+        counted = await local.ask(partial(replay, queue=queue, letters=part, asked_by=asked_by))
         done.count += counted.count
         if counted.left:
             done.left = counted.left + len(letters) - at - len(part)
@@ -307,7 +310,10 @@ class DeadLetters:
             raise QueueNotFound(missing[0]) if wanted.to else _origin_is_gone(missing)
         parts: list[PutBack] = []
         for queue, letters in by_queue.items():
-            parts.append(PutBack(len(letters)) if wanted.dry_run else await put_back(self._local, queue, letters))
+            if wanted.dry_run:
+                parts.append(PutBack(len(letters)))
+            else:
+                parts.append(await put_back(self._local, queue, letters, caller.session))
         count, left = sum(part.count for part in parts), sum(part.left for part in parts)
         if left and not count:
             raise no_room(next(queue for queue, part in zip(by_queue, parts, strict=True) if part.left))
@@ -326,17 +332,19 @@ class DeadLetters:
         """
         if wanted.ids is None or wanted.model_fields_set - {"ids", "dry_run"}:
             found = await self._find(wanted)
-            count = await self._purge(_meant(found, wanted), wanted, all_of_it=True)
+            count = await self._purge(caller, _meant(found, wanted), wanted, all_of_it=True)
             return _purged(count, found.last, found.done, found.damaged)
         count, meant, damaged = 0, dict[int, int](), list[DamagedLetter]()
         async for found in self._reader.named(wanted.ids):
             damaged += found.damaged
             meant |= _meant(found, wanted)
-            count += await self._purge(meant, wanted)
-        count += await self._purge(meant, wanted, all_of_it=True)
+            count += await self._purge(caller, meant, wanted)
+        count += await self._purge(caller, meant, wanted, all_of_it=True)
         return _purged(count, max(wanted.ids, default=0), True, damaged)
 
-    async def _purge(self, meant: dict[int, int], wanted: PurgeArguments, *, all_of_it: bool = False) -> int:
+    async def _purge(
+        self, caller: Caller, meant: dict[int, int], wanted: PurgeArguments, *, all_of_it: bool = False
+    ) -> int:
         """Take whole slices out of `meant` (dead_id -> queue_id), or everything, and purge them; how many there were.
 
         The loop has a turn after each slice.
@@ -344,13 +352,13 @@ class DeadLetters:
         count = 0
         while len(meant) >= LETTERS_PER_STEP or (all_of_it and meant):
             part = {dead_id: meant.pop(dead_id) for dead_id in list(islice(meant, LETTERS_PER_STEP))}
-            count += len(part) if wanted.dry_run else await self._purge_slice(part)
+            count += len(part) if wanted.dry_run else await self._purge_slice(caller, part)
             await asyncio.sleep(0)
         return count
 
-    async def _purge_slice(self, origins: Mapping[int, int]) -> int:
+    async def _purge_slice(self, caller: Caller, origins: Mapping[int, int]) -> int:
         ids, known = sorted(origins), dict(origins)
-        counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known))
+        counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known, caller.session))
         return int(counted.count)
 
     async def _find(self, wanted: LetterListArguments) -> Found:

@@ -76,12 +76,12 @@ def replay_count(headers: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
-def replay(session: int, token: Any, queue: str, letters: Sequence[DeadLetter]) -> ReplayDead:
-    """The letters, as they enter the queue again."""
+def replay(session: int, token: Any, queue: str, letters: Sequence[DeadLetter], asked_by: int) -> ReplayDead:
+    """The letters, as they enter the queue again. `asked_by`: the session that wants it."""
     rows = Rows.of([replay_row(letter) for letter in letters])
     extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
     ids = [letter.facts.dead_id for letter in letters]
-    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters))
+    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by)
 
 
 def origins(letters: Sequence[DeadLetter]) -> dict[int, int]:

@@ -1,12 +1,14 @@
 """The end of queues that go away: who is refused, who is told, in which steps, and what a crash leaves."""
 
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
-from vibemq.engine.departure import OPEN_TO_ALL, REMOVAL_UNITS, USES
-from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.departure import OPEN_TO_ALL, REMOVAL_UNITS, USES, fields_of
+from vibemq.engine.lifetime import DOOMED_PER_UNIT
+from vibemq.engine.pacing import STEP_UNITS, Batch
 from vibemq.errors import QueueExclusive, QueueNotFound
 from vibemq.model import commands as ask
 from vibemq.model.effects import QueueGone, Reply
@@ -65,30 +67,52 @@ def test_others_may_publish_and_look(driver: Driver) -> None:
     assert driver.take() == {1: [1, 2]}
 
 
+OTHER_TEXTS = {
+    *("group", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "end", "end_tag"),
+    *("empty_mark", "reason", "rejects", "why", "changes", "after", "visible"),
+    # Hidden queues, which have no option to go away by themselves.
+    *("stage", "stages"),
+}
+"""Fields with texts that name no queue of users, in any command."""
+
+
+def test_no_field_that_names_a_queue_is_forgotten() -> None:
+    """A new field with a text fails here until it is annotated as `QueueName`, or named as another text."""
+    texts = {
+        name
+        for kind in get_args(ask.Command)
+        for name, held in kind.__annotations__.items()
+        if held is not ask.QueueName and "str" in str(held)
+    }
+    assert texts == OTHER_TEXTS
+    for kind in get_args(ask.Command):
+        assert set(fields_of(kind)) == {"queue", "to"} & set(kind.__slots__)
+
+
 def test_every_command_about_a_queue_is_open_or_closed_on_purpose() -> None:
     """A new command about a queue is closed to others unless `OPEN_TO_ALL` names it."""
-    about_a_queue = {kind for kind in get_args(ask.Command) if "queue" in kind.__slots__}
+    about_a_queue = {(kind, field) for kind in get_args(ask.Command) for field in fields_of(kind)}
     assert about_a_queue >= OPEN_TO_ALL
-    assert about_a_queue >= USES
-    assert not OPEN_TO_ALL & USES
-    closed = {kind.__name__ for kind in about_a_queue - OPEN_TO_ALL}
+    assert {kind for kind, _ in about_a_queue} >= USES
+    assert not {kind for kind, _ in OPEN_TO_ALL} & USES
+    closed = {f"{kind.__name__}.{field}" for kind, field in about_a_queue - OPEN_TO_ALL}
     assert closed == {
-        "ChangeQueue",
-        "CommitCursor",
-        "CreateQueue",
-        "DeleteGroup",
-        "DeleteQueue",
-        "EnterBatch",
-        "JoinCursor",
-        "MoveMessages",
-        "PlanBatch",
-        "PurgeQueue",
-        "Quarantine",
-        "RejectAt",
-        "RemoveListed",
-        "RemoveMessages",
-        "SeekGroup",
-        "Subscribe",
+        "ChangeQueue.queue",
+        "CommitCursor.queue",
+        "CreateQueue.queue",
+        "DeleteGroup.queue",
+        "DeleteQueue.queue",
+        "EnterBatch.queue",
+        "JoinCursor.queue",
+        "MoveMessages.queue",
+        "PlanBatch.queue",
+        "PurgeQueue.queue",
+        "Quarantine.queue",
+        "RejectAt.queue",
+        "RemoveListed.queue",
+        "RemoveMessages.queue",
+        "SeekGroup.queue",
+        "Subscribe.queue",
     }
 
 
@@ -103,6 +127,60 @@ def test_the_owner_may_do_everything_and_its_name_is_free_afterwards(driver: Dri
     driver.close(2)
     assert driver.engine.queue_info("q") is None
     assert gone(driver) == ["q"]
+
+
+def leave_a_letter(driver: Driver) -> dict[int, int]:
+    """In an exclusive queue of session 1; its origin."""
+    exclusive(driver)
+    driver.publish(1, session=1)
+    driver.subscribe(1)
+    driver.settle(1, 1, verb=ask.Settlement.REJECT)
+    return {1: driver.engine.readers.queue("q").queue_id}
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["origin known here", "origin told"])
+def test_others_neither_purge_nor_replay_its_dead_letters(driver: Driver, told: bool) -> None:
+    origins = leave_a_letter(driver)
+    known = origins if told else {1: 0}
+    driver.create("other")
+    for asker in (0, 2):
+        refused = [
+            ask.PurgeDead(0, None, [1], known, asker),
+            ask.ReplayDead(0, None, "other", [1], rows_of(1), origins=known, asked_by=asker),
+            ask.ReplayDead(0, None, "q", [1], rows_of(1), origins=known, asked_by=asker),
+        ]
+        for command in refused:
+            assert isinstance(driver.ask(command), QueueExclusive)
+    assert driver.info().dead == 1
+    replay = ask.ReplayDead(0, None, "other", [1], rows_of(1), origins=known, asked_by=1)
+    assert driver.ask(replay).count == 1
+    driver.check()
+
+
+def test_letters_of_a_queue_that_is_gone_belong_to_nobody(driver: Driver) -> None:
+    origins = leave_a_letter(driver)
+    driver.close(1)
+    exclusive(driver, session=3, queue="other")
+    assert driver.ask(ask.PurgeDead(0, None, [1], origins, 2)).count == 1
+
+
+def test_letters_of_a_doomed_queue_belong_to_nobody(driver: Driver) -> None:
+    origins = leave_a_letter(driver)
+    driver.hold = True
+    driver.restart()
+    driver.hold = False
+    assert driver.ask(ask.PurgeDead(0, None, [1], origins, 2)).count == 1
+
+
+def test_what_the_broker_does_for_the_owner_is_done(driver: Driver) -> None:
+    exclusive(driver)
+    driver.publish(3, session=1)
+    driver.create("target")
+    assert driver.ask(ask.RemoveListed(0, None, "q", [3], asked_by=1)).removed == [(3, 3)]
+    moved = move_all(driver, "q", "target", 2)
+    assert isinstance(driver.ask(moved), QueueExclusive)
+    moved.asked_by = 1
+    assert driver.ask(moved).count == 2
 
 
 # -- the end --------------------------------------------------------------------------------------------------------
@@ -177,6 +255,20 @@ def test_very_many_go_in_steps(driver: Driver) -> None:
     assert driver.engine.queue_infos() == []
 
 
+def test_the_queues_of_a_session_are_doomed_in_steps(driver: Driver) -> None:
+    count, most = 12_000, STEP_UNITS * DOOMED_PER_UNIT
+    options = QueueOptions(exclusive=True)
+    driver.handle(*[ask.CreateQueue(1, None, f"q{number:05}", options) for number in range(count)])
+    batch, doomed, sizes = Batch([ask.CloseSession(1, clean=True)]), driver.engine._state.doomed, [0]
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+        sizes.append(len(doomed))
+    steps = [after - before for before, after in pairwise(sizes)]
+    assert sum(steps) == count
+    assert max(steps) <= most
+    assert 1 not in driver.engine._state.sessions
+
+
 def leave_some_doomed(driver: Driver, count: int = 200) -> None:
     for number in range(count):
         exclusive(driver, session=1, queue=f"q{number:03}")
@@ -220,3 +312,63 @@ def test_answers_to_a_command_do_not_depend_on_the_end_of_others(driver: Driver)
     replies = [effect for effect in driver.effects if isinstance(effect, Reply)]
     driver.advance(10)
     assert [effect for effect in driver.effects if isinstance(effect, Reply)] == replies
+
+
+# -- what enters a doomed queue ---------------------------------------------------------------------------------------
+
+
+def move_all(driver: Driver, source: str, target: str, count: int) -> ask.MoveMessages:
+    numbers = list(range(1, count + 1))
+    incarnation = driver.info(source).incarnation
+    return ask.MoveMessages(0, None, source, incarnation, target, numbers, [driver.now] * count, rows_of(count))
+
+
+def test_nothing_is_moved_into_a_doomed_queue(driver: Driver) -> None:
+    driver.create("src")
+    driver.publish(3, "src")
+    leave_some_doomed(driver)
+    assert isinstance(driver.ask(move_all(driver, "src", "q199", 3)), QueueNotFound)
+    driver.advance(10)
+    assert driver.info("src").ready == 3
+    driver.check()
+
+
+def test_nothing_is_moved_out_of_a_doomed_queue(driver: Driver) -> None:
+    driver.create("target")
+    leave_some_doomed(driver)
+    assert isinstance(driver.ask(move_all(driver, "q199", "target", 1)), QueueNotFound)
+    assert driver.info("target").ready == 0
+
+
+def test_others_may_move_messages_into_an_exclusive_queue(driver: Driver) -> None:
+    exclusive(driver)
+    driver.create("src")
+    driver.publish(3, "src")
+    assert driver.ask(move_all(driver, "src", "q", 3)).count == 3
+    assert driver.info().ready == 3
+
+
+def test_dead_letters_are_not_replayed_into_a_doomed_queue(driver: Driver) -> None:
+    driver.create("src")
+    driver.publish(1, "src")
+    driver.subscribe(1, "src")
+    driver.settle(1, 1, verb=ask.Settlement.REJECT)
+    leave_some_doomed(driver)
+    origin = driver.engine.readers.queue("src").queue_id
+    replay = ask.ReplayDead(0, None, "q199", [1], rows_of(1), origins={1: origin})
+    assert isinstance(driver.ask(replay), QueueNotFound)
+    driver.advance(10)
+    assert driver.engine.dead_count == 1
+
+
+def test_publishers_that_wait_are_not_let_into_a_doomed_queue(driver: Driver) -> None:
+    driver.create(auto_delete=True, max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish(1)
+    driver.subscribe(1, capacity_messages=1)
+    driver.publish(1)
+    driver.handle(ask.Publish(3, "waits", "q", rows_of(1)))
+    assert driver.answer("waits") is None
+    settled = ask.Settle(1, None, 1, ask.Settlement.ACK, [(1, 1)])
+    driver.handle(ask.PurgeQueue(9, None, "q"), settled, ask.Unsubscribe(1, None, 1))
+    assert gone(driver) == ["q"]
+    assert isinstance(driver.answer("waits"), QueueNotFound)

@@ -194,6 +194,51 @@ def test_a_fetch_is_no_consumer_whose_end_deletes_the_queue(driver: Driver) -> N
     assert not is_there(driver)
 
 
+@pytest.mark.parametrize("other", [{}, {"expires_ms": HOUR}], ids=["new", "mortal before"])
+def test_the_option_counts_the_consumers_that_are_there(driver: Driver, other: Any) -> None:
+    driver.create(**other)
+    driver.subscribe(1)
+    driver.ask(ChangeQueue(9, None, "q", {"auto_delete": True}))
+    assert len(driver.records_of(QueueAttended)) == 1
+    driver.close(1)
+    assert gone(driver) == {"q": "auto_delete"}
+    driver.check()
+
+
+def test_the_option_does_not_count_fetches_nor_who_has_left(driver: Driver) -> None:
+    driver.create()
+    driver.subscribe(1)
+    driver.close(1)
+    driver.subscribe(2, credit=1)
+    driver.ask(ChangeQueue(9, None, "q", {"auto_delete": True}))
+    driver.close(2)
+    assert is_there(driver)
+
+
+def test_consumers_under_which_the_option_was_set_count_after_a_restart(driver: Driver) -> None:
+    driver.create()
+    driver.subscribe(1)
+    driver.ask(ChangeQueue(9, None, "q", {"auto_delete": True}))
+    driver.restart()
+    driver.advance(0)
+    assert gone(driver) == {"q": "auto_delete"}
+
+
+def test_a_change_that_the_disk_refuses_is_owed_with_its_consumers(driver: Driver) -> None:
+    driver.create()
+    driver.subscribe(1)
+    driver.hold = True
+    driver.ask(ChangeQueue(9, None, "q", {"auto_delete": True}))
+    driver.refuse()
+    driver.hold = False
+    driver.keep()
+    driver.advance(2_000)
+    assert len(driver.records_of(QueueAttended)) == 1
+    driver.close(1)
+    assert gone(driver) == {"q": "auto_delete"}
+    driver.check()
+
+
 def test_who_still_holds_messages_has_not_left(driver: Driver) -> None:
     driver.create(auto_delete=True, ack_timeout_ms=0)
     driver.publish(1)

@@ -8,6 +8,7 @@ of 0.
 
 from collections.abc import Mapping, Sequence
 
+from vibemq.engine import lifetime
 from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.overflow import fitting
 from vibemq.engine.handlers.publish import check_pressure
@@ -34,6 +35,7 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
     step.work += len(command.dead_ids)
     known = {dead_id: index for index, dead_id in enumerate(command.dead_ids)}
     there = sorted(index for dead_id, index in known.items() if _is_there(state, dead_id, command.origins))
+    _check_owners(state, command, [command.dead_ids[index] for index in there])
     fits = len(there)
     if queue.options.overflow is Overflow.DROP_OLDEST:
         fits = fitting(queue, command.rows, there)
@@ -59,10 +61,27 @@ def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
     step.work += len(command.dead_ids)
     known = command.origins
     dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id, known)]
+    _check_owners(state, command, dead_ids)
     if dead_ids:
         step.note(DeadRemoved(dead_ids), Durability.STRONG)
         remove(state, dead_ids, known)
     step.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
+
+
+def _check_owners(state: EngineState, command: ReplayDead | PurgeDead, dead_ids: Sequence[int]) -> None:
+    """Letters of an exclusive queue belong to its connection as well, as long as the queue is there.
+
+    Raises:
+        QueueExclusive: a letter died in a queue of another connection.
+    """
+    if not state.mortal:
+        return
+    queue_id: int | None = None
+    for dead_id in dead_ids:
+        queue_id = (command.origins or {}).get(dead_id) or _origin(state, dead_id, queue_id)
+        queue = state.queues_by_id.get(queue_id) if queue_id is not None else None
+        if queue is not None and queue not in state.doomed:
+            lifetime.check_owner(queue, command)
 
 
 def _is_there(state: EngineState, dead_id: int, origins: Mapping[int, int] | None) -> bool:

@@ -177,6 +177,9 @@ def _park(state: EngineState, step: Step, queue: Queue, command: Publish) -> Non
 def unpark(state: EngineState, step: Step, queue: Queue) -> None:
     """Let parked publishers go on, in order, as far as there is room; refuse those that waited too long. Those that one
     step has no time for have their turn at the next tick, at once."""
+    if queue in state.doomed:
+        # What it takes now would be deleted with it; they are told that it is gone.
+        return
     parked = queue.parked
     while parked:
         if step.work >= STEP_UNITS:

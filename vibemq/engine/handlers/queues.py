@@ -145,6 +145,8 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     queue.attended = queue.attended and options.auto_delete
     lifetime.begin(state, queue, step.now)
     step.note_structure(QueueChanged(queue.queue_id, options))
+    if queue.attendant_count:
+        lifetime.attend(step, queue)
     step.free(queue)
     state.arm(queue, step.now)
     step.answer(command, None, Durability.STRONG)

@@ -44,7 +44,7 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     need = Durability.STRONG if created else (durable_need(queue) if new else light(queue))
     if command.credit is None:
         # A fetch comes and goes, and does not mean that the queue has found its consumer.
-        need = max(need, lifetime.attend(step, queue))
+        need = max(need, lifetime.join(step, consumer))
     step.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
 
 
@@ -153,7 +153,7 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
 def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
     for consumer in list(session.consumers.values()):
         step = yield from _take_out(state, step, consumer, clean=clean)
-    lifetime.doom_with(state, session.number)
+    step = yield from lifetime.doom_with(state, step, session)
     state.sessions.pop(session.number, None)
 
 

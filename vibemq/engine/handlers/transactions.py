@@ -106,8 +106,9 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
         )
     # A cursor may have come since they were staged; from the decision on there is no way back.
     for target in sorted({target for name in names for target in state.delayed_targets.get(name, ())}):
-        if target in state.queues:
-            check_delays(state.queues[target], delayed=True)
+        queue = state.queues.get(target)
+        if queue is not None and queue not in state.doomed:
+            check_delays(queue, delayed=True)
     chosen = [state.stages[name].queue_id for name in names]
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
     transaction = Transaction(command.version, step.now, before + chosen, command.tag, command.user)

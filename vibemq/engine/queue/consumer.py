@@ -36,6 +36,8 @@ class Consumer:
     """False: it holds what has not been written to it, and is given the next all the same."""
     settling: bool = False
     """A settlement of many of its messages is carried out in steps: it is given nothing until then."""
+    attends: bool = False
+    """Whether it has been more than a fetch, so that its queue has had a consumer."""
     armed_at: int = NEVER
     """When it wants to be seen to: see `EngineState.arm_part`."""
 

@@ -203,6 +203,7 @@ class Group:
             return False
         del self.consumers[consumer]
         consumer.queue.consumer_count -= 1
+        consumer.queue.attendant_count -= consumer.attends
         return True
 
     def offer(self, consumer: Consumer) -> None:

@@ -114,6 +114,7 @@ class Queue:
         "_upcoming",
         "alarms",
         "armed_at",
+        "attendant_count",
         "attended",
         "collect_at",
         "consumer_count",
@@ -215,6 +216,8 @@ class Queue:
         self.walk: Walk | None = None
         self.consumer_count = 0
         """Of all groups, those that only hold messages included."""
+        self.attendant_count = 0
+        """Of these, those that were no fetch."""
         self.attended = False
         """It has had a consumer that was no fetch; known when `auto_delete` is on."""
         self.unused_since = created_at

@@ -90,7 +90,9 @@ class QueueMoves:
         at_once = 1 if found.limited else max(1, len(steps))
         for at in range(0, len(steps), at_once):
             some = enumerate(steps[at : at + at_once])
-            done = await asyncio.gather(*(self._step(wanted, found.incarnation, step, turns) for turns, step in some))
+            done = await asyncio.gather(
+                *(self._step(caller, wanted, found.incarnation, step, turns) for turns, step in some)
+            )
             count, left = count + sum(part.count for part in done), sum(part.left for part in done)
             if left:
                 break
@@ -104,7 +106,9 @@ class QueueMoves:
             "damaged": damaged,
         }
 
-    async def _step(self, wanted: MoveArguments, incarnation: str, some: list[Candidate], turns: int) -> Moved:
+    async def _step(
+        self, caller: Caller, wanted: MoveArguments, incarnation: str, some: list[Candidate], turns: int
+    ) -> Moved:
         """`turns`: of the loop that others have first, so that no two steps are decided in one."""
         priorities = {
             index: priority
@@ -125,6 +129,7 @@ class QueueMoves:
                 [candidate.published_at for candidate in some],
                 rows,
                 priorities,
+                caller.session,
             )
         )
         return moved

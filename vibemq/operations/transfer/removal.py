@@ -49,7 +49,7 @@ class MessageRemoval:
             )
         incarnation = self._readers.queue(wanted.queue, wanted.incarnation).incarnation
         found, after = await self._search(wanted, incarnation, ids) if ids else ([], None)
-        done = await self._take_out(wanted, incarnation, [*sequences, *(sequence for sequence, _ in found)])
+        done = await self._take_out(caller, wanted, incarnation, [*sequences, *(sequence for sequence, _ in found)])
         removed, held = RunSet(done.removed), RunSet(done.in_flight)
         named = [sequence for sequence in dict.fromkeys(sequences) if sequence not in held]
         return {
@@ -79,9 +79,13 @@ class MessageRemoval:
                 break
         return found, start
 
-    async def _take_out(self, wanted: MessageRemoveArguments, incarnation: str, sequences: list[int]) -> Removed:
+    async def _take_out(
+        self, caller: Caller, wanted: MessageRemoveArguments, incarnation: str, sequences: list[int]
+    ) -> Removed:
         removed: Removed = await self._local.ask(
-            lambda session, token: RemoveListed(session, token, wanted.queue, sequences, wanted.dry_run, incarnation)
+            lambda session, token: RemoveListed(
+                session, token, wanted.queue, sequences, wanted.dry_run, incarnation, caller.session
+            )
         )
         return removed
 
