@@ -326,7 +326,7 @@ class Subscription(Generic[T]):
             self._begin_batch([])
             self._buffer.clear()
         self._notify()
-        if self.id not in self._link.subscriptions:
+        if self.id not in self._link.subscriptions or self._link.withdraw(self):
             return None
         headers = {"subscription-id": self.id}
         asked = self._link.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
