@@ -68,6 +68,8 @@ class FakeBroker:
         self.tls: ssl.SSLContext | None = None
         self.refuse: dict[str, tuple[str, str]] = {}
         """Queue -> (code, sentence) for every publish."""
+        self.refuse_creations: deque[tuple[str, str]] = deque()
+        """(code, sentence) for each of the next creations of a queue."""
         self.refuse_bodies: bytes = b""
         """Rows that contain this are refused one by one."""
         self.frames: list[int] = []
@@ -286,7 +288,10 @@ class FakeSession:
         name = arguments.get("queue", "")
         result: Any = {}
         if verb == "queue.create":
-            if arguments["must_match"] and name in self.broker.queues:
+            if self.broker.refuse_creations:
+                await self._error(frame.id, *self.broker.refuse_creations.popleft(), name)
+                return
+            if arguments.get("must_match") and name in self.broker.queues:
                 await self._error(frame.id, "QUEUE_EXISTS", "it has other options", name)
                 return
             if name not in self.broker.queues:

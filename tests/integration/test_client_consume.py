@@ -239,6 +239,19 @@ async def test_fetch_waits_for_the_first_message() -> None:
         assert [message.body for message in found] == ["x"]
 
 
+async def test_a_cancelled_iteration_skips_no_message() -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish_many("orders", range(200))
+        async with mq.subscribe("orders", ack_timeout=0) as messages:
+            seen = [(await anext(messages)).body]
+            for _ in range(4):
+                with anyio.CancelScope() as scope:
+                    scope.cancel()
+                    while len(seen) < 200:
+                        seen.append((await anext(messages)).body)
+            assert seen == list(range(200))
+
+
 async def test_a_cancelled_fetch_loses_nothing() -> None:
     async with broker_and_client() as (broker, mq):
         for _ in range(20):

@@ -1,5 +1,6 @@
 """A client's life outside a block: opened by one task, used by others, closed by another one; on asyncio and trio."""
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -7,7 +8,9 @@ import pytest
 
 import vibemq
 from tests.integration.fake_broker import QUICK, FakeBroker
-from vibemq.errors import NotConnected
+from tests.waiting import until
+from vibemq.errors import NotConnected, PublishFailed
+from vibemq.protocols.native.codec.wire import CommandType
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +45,42 @@ async def test_one_task_opens_it_and_another_one_closes_it() -> None:
             await mq.publish("orders", 2)
         with pytest.raises(NotConnected, match="opened once"):
             await mq.open()
+        tasks.cancel_scope.cancel()
+
+
+async def test_closing_between_two_connections_waits_for_the_next_one_and_the_confirms() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", reconnect=QUICK)
+        await mq.open()
+        subscription = mq.subscribe("orders")
+        await subscription.start()
+        await broker.stop()
+        await until(lambda: not mq.is_connected)
+        await mq.publish("orders", 1, wait=False)
+        tasks.start_soon(mq.close)
+        await anyio.wait_all_tasks_blocked()
+        await broker.start(tasks)
+        await until(lambda: not mq.is_connected and broker.unsettled("orders") == 1)
+        assert CommandType.SUBSCRIBE not in broker.frames[broker.frames.index(CommandType.SUBSCRIBE) + 1 :]
+        with pytest.raises(NotConnected, match="closed"):
+            await mq.publish("orders", 2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_closing_waits_no_longer_for_a_connection_than_offline_timeout() -> None:
+    broker = FakeBroker()
+    policy = replace(QUICK, offline_timeout=0.05)
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", reconnect=policy)
+        await mq.open()
+        await broker.stop()
+        await until(lambda: not mq.is_connected)
+        await mq.publish("orders", 1, wait=False)
+        with anyio.fail_after(60), pytest.raises(PublishFailed):
+            await mq.close()
         tasks.cancel_scope.cancel()
 
 

@@ -40,6 +40,53 @@ async def test_a_subscription_that_is_not_restored_ends_with_its_connection() ->
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("code", ["QUEUE_EXCLUSIVE", "RATE_LIMITED"])
+async def test_a_queue_that_cannot_be_created_anew_yet_is_created_a_little_later(code: str) -> None:
+    """While the broker has not noticed that the old connection is gone, the queue is that connection's, and goes with
+    it."""
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        await mq.create_queue("replies", exclusive=True, max_attempts=7)
+        async with mq.subscribe("replies") as messages:
+            await broker.stop()
+            broker.queues.clear()
+            broker.refuse_creations.extend([(code, "not yet")] * 2)
+            await broker.start(tasks)
+            await until(lambda: mq.reconnects == 3 and messages.connected)
+            await mq.ping()
+            assert broker.queues["replies"].options.max_attempts == 7
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_queue_that_is_not_created_anew_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        await mq.create_queue("replies", exclusive=True)
+        await broker.stop()
+        broker.refuse_creations.append(("NOT_AUTHORIZED", "you may not create 'replies'"))
+        await broker.start(tasks)
+        await until(lambda: not broker.refuse_creations)
+        await mq.ping()
+        assert mq.reconnects == 1
+        assert "queue 'replies' cannot be created anew after the connection was lost: you may not" in caplog.text
+        tasks.cancel_scope.cancel()
+
+
+async def test_only_what_is_exclusive_or_subscribed_is_created_anew() -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        await mq.create_queue("exclusive", exclusive=True)
+        for queue in ("subscribed", "left"):
+            await mq.create_queue(queue, expires=3_600)
+        async with mq.subscribe("left"):
+            pass
+        async with mq.subscribe("subscribed") as messages:
+            await broker.stop()
+            broker.queues.clear()
+            await broker.start(tasks)
+            await until(lambda: mq.reconnects and messages.connected)
+            await mq.ping()
+            assert sorted(broker.queues) == ["exclusive", "subscribed"]
+        tasks.cancel_scope.cancel()
+
+
 async def test_changes_of_the_connection_are_told() -> None:
     told: list[ConnectionChange] = []
     async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:

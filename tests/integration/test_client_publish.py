@@ -440,9 +440,11 @@ async def test_an_error_of_the_program_is_not_hidden_by_what_failed(caplog: pyte
             await until(lambda: mq.unconfirmed == 0)
             raise KeyError
 
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError) as told:
         await publish()
-    assert "1 messages of earlier publish(wait=False) failed" in caplog.text
+    (note,) = told.value.__notes__
+    assert note.startswith("1 messages of earlier publish(wait=False) failed; the first one, to queue 'orders'")
+    assert note in caplog.text
 
 
 async def test_without_an_answer_it_waits_for_room_and_tells_what_timed_out() -> None:

@@ -51,6 +51,13 @@ def wait_until(condition: Any) -> None:
     raise AssertionError("it did not come true within 5 s")
 
 
+def test_a_publish_leaves_nothing_behind(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        for number in range(100):
+            mq.publish("orders", number)
+        assert not mq._current().loop._open
+
+
 def test_publishing_and_consuming_without_await(broker: FakeBroker) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         assert mq.publish("orders", {"id": 0}) == ("orders", 1, False)

@@ -13,6 +13,7 @@ from tests.integration.fake_broker import FakeBroker
 from tests.integration.test_client_forks import in_a_child
 from tests.integration.test_client_sync import address, serving_in_a_thread
 from tests.waiting import wait_until
+from vibemq.client import Message
 from vibemq.errors import ClientForked, ConnectionLost, LocalProtocolError, NotConnected, QueueNotFound
 from vibemq.sync import Inbox, wakeup
 
@@ -174,6 +175,56 @@ def test_auto_ack_is_for_what_is_taken(broker: FakeBroker, inbox: Inbox) -> None
         wait_until(lambda: len(inbox) == 10)
         assert [message.settled for message in inbox.take(3)] == [True] * 3
         wait_until(lambda: broker.unsettled("orders") == 7)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("end", ["drain", "nothing"])
+def test_a_client_that_closes_takes_no_message_of_another_with_it(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, end: str, noticed: bool
+) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish("a", "of A")
+        mq.publish("b", "of B")
+        inbox.add(mq.subscribe("a", auto_ack=True))
+        wait_until(lambda: len(inbox) == 1)
+        other = vibemq.sync.connect(address(broker))
+        theirs = inbox.add(other.subscribe("b", auto_ack=True))
+        wait_until(lambda: len(inbox) == 2)
+        if end == "drain":
+            theirs.drain(timeout=0)
+        if not noticed:
+            # It closes just after it was asked.
+            monkeypatch.setattr(Message, "stale", False)
+            monkeypatch.setattr(inbox, "_collect", lambda inner: None)
+            theirs._subscription.watch = None
+        other.close()
+        assert [message.body for message in inbox.take()] == ["of A"]
+        wait_until(lambda: not broker.unsettled("a"))
+        assert broker.unsettled("b") == 1
+
+
+def test_what_an_interrupted_call_had_acknowledged_is_returned_by_the_next(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish_many("orders", range(3))
+        subscription = inbox.add(mq.subscribe("orders", auto_ack=True))
+        wait_until(lambda: len(inbox) == 3)
+        ack = Message.ack
+
+        def interrupted(message: Message[object]) -> object:
+            if message.body == 1:
+                raise KeyboardInterrupt
+            return ack(message)
+
+        monkeypatch.setattr(Message, "ack", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            inbox.take()
+        monkeypatch.undo()
+        assert readable(inbox)
+        assert [message.body for message in inbox.take()] == [0, 1, 2]
+        wait_until(lambda: not subscription.held)
+        assert not broker.unsettled("orders")
 
 
 @pytest.mark.parametrize("end", ["remove", "stop", "drain"])

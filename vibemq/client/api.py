@@ -141,17 +141,20 @@ class Client:
                 await self._link.changed.wait()
             for queue in self.settings.queues:
                 await self.create_queue(queue)
-        except BaseException:
-            await self._end(wait_for_confirms=False)
+        except BaseException as error:
+            await self._end(error)
             raise
 
     async def close(self) -> None:
         """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine.
 
+        It waits for up to `command_timeout`, and without a connection for up to `ReconnectPolicy.offline_timeout`;
+        after that, what is not confirmed has failed.
+
         Raises:
             PublishFailed: messages of `publish(..., wait=False)` failed; the client is closed all the same.
         """
-        await self._end(wait_for_confirms=True)
+        await self._end(None)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -160,16 +163,17 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end(wait_for_confirms=error is None)
+        await self._end(error)
 
-    async def _end(self, *, wait_for_confirms: bool) -> None:
+    async def _end(self, error: BaseException | None) -> None:
+        """`error`: of the program, on its way."""
         if self._life is None:
             return
         unwaited = self._publishing.unwaited
         try:
-            await self._supervisor.close(wait_for_confirms=wait_for_confirms)
-            if not wait_for_confirms:
-                unwaited.log_failures()
+            await self._supervisor.close(wait_for_confirms=error is None)
+            if error is not None:
+                unwaited.note_failures(error)
         finally:
             await self._life.stop()
         unwaited.raise_failures()

@@ -17,6 +17,7 @@ import anyio
 from vibemq.client.address import ClientSettings
 from vibemq.client.changes import ConnectionListeners
 from vibemq.client.failures import PASSING, error_of
+from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox
 from vibemq.errors import (
@@ -38,6 +39,9 @@ SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
 LINGER_S = 0.002
 """How long acknowledgements may wait for more of them."""
+_LATER = (*PASSING, QueueExclusive)
+"""A broker that has just come back is busy, or it has not noticed yet that our last connection has ended, which owns a
+queue: another connection, a little later, restores what we had."""
 
 
 class Subscriber(Protocol):
@@ -115,9 +119,8 @@ class ClientLink:
         self.epoch = 0
         """Counts connections; deliveries carry it."""
         self.subscriptions: dict[str, Subscriber] = {}
-        self.passing: dict[str, tuple[bytes, bool]] = {}
-        """Queues of this client that go away by themselves -> (the request that creates it, whether only for a
-        subscription of this client): they are created anew on each connection, ahead of the subscriptions."""
+        self.passing = PassingQueues(self._subscribed_queues)
+        """They are created anew on each connection, ahead of the subscriptions."""
         self.failure: Failure | None = None
         """Set once there will be no further connection."""
         self.last_refusal = ""
@@ -128,6 +131,10 @@ class ClientLink:
         self._numbers = count(1)
         self._requests: dict[str, PendingRequest] = {}
         self._subscribing: dict[str, float] = {}
+        self._creating: dict[str, tuple[str, float]] = {}
+        """Requests that create queues anew -> queue, and when it was sent."""
+        self._waiting: dict[str, dict[str, Subscriber]] = {}
+        """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
         self._dirty: dict[str, Subscriber] = {}
         self._outgoing: list[bytes] = []
         self._farewell = False
@@ -142,7 +149,7 @@ class ClientLink:
         self.protocol = protocol
         self._create_passing(protocol, now)
         for subscriber in self.subscriptions.values():
-            self._send_subscribe(subscriber, now)
+            self._begin_subscribing(subscriber, now)
         self._notify()
         self.wake()
         self._listeners.tell(connected=True)
@@ -155,6 +162,8 @@ class ClientLink:
         self._outgoing.clear()
         self._dirty.clear()
         self._subscribing.clear()
+        self._creating.clear()
+        self._waiting.clear()
         self.outbox.lost()
         for subscriber in list(self.subscriptions.values()):
             subscriber.lost()
@@ -173,6 +182,8 @@ class ClientLink:
             subscriber.ended(failure)
         self.subscriptions.clear()
         self._subscribing.clear()
+        self._creating.clear()
+        self._waiting.clear()
         requests = list(self._requests.values())
         self._requests.clear()
         for pending in requests:
@@ -287,13 +298,21 @@ class ClientLink:
     def subscribe(self, subscriber: Subscriber, now: float) -> None:
         """Make a subscription now, when online, and on every later connection."""
         self.subscriptions[subscriber.id] = subscriber
+        self.passing.used(subscriber.queue, now)
         if self.protocol is not None:
-            self._send_subscribe(subscriber, now)
+            self._begin_subscribing(subscriber, now)
 
     def forget(self, subscriber: Subscriber) -> None:
         """Neither subscribe it again nor deliver to it. What it has noted is still sent."""
         self.subscriptions.pop(subscriber.id, None)
         self._subscribing.pop(subscriber.id, None)
+
+    def withdraw(self, subscriber: Subscriber) -> bool:
+        """Forget it, if the broker does not know of it on this connection yet; whether that was so."""
+        if self._waiting.get(subscriber.queue, {}).pop(subscriber.id, None) is None:
+            return False
+        self.forget(subscriber)
+        return True
 
     def mark(self, subscriber: Subscriber, *, linger: bool = False) -> None:
         """It has frames to be taken; `linger`: which gain by being joined by others."""
@@ -355,7 +374,7 @@ class ClientLink:
     @property
     def waiting_for_peer(self) -> bool:
         """Whether the broker owes an answer."""
-        return bool(self._requests or self._subscribing or self.outbox.messages)
+        return bool(self._requests or self._subscribing or self._creating or self.outbox.messages)
 
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.
@@ -378,6 +397,8 @@ class ClientLink:
         elif frame.id in self._subscribing:
             del self._subscribing[frame.id]
             self.subscriptions[frame.id].established(self.epoch)
+        elif frame.id in self._creating:
+            self._created_anew(*self._creating.pop(frame.id))
         else:
             self._answered(frame)
 
@@ -385,8 +406,10 @@ class ClientLink:
         """Do what is due.
 
         Raises:
-            RequestTimeout: the broker does not answer subscriptions; the connection should be replaced.
+            RequestTimeout: the broker does not answer subscriptions, or the creation of their queues; the connection
+                should be replaced.
         """
+        self.passing.tick(now)
         if self.protocol is None:
             self._tick_offline(now)
             return
@@ -400,6 +423,8 @@ class ClientLink:
             subscriber.tick(now)
         if any(sent_at < overdue for sent_at in self._subscribing.values()):
             raise self._timed_out("a subscription")()
+        if any(sent_at < overdue for _, sent_at in self._creating.values()):
+            raise self._timed_out("the creation of a queue")()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -419,11 +444,26 @@ class ClientLink:
         return request_id
 
     def _create_passing(self, protocol: ClientProtocol, now: float) -> None:
-        subscribed = {subscriber.queue for subscriber in self.subscriptions.values()} if self.passing else ()
-        for queue, (payload, only_subscribed) in self.passing.items():
-            if queue in subscribed or not only_subscribed:
-                pending = PendingRequest("queue.create", now, None)
-                self._send_request(protocol, pending, CommandType.ADMIN, "", payload, None)
+        for queue, payload in self.passing.to_create():
+            request_id = self.new_id()
+            self._outgoing.append(protocol.request(CommandType.ADMIN, request_id, "", payload, None))
+            self._creating[request_id] = queue, now
+            self._waiting[queue] = {}
+
+    def _subscribed_queues(self) -> set[str]:
+        return {subscriber.queue for subscriber in self.subscriptions.values()}
+
+    def _begin_subscribing(self, subscriber: Subscriber, now: float) -> None:
+        """At once, or when its queue is created anew: to subscribe may create another one, with defaults."""
+        waiting = self._waiting.get(subscriber.queue)
+        if waiting is None:
+            self._send_subscribe(subscriber, now)
+        else:
+            waiting[subscriber.id] = subscriber
+
+    def _created_anew(self, queue: str, now: float) -> None:
+        for subscriber in self._waiting.pop(queue).values():
+            self._send_subscribe(subscriber, now)
 
     def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
         assert self.protocol is not None
@@ -459,6 +499,10 @@ class ClientLink:
             pending.finish(None, failure)
         elif frame.id in self._subscribing:
             self._subscription_ended(frame.id, code, sentence, frame.queue)
+        elif frame.id in self._creating:
+            queue, sent_at = self._creating.pop(frame.id)
+            self._not_created(queue, error_of(code, sentence, queue))
+            self._created_anew(queue, sent_at)
         else:
             self.last_refusal = f"{code}: {sentence}"
             logger.warning("the broker refused something without saying which request: %s", self.last_refusal)
@@ -469,12 +513,16 @@ class ClientLink:
         if subscriber is None:
             return
         error = error_of(code, sentence, queue)
-        if isinstance(error, (*PASSING, QueueExclusive)) and subscriber.known:
-            # A broker that has just come back is busy, or it has not noticed yet that our last connection has ended,
-            # which owns the queue: another connection, a little later, restores the subscription.
+        if isinstance(error, _LATER) and subscriber.known:
             raise error
         del self.subscriptions[subscription]
         subscriber.ended(_failure(code, sentence, queue))
+
+    def _not_created(self, queue: str, error: VibeMQError) -> None:
+        if isinstance(error, _LATER):
+            # Left alone, an exclusive queue would be the old connection's, and go with it.
+            raise error
+        logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
 
     def _tick_offline(self, now: float) -> None:
         limit = self.settings.reconnect.offline_timeout

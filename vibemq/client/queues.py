@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
+import anyio
 import orjson
 
 from vibemq.client.link import ClientLink
@@ -63,7 +64,7 @@ class ClientQueues:
         if verb == "queue.create":
             self._remember(arguments)
         elif verb == "queue.delete":
-            self._link.passing.pop(arguments.get("queue", ""), None)
+            self._link.passing.deleted(arguments.get("queue", ""))
         return orjson.loads(answer.payload) if answer.payload else None
 
     async def create(self, queue: str, options: dict[str, Any], *, must_match: bool) -> None:
@@ -75,10 +76,9 @@ class ClientQueues:
         options = created.get("options")
         wanted = options_from_dict(options) if isinstance(options, dict) else QueueOptions()
         if wanted.goes_away:
-            request = {"verb": "queue.create", "arguments": {"queue": created["queue"], "options": options}}
-            # Without a consumer nothing would ever delete it.
-            only_subscribed = not (wanted.exclusive or wanted.expires_ms)
-            self._link.passing[created["queue"]] = orjson.dumps(request), only_subscribed
+            queue = created["queue"]
+            request = {"verb": "queue.create", "arguments": {"queue": queue, "options": options}}
+            self._link.passing.created(queue, wanted, orjson.dumps(request), anyio.current_time())
 
     async def change(self, queue: str, changes: dict[str, Any]) -> None:
         await self.admin("queue.change", {"queue": check_queue_name(queue), "changes": changes})

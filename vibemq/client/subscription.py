@@ -197,17 +197,16 @@ class Subscription(Generic[T]):
         return self
 
     async def __anext__(self) -> Message[T]:
+        self._turn -= 1
+        if not self._turn:
+            # Before a message is taken: one that is cancelled here would be held, and shown to nobody.
+            self._turn = TURN_MESSAGES
+            await checkpoint()
         message = next(self._current, None)
         if message is None:
             self._begin_batch((await self._next_batch()).messages)
             self._turn = TURN_MESSAGES
             return next(self._current)
-        self._turn -= 1
-        if not self._turn:
-            self._turn = TURN_MESSAGES
-            await checkpoint()
-            if message.stale:
-                return await self.__anext__()
         return message
 
     def _begin_batch(self, messages: list[Message[T]]) -> None:
@@ -327,7 +326,7 @@ class Subscription(Generic[T]):
             self._begin_batch([])
             self._buffer.clear()
         self._notify()
-        if self.id not in self._link.subscriptions:
+        if self.id not in self._link.subscriptions or self._link.withdraw(self):
             return None
         headers = {"subscription-id": self.id}
         asked = self._link.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
@@ -543,8 +542,9 @@ class Subscription(Generic[T]):
     def _notify(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-        if self.watch is not None:
-            self.watch()
+        watch = self.watch  # Another thread may take it away meanwhile.
+        if watch is not None:
+            watch()
 
     def _forget_deliveries(self) -> None:
         """The broker hands all of it out again: settle nothing of it, show nothing more of it."""

@@ -122,14 +122,18 @@ class Inbox:
         # The descriptor before the messages: what comes in between makes it readable again.
         self._wakeup.clear()
         self._told = False
-        taken: list[Message[Any]] = []
+        taken: list[tuple[Inner, Message[Any]]] = []
         try:
             while len(taken) < max and not self._take_one(taken):
                 pass
+            return [message for inner, message in taken if _is_given(inner, message)]
+        except BaseException:
+            # A signal's handler has raised: the next call returns them.
+            self._arrived.extendleft(reversed(taken))
+            raise
         finally:
             if self._arrived:
                 self._tell()
-        return taken
 
     def get(self, timeout: float | None = None) -> Message[Any] | None:
         """Wait for one message; None when none came within `timeout` seconds. Raises as `take`, and LocalProtocolError
@@ -162,24 +166,31 @@ class Inbox:
         if self._closed:
             raise NotConnected(CLOSED)
 
-    def _take_one(self, taken: list[Message[Any]]) -> bool:
-        """Whether that is all for now."""
+    def _take_one(self, taken: list[tuple[Inner, Message[Any]]]) -> bool:
+        """Whether that is all for now. Raises only while nothing is taken."""
         try:
             inner, arrived = self._arrived.popleft()
         except IndexError:
             return True
         if isinstance(arrived, Message):
-            if inner.draining:
-                arrived.release()
-            elif inner.id in self._subscriptions and not arrived.stale:
-                if inner.options.auto_ack:
-                    arrived.ack()
-                taken.append(arrived)
+            if arrived.settled:
+                # Acknowledged by a call that was interrupted before it returned: the broker has forgotten it.
+                taken.append((inner, arrived))
+            elif not arrived.stale:
+                self._take_message(inner, arrived, taken)
             return False
         if taken:
             self._arrived.appendleft((inner, arrived))
             return True
         raise arrived()
+
+    def _take_message(self, inner: Inner, message: Message[Any], taken: list[tuple[Inner, Message[Any]]]) -> None:
+        if inner.draining:
+            # A client that was closed meanwhile has given everything back.
+            with contextlib.suppress(NotConnected):
+                message.release()
+        elif inner.id in self._subscriptions:
+            taken.append((inner, message))
 
     def _collect(self, inner: Inner) -> None:
         """Called in the loop of its client, when something has come or it has ended."""
@@ -197,3 +208,14 @@ class Inbox:
         if not self._told:
             self._told = True
             self._wakeup.set()
+
+
+def _is_given(inner: Inner, message: Message[Any]) -> bool:
+    """Acknowledge a message that `take` is about to return, if that is wanted. False: its client was closed meanwhile,
+    and the broker hands the message out again."""
+    try:
+        if inner.options.auto_ack:
+            message.ack()
+    except NotConnected:
+        return False
+    return True

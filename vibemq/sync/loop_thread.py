@@ -34,26 +34,36 @@ _abandoned: list[object] = []
 class Answer:
     """One outcome that one thread waits for. The first one counts."""
 
-    __slots__ = ("_error", "_lock", "_result", "done")
+    __slots__ = ("_error", "_lock", "_open", "_result", "done")
 
     def __init__(self) -> None:
+        self._open: set[Answer] | None = None
         self._lock = Lock()
         self._lock.acquire()
         self._result: Any = None
         self._error: BaseException | None = None
         self.done = False
 
+    def note(self, open_answers: "set[Answer]") -> None:
+        """Be in the set until there is an outcome."""
+        self._open = open_answers
+        open_answers.add(self)
+
     def give(self, result: Any) -> None:
         if not self.done:
-            self.done = True
             self._result = result
-            self._lock.release()
+            self._finish()
 
     def fail(self, error: BaseException) -> None:
         if not self.done:
-            self.done = True
             self._error = error
-            self._lock.release()
+            self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        if self._open is not None:
+            self._open.discard(self)
+        self._lock.release()
 
     def wait(self) -> Any:
         """Raises what was failed with, or what interrupts the thread."""
@@ -240,13 +250,11 @@ class LoopThread:
             if call is None:
                 continue
             if answer is not None:
-                self._open.add(answer)
+                answer.note(self._open)
             try:
                 call()
             except Exception:
                 logger.exception("a call in the client's thread has failed")
-            if answer is not None and answer.done:
-                self._open.discard(answer)
 
     def _refuse(self) -> None:
         """Nobody takes what was handed over."""
@@ -315,7 +323,6 @@ class _Call:
 
     def _ended(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
         self._loop._tasks.discard(task)
-        self._loop._open.discard(self.answer)
         work.close()  # Cancelled before its first step, it was never begun.
         self.answer.fail(NotConnected("this client was closed while it was asked"))
 

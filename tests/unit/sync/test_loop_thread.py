@@ -33,6 +33,16 @@ async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
+def test_an_answer_is_forgotten_when_it_is_given(loop: LoopThread) -> None:
+    """Also one that is given long after its call, as that of a publish."""
+    for number in range(100):
+        assert loop.call_with_answer(lambda answer, n=number: loop._loop.call_soon(answer.give, n)) == number
+        with pytest.raises(ZeroDivisionError):
+            loop.call_with_answer(lambda answer: loop._loop.call_soon(answer.fail, ZeroDivisionError()))
+    assert loop.call(lambda: len(loop._open)) == 1  # That of this call.
+    assert not loop._open
+
+
 def test_functions_and_coroutines_are_answered(loop: LoopThread) -> None:
     assert loop.call(threading.current_thread).name == "of-a-test"
     assert loop.call(doubled, 21) == 42

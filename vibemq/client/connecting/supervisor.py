@@ -70,12 +70,17 @@ class Supervisor:
             detach_sockets([self._connection.descriptor])
 
     async def close(self, *, wait_for_confirms: bool) -> None:
-        """Say goodbye, bounded in time: settlements and publishes first, then Disconnect, then the broker hangs up."""
+        """Say goodbye, bounded in time: settlements and publishes first, then Disconnect, then the broker hangs up.
+        Without a connection, publishes wait for the next one, as long as `offline_timeout` says."""
         link = self._link
+        offline = link.protocol is None
         for subscriber in list(link.subscriptions.values()):
             subscriber.halt()
-        if self._connection is not None and wait_for_confirms:
-            with anyio.move_on_after(link.settings.command_timeout):
+            if offline:
+                link.forget(subscriber)  # The next connection is for publishes only.
+        if wait_for_confirms and link.failure is None:
+            settings = link.settings
+            with anyio.move_on_after(settings.reconnect.offline_timeout if offline else settings.command_timeout):
                 await link.outbox.idle.wait()
         self._closing = True
         with anyio.move_on_after(GOODBYE_SECONDS, shield=True):

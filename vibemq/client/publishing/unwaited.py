@@ -47,12 +47,14 @@ class UnwaitedPublishes:
             failures, self._failures = self._failures, []
             raise PublishFailed(failures)
 
-    def log_failures(self) -> None:
-        """For when another error is on its way."""
+    def note_failures(self, error: BaseException) -> None:
+        """Tell them as a note of an error of the program, which is on its way, and in the log, because whoever catches
+        the error may not show its notes."""
         try:
             self.raise_failures()
-        except PublishFailed as error:
-            logger.error("%s", error)
+        except PublishFailed as failed:
+            error.add_note(str(failed))
+            logger.error("%s", failed)
 
     def _done(self, batch: PublishBatch) -> None:
         places = self._under_way.pop(batch)

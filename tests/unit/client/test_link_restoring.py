@@ -1,0 +1,69 @@
+"""A subscription of a queue that is created anew waits for the answer."""
+
+from typing import Any
+
+import pytest
+
+from vibemq.client.address import ClientSettings
+from vibemq.client.link import ClientLink
+from vibemq.client.protocol import ClientProtocol
+from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.errors import QueueExclusive, RequestTimeout
+from vibemq.model.options import QueueOptions
+from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def link() -> ClientLink:
+    """Just connected again, with the subscription of an exclusive queue."""
+    link = ClientLink(ClientSettings(), now=0.0)
+    link.passing.created("replies", QueueOptions(exclusive=True), b"{}", 0.0)
+    subscription: Subscription[Any] = Subscription(link, SubscribeOptions(queue="replies"), None)
+    subscription.known = True
+    link.subscriptions[subscription.id] = subscription
+    link.online(ClientProtocol(link.settings), 0.0)
+    return link
+
+
+def answer(link: ClientLink, kind: CommandType = CommandType.ADMIN, code: str | None = None) -> WireMessage:
+    (request_id,) = link._creating
+    error = None if code is None else "of the test"
+    return decode_body(encode_body(kind, request_id, "", error_code=code, error_message=error))
+
+
+@pytest.mark.parametrize("code", [None, "NOT_AUTHORIZED"])
+async def test_it_begins_when_that_is_answered(link: ClientLink, code: str | None) -> None:
+    assert link.waiting_for_peer
+    assert not link._subscribing
+    link.receive(answer(link, CommandType.ADMIN if code is None else CommandType.ERROR, code))
+    assert list(link._subscribing) == list(link.subscriptions)
+
+
+async def test_it_does_not_begin_on_a_connection_that_is_to_be_replaced(link: ClientLink) -> None:
+    with pytest.raises(QueueExclusive):
+        link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
+    link.offline(1.0, "of the test")
+    assert (link._creating, link._waiting, link._subscribing) == ({}, {}, {})
+    assert link.subscriptions
+
+
+async def test_one_that_is_left_meanwhile_never_begins(link: ClientLink) -> None:
+    (subscription,) = link.subscriptions.values()
+    assert isinstance(subscription, Subscription)
+    assert subscription.leave(release=True) is None
+    link.receive(answer(link))
+    assert not link._subscribing
+    assert not link.subscriptions
+
+
+async def test_a_connection_without_an_answer_is_replaced(link: ClientLink) -> None:
+    link.tick(link.settings.command_timeout)
+    with pytest.raises(RequestTimeout, match="no answer to the creation of a queue"):
+        link.tick(link.settings.command_timeout + 1)
