@@ -138,6 +138,7 @@ async def test_others_are_refused_and_may_reply(broker: TimedBroker) -> None:
         await mine.create_queue("replies", exclusive=True)
         refused = [
             other.create_queue("replies"),
+            other.declare("replies", exclusive=True),
             other.fetch("replies", max=1, timeout=0),
             other.change_queue("replies", max_attempts=2),
             other.purge_queue("replies"),

@@ -39,9 +39,10 @@ SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
 LINGER_S = 0.002
 """How long acknowledgements may wait for more of them."""
-_LATER = (*PASSING, QueueExclusive)
-"""A broker that has just come back is busy, or it has not noticed yet that our last connection has ended, which owns a
-queue: another connection, a little later, restores what we had."""
+HELD_RETRY_S = 1.0
+HELD_S_MAX = 150.0
+"""For so long an exclusive queue is created again and again while our last connection still has it: the broker notices
+the end of a connection that says nothing within two minutes. Then it is somebody else's."""
 
 
 class Subscriber(Protocol):
@@ -135,6 +136,8 @@ class ClientLink:
         """Requests that create queues anew -> queue, and when it was sent."""
         self._waiting: dict[str, dict[str, Subscriber]] = {}
         """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
+        self._held: dict[str, tuple[float, float]] = {}
+        """Exclusive queue that another connection has -> since when we know, and when it is created again."""
         self._dirty: dict[str, Subscriber] = {}
         self._outgoing: list[bytes] = []
         self._farewell = False
@@ -164,6 +167,7 @@ class ClientLink:
         self._subscribing.clear()
         self._creating.clear()
         self._waiting.clear()
+        self._held.clear()
         self.outbox.lost()
         for subscriber in list(self.subscriptions.values()):
             subscriber.lost()
@@ -413,6 +417,7 @@ class ClientLink:
         if self.protocol is None:
             self._tick_offline(now)
             return
+        self._create_held(self.protocol, now)
         overdue = now - self.settings.command_timeout
         for request_id, pending in list(self._requests.items()):
             if pending.sent_at < overdue:
@@ -445,10 +450,14 @@ class ClientLink:
 
     def _create_passing(self, protocol: ClientProtocol, now: float) -> None:
         for queue, payload in self.passing.to_create():
-            request_id = self.new_id()
-            self._outgoing.append(protocol.request(CommandType.ADMIN, request_id, "", payload, None))
-            self._creating[request_id] = queue, now
+            self._send_creation(protocol, queue, payload, now)
             self._waiting[queue] = {}
+
+    def _send_creation(self, protocol: ClientProtocol, queue: str, payload: bytes, now: float) -> None:
+        request_id = self.new_id()
+        self._outgoing.append(protocol.request(CommandType.ADMIN, request_id, "", payload, None))
+        self._creating[request_id] = queue, now
+        self.wake()
 
     def _subscribed_queues(self) -> set[str]:
         return {subscriber.queue for subscriber in self.subscriptions.values()}
@@ -462,7 +471,8 @@ class ClientLink:
             waiting[subscriber.id] = subscriber
 
     def _created_anew(self, queue: str, now: float) -> None:
-        for subscriber in self._waiting.pop(queue).values():
+        self._held.pop(queue, None)
+        for subscriber in self._waiting.pop(queue, {}).values():
             self._send_subscribe(subscriber, now)
 
     def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
@@ -501,8 +511,7 @@ class ClientLink:
             self._subscription_ended(frame.id, code, sentence, frame.queue)
         elif frame.id in self._creating:
             queue, sent_at = self._creating.pop(frame.id)
-            self._not_created(queue, error_of(code, sentence, queue))
-            self._created_anew(queue, sent_at)
+            self._not_created(queue, sent_at, error_of(code, sentence, queue))
         else:
             self.last_refusal = f"{code}: {sentence}"
             logger.warning("the broker refused something without saying which request: %s", self.last_refusal)
@@ -513,16 +522,43 @@ class ClientLink:
         if subscriber is None:
             return
         error = error_of(code, sentence, queue)
-        if isinstance(error, _LATER) and subscriber.known:
+        if isinstance(error, PASSING) and subscriber.known:
+            # The broker has just come back and is busy: another connection, a little later, restores what we had.
             raise error
         del self.subscriptions[subscription]
         subscriber.ended(_failure(code, sentence, queue))
 
-    def _not_created(self, queue: str, error: VibeMQError) -> None:
-        if isinstance(error, _LATER):
-            # Left alone, an exclusive queue would be the old connection's, and go with it.
+    def _not_created(self, queue: str, now: float, error: VibeMQError) -> None:
+        if isinstance(error, QueueExclusive):
+            since, _ = self._held.get(queue, (now, now))
+            if now - since < HELD_S_MAX:
+                # This connection stays: another one would only send again what is unconfirmed.
+                self._held[queue] = since, now + HELD_RETRY_S
+            else:
+                self._give_up(queue, error)
+            return
+        if isinstance(error, PASSING):
             raise error
         logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
+        self._created_anew(queue, now)
+
+    def _give_up(self, queue: str, error: VibeMQError) -> None:
+        """An exclusive queue is another connection's for good."""
+        logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
+        self._held.pop(queue, None)
+        self.passing.deleted(queue)
+        for subscriber in self._waiting.pop(queue, {}).values():
+            self.subscriptions.pop(subscriber.id, None)
+            subscriber.ended(lambda: QueueExclusive(queue))
+
+    def _create_held(self, protocol: ClientProtocol, now: float) -> None:
+        for queue, (since, at) in list(self._held.items()):
+            request = self.passing.request_of(queue)
+            if request is None:  # The program has deleted it meanwhile.
+                self._created_anew(queue, now)
+            elif at <= now:
+                self._held[queue] = since, now + self.settings.command_timeout
+                self._send_creation(protocol, queue, request, now)
 
     def _tick_offline(self, now: float) -> None:
         limit = self.settings.reconnect.offline_timeout

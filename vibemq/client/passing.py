@@ -73,6 +73,10 @@ class PassingQueues:
             elif found.expires_s and now - found.used_at > found.expires_s + LOOK_S:
                 del self._created[queue]
 
+    def request_of(self, queue: str) -> bytes | None:
+        found = self._created.get(queue)
+        return None if found is None else found.request
+
     def to_create(self) -> list[tuple[str, bytes]]:
         """On a new connection: queue and request. Without a subscription only exclusive ones, to which others reply;
         nothing might ever delete another one again."""

@@ -1,5 +1,6 @@
 """Queue verbs: options in words and seconds, descriptions as the model's dataclasses, declarations that compare."""
 
+import contextlib
 import logging
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -102,6 +103,10 @@ class ClientQueues:
             await self.create(queue, options, must_match=False)
             # Somebody else may have been quicker.
             existing = await self.info(queue)
+        elif existing.options.goes_away:
+            # To look at it is no use of it. It is refused for an exclusive queue of another connection.
+            with contextlib.suppress(NotAuthorized):
+                await self.create(queue, options, must_match=False)
         if existing is None:
             return []
         found = differences(existing.options, options)

@@ -234,6 +234,9 @@ class Client:
             self._handed_over = 0
             loop.call(publishing.room)
         loop.post(partial(publishing.add_unwaited, packed))
+        if self._closed:
+            # Another thread closes it: what was handed over behind its goodbye is sent by nobody.
+            raise NotConnected(f"{CLOSED}; this message may or may not have been published")
 
     def flush(self) -> None:
         if self._running is not None:

@@ -138,6 +138,14 @@ class Inbox:
     def get(self, timeout: float | None = None) -> Message[Any] | None:
         """Wait for one message; None when none came within `timeout` seconds. Raises as `take`, and LocalProtocolError
         when there is no subscription that could deliver one."""
+        try:
+            return self._get(timeout)
+        except VibeMQError:
+            # Another thread may wait for what has ended, and nothing else would wake it.
+            self._wakeup.set()
+            raise
+
+    def _get(self, timeout: float | None) -> Message[Any] | None:
         until = None if timeout is None else time.monotonic() + timeout
         while not (taken := self.take(1)):
             left = None if until is None else until - time.monotonic()

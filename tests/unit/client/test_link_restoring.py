@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from vibemq.client.address import ClientSettings
-from vibemq.client.link import ClientLink
+from vibemq.client.link import HELD_RETRY_S, HELD_S_MAX, ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.subscription import SubscribeOptions, Subscription
-from vibemq.errors import QueueExclusive, RequestTimeout
+from vibemq.errors import QueueExclusive, RateLimited, RequestTimeout
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body
 
@@ -47,11 +47,40 @@ async def test_it_begins_when_that_is_answered(link: ClientLink, code: str | Non
 
 
 async def test_it_does_not_begin_on_a_connection_that_is_to_be_replaced(link: ClientLink) -> None:
-    with pytest.raises(QueueExclusive):
-        link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
+    with pytest.raises(RateLimited):
+        link.receive(answer(link, CommandType.ERROR, "RATE_LIMITED"))
     link.offline(1.0, "of the test")
     assert (link._creating, link._waiting, link._subscribing) == ({}, {}, {})
     assert link.subscriptions
+
+
+async def test_a_queue_that_the_old_connection_still_has_is_created_again_by_this_one(link: ClientLink) -> None:
+    for second in range(1, 100):
+        link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
+        assert not link._creating
+        link.tick(second - 0.5)
+        assert not link._creating, "not before its time"
+        link.tick(float(second))
+    link.receive(answer(link))
+    assert list(link._subscribing) == list(link.subscriptions)
+    link.tick(101.0)
+    assert not link._creating
+
+
+async def test_a_queue_that_is_somebody_elses_for_good_ends_its_subscription(link: ClientLink) -> None:
+    (subscription,) = link.subscriptions.values()
+    now = 0.0
+    while link.subscriptions:
+        assert now <= HELD_S_MAX + HELD_RETRY_S
+        link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
+        now += HELD_RETRY_S
+        link.tick(now)
+    assert now > HELD_S_MAX
+    assert isinstance(subscription, Subscription)
+    assert subscription.failure is not None
+    assert isinstance(subscription.failure(), QueueExclusive)
+    link.tick(now + 100)
+    assert not link._creating
 
 
 async def test_one_that_is_left_meanwhile_never_begins(link: ClientLink) -> None:

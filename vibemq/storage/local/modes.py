@@ -7,7 +7,7 @@ from pathlib import Path
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
-COMMON = ("lock", "owner.json", "store.json", "store.json.new", "ballast", "unfinished")
+COMMON = ("lock", "owner.json", "store.json", "store.json.new", "ballast", "ballast-start", "unfinished")
 """What the folder of every store may hold."""
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
 
