@@ -138,6 +138,23 @@ def test_what_a_crashed_worker_has_left_is_run(tmp_path: Path, others: int) -> N
     assert closing(output).startswith(f"1 failed, {2 * others} passed" if others else "1 failed"), output
 
 
+def test_a_group_of_tests_is_run_by_one_worker(tmp_path: Path) -> None:
+    """Tests with a Spark session are one: each worker would start a session of its own."""
+    module = """
+    import os, pytest
+    @pytest.mark.parametrize("number", range(12))
+    @pytest.mark.xdist_group("together")
+    def test_it(number):
+        with open("workers", "a") as workers:
+            print(os.getpid(), file=workers)
+    @pytest.mark.parametrize("number", range(12))
+    def test_other(number): pass
+    """
+    code, output = run(tmp_path, module, *TWO_WORKERS)
+    assert code == 0, output
+    assert len(set((tmp_path / "workers").read_text().split())) == 1
+
+
 def test_a_test_that_hangs_prints_its_stack_and_fails(tmp_path: Path) -> None:
     module = """
     import threading
