@@ -50,7 +50,7 @@ def mq(broker: OmqBroker) -> Iterator[vibemq.sync.Client]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, mq: vibemq.sync.Client) -> str:
     """A broadcast queue of this test's own."""
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
     mq.create_queue(name, mode="broadcast", durability="weak")
     return name
 
