@@ -27,8 +27,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests with a Spark session go to one worker: a session takes ten seconds to start and a core to run."""
-    for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All tests with a Spark session go to one worker: a session takes ten seconds to start and a core to run.
+
+    Not when the collection is modified: by then xdist has looked at the groups.
+    """
+    if item.get_closest_marker("spark") is not None:
+        item.add_marker(pytest.mark.xdist_group("spark"))

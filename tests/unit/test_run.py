@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).parents[1] / "run.py"
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
 TWO_WORKERS = ("-n", "2", "--dist", "loadgroup")
 pytestmark = pytest.mark.slow
 
@@ -138,12 +139,14 @@ def test_what_a_crashed_worker_has_left_is_run(tmp_path: Path, others: int) -> N
     assert closing(output).startswith(f"1 failed, {2 * others} passed" if others else "1 failed"), output
 
 
-def test_a_group_of_tests_is_run_by_one_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", ['xdist_group("together")', "spark"])
+def test_a_group_of_tests_is_run_by_one_worker(tmp_path: Path, mark: str) -> None:
     """Tests with a Spark session are one: each worker would start a session of its own."""
-    module = """
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    module = f"""
     import os, pytest
     @pytest.mark.parametrize("number", range(12))
-    @pytest.mark.xdist_group("together")
+    @pytest.mark.{mark}
     def test_it(number):
         with open("workers", "a") as workers:
             print(os.getpid(), file=workers)
