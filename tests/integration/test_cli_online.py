@@ -16,6 +16,7 @@ import pytest
 
 from tests.crash import ledger
 from tests.integration.conditions import broker_on, running
+from tests.names import queue_named_after
 from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.cli import main
@@ -44,7 +45,7 @@ def _surroundings(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses."""
-    return "q-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return queue_named_after(request)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import vibemq
+from tests.names import queue_named_after
 from tests.waiting import until
 from vibemq.client import Outgoing, ReconnectPolicy
 from vibemq.errors import InvalidOptions, NotConnected, PublishRefused, QueueExists, QueueFull, QueueNotFound
@@ -69,7 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    return "q-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return queue_named_after(request)
 
 
 async def test_a_message_goes_round(home: Home, queue: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 import vibemq
 from tests.crash.ledger import BrokerProcess
 from tests.docs.pages import REPOSITORY, blocks
+from tests.names import queue_named_after
 from tests.waiting import until, wait_until
 from vibemq.errors import LocalProtocolError
 
@@ -30,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    return "q-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return queue_named_after(request)
 
 
 @pytest.mark.anyio

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.names import queue_named_after
 from vibemq import sync
 from vibemq.cli.admin import main as admin_main
 from vibemq.cli.admin.transfer.export_file import ExportWriter
@@ -53,7 +54,7 @@ def admin(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, capfdbinary: p
 @pytest.fixture
 def queue(request: pytest.FixtureRequest, mq: sync.Client) -> str:
     """Of a name that no other test uses."""
-    name = "q-" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+    name = queue_named_after(request)
     mq.create_queue(name)
     return name
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.names import queue_named_after
 from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Settings, User
@@ -254,7 +255,7 @@ def form(request: pytest.FixtureRequest) -> Form:
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
     """A queue of the test's own."""
-    return "".join(character if character.isalnum() else "." for character in request.node.name)[:200]
+    return queue_named_after(request)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 import vibemq.sync
 from tests.integration.conditions import running
 from tests.interop.omq import OmqBroker, need_ocaml
+from tests.names import queue_named_after
 from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 
@@ -50,7 +51,7 @@ def mq(broker: OmqBroker) -> Iterator[vibemq.sync.Client]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, mq: vibemq.sync.Client) -> str:
     """A broadcast queue of this test's own."""
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
+    name = queue_named_after(request)
     mq.create_queue(name, mode="broadcast", durability="weak")
     return name
 

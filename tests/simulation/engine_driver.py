@@ -241,6 +241,23 @@ class Driver:
                     assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
 
 
+class DriverSession:
+    """The session of operations (`operations.contracts.CommandSession`), answered by a driver at once."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def ask(self, make: Callable[[int, int], Command]) -> Any:
+        """
+        Raises:
+            VibeMQError: the answer is an error.
+        """
+        answer = self._driver.ask(make(1, 0))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
 def unsettled_on_disk(next_sequence: int, group: StoredGroup, dropped: RunSet) -> RunSet:
     """What the group has still to settle, sequence by sequence."""
     low = min(group.head, group.pending.first if group.pending else group.head)

@@ -535,21 +535,21 @@ class ClientLink:
                 # This connection stays: another one would only send again what is unconfirmed.
                 self._held[queue] = since, now + HELD_RETRY_S
             else:
-                self._give_up(queue, error)
+                _warn_not_created(queue, error)
+                self._end_subscriptions(queue, _failure(error.code, str(error), queue))
             return
         if isinstance(error, PASSING):
             raise error
-        logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
+        _warn_not_created(queue, error)
         self._created_anew(queue, now)
 
-    def _give_up(self, queue: str, error: VibeMQError) -> None:
+    def _end_subscriptions(self, queue: str, failure: Failure) -> None:
         """An exclusive queue is another connection's for good."""
-        logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
         self._held.pop(queue, None)
         self.passing.deleted(queue)
         for subscriber in self._waiting.pop(queue, {}).values():
             self.subscriptions.pop(subscriber.id, None)
-            subscriber.ended(lambda: QueueExclusive(queue))
+            subscriber.ended(failure)
 
     def _create_held(self, protocol: ClientProtocol, now: float) -> None:
         for queue, (since, at) in list(self._held.items()):
@@ -580,6 +580,10 @@ class ClientLink:
 
 def _failure(code: str, sentence: str, queue: str) -> Failure:
     return lambda: error_of(code, sentence, queue)
+
+
+def _warn_not_created(queue: str, error: VibeMQError) -> None:
+    logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
 
 
 def _lost(what: str, why: str) -> Failure:

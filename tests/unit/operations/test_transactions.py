@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine_driver import Driver, rows_of
+from tests.simulation.engine_driver import Driver, DriverSession, rows_of
 from vibemq.errors import StorageDamaged, StorageError, StorageFull
 from vibemq.model.commands import Command, DecideTransaction, Stage
 from vibemq.model.records import MessagesAdded
@@ -45,18 +45,7 @@ class Disk:
     aside = call
 
 
-class Local:
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    async def ask(self, make: Callable[[int, int], Command]) -> Any:
-        answer = self._driver.ask(make(1, 0))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-class Slow(Local):
+class Slow(DriverSession):
     """Answers after some turns of the loop, as a flush does."""
 
     waiting = most_waiting = 0
@@ -102,7 +91,7 @@ def test_one_application_that_cannot_go_on_keeps_no_other_waiting(
     sick, _ = readers.unfinished_stages()
     disk = Disk(driver)
     disk.broken[readers.bundles(sick)[0]] = error
-    transactions = Transactions(driver.engine, disk, Local(driver))  # type: ignore[arg-type]
+    transactions = Transactions(driver.engine, disk, DriverSession(driver))  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
         asyncio.run(transactions.tidy())
     assert readers.unfinished_stages() == [sick]

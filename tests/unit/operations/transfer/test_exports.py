@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.engine_driver import Driver
+from tests.simulation.engine_driver import Driver, DriverSession
 from vibemq.auth.policy import Actor, Policy
 from vibemq.errors import InvalidPayload, MessageTooLarge
-from vibemq.model.commands import Command, Publish
+from vibemq.model.commands import Publish
 from vibemq.model.message_lines import message_line
 from vibemq.model.options import DeliveryMode
 from vibemq.model.records import MessageExtra, MessagesAdded
@@ -53,17 +53,6 @@ class Disk:
         return work(*arguments)
 
 
-class Local:
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    async def ask(self, make: Callable[[int, int], Command]) -> Any:
-        answer = self._driver.ask(make(1, 0))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 class Desk:
     """Queues `q` and `copy` of one engine, with the operations that export and import."""
 
@@ -73,7 +62,7 @@ class Desk:
             self.driver.create(queue, **options)
         self.disk = Disk(self.driver)
         self._exports = QueueExports(self.driver.engine, KeptMessages(self.driver.engine, self.disk))  # type: ignore[arg-type]
-        self._imports = QueueImports(Local(self.driver), self, row_bytes_max=ROW_BYTES_MAX)
+        self._imports = QueueImports(DriverSession(self.driver), self, row_bytes_max=ROW_BYTES_MAX)
         self.registry = Registry(Policy({}), [], [self._exports, self._imports])
 
     def now(self) -> int:

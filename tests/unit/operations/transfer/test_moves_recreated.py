@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
-from tests.unit.operations.transfer.test_exports import Disk, Local
+from tests.simulation.engine_driver import Driver, DriverSession
+from tests.unit.operations.transfer.test_exports import Disk
 from vibemq.auth.policy import Actor
 from vibemq.errors import WrongIncarnation
 from vibemq.model.commands import DeleteQueue, Publish
@@ -35,7 +35,7 @@ class Desk:
         self.after_reading: Callable[[], None] = lambda: None
         self._read = self.disk.read_rows
         self.disk.read_rows = self._read_rows  # type: ignore[method-assign]
-        engine, local = self.driver.engine, Local(self.driver)
+        engine, local = self.driver.engine, DriverSession(self.driver)
         kept = KeptMessages(engine, self.disk)  # type: ignore[arg-type]
         self.moves = QueueMoves(engine, self.disk, local)  # type: ignore[arg-type]
         self.removal = MessageRemoval(engine, kept, local)
