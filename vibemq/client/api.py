@@ -16,6 +16,7 @@ from vibemq.client.connecting.supervisor import Supervisor
 from vibemq.client.fetch import fetch
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
+from vibemq.client.payload import validator
 from vibemq.client.publisher import Publisher, Publishing
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
@@ -397,7 +398,7 @@ class Client:
             ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit:
                 it is held until it is settled or the connection ends.
             start: where a new group begins: default, beginning, now, or a sequence.
-            model: type of `message.typed` (a pydantic model, a dataclass, …).
+            model: type of `message.typed`: a pydantic model, a msgspec.Struct, a dataclass, `list[…]` of them.
             auto_extend: keep extending what is held, for handlers that take longer than the timeout.
             auto_ack: what the program is given is acknowledged by that: an error of the program, or its end, loses it.
             restore: False ends the subscription with ConnectionLost when the connection is lost, for programs that have
@@ -415,7 +416,7 @@ class Client:
             auto_ack=auto_ack,
             restore=restore,
         )
-        return Subscription(self._link, options, _validator(model))
+        return Subscription(self._link, options, validator(model))
 
     async def fetch(
         self,
@@ -435,7 +436,7 @@ class Client:
         options = SubscribeOptions(
             queue=queue, group=group, prefetch=max, credit=max, ack_timeout=ack_timeout, start=start
         )
-        return await fetch(self._link, options, timeout, _validator(model))
+        return await fetch(self._link, options, timeout, validator(model))
 
     # -- queues ----------------------------------------------------------------------------------------------------
 
@@ -488,12 +489,3 @@ def _failed(error: Exception) -> VibeMQError:
     failure = NotConnected(f"the client has failed in an unforeseen way: {error!r}")
     failure.__cause__ = error
     return failure
-
-
-def _validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:
-    if model is None:
-        return None
-    # Imported late: a quarter of a second that programs without models need not pay.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(model).validate_json

@@ -161,7 +161,7 @@ class Message(Generic[T]):
 
     @property
     def typed(self) -> T:
-        """The payload as the subscription's `model`. Raises pydantic.ValidationError."""
+        """The payload as the subscription's `model`. Raises the ValidationError of its library, pydantic or msgspec."""
         validate = self._delivery.validate
         if validate is None:
             raise TypeError("this subscription has no model; give subscribe(..., model=YourModel)")
