@@ -31,9 +31,10 @@ OF_OTHERS = {
     "Sexp.to_string",
     "Time.t",
     "Trigger.AvailableNow",
+    "msgspec.Struct",
     "struct.Struct",
 }
-"""Names of OCaml, Spark and the standard library, and what stands for a name."""
+"""Names of OCaml, Spark, other libraries and the standard library, and what stands for a name."""
 
 FILE = re.compile(r"(?<![\w/.*{-])(?:\w+/)*\w+\.py\b")
 AUDIT = "vibemq.audit"
