@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 TIMEOUT_S = 60
 PASSWORD = "secret"
 SUPERUSER = re.compile(r'^superuser = "(\w+)".*$', re.MULTILINE)
-RUN = {("python",), ("python", "worker"), ("sh", "run")}
+RUN = {("python",), ("python", "worker"), ("python", "tests"), ("sh", "run")}
 WITH_BLOCKS = [page for page in pages() if any(block.words in RUN for block in blocks(page))]
 
 
@@ -48,11 +48,8 @@ class Reader:
         text = block.text
         for shown, real in self._places.items():
             text = text.replace(shown, real)
-        command = (
-            [sys.executable, "-c", text] if block.words[0] == "python" else ["bash", "-euo", "pipefail", "-c", text]
-        )
         process = subprocess.Popen(
-            command,
+            self._command(block, text),
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -71,6 +68,15 @@ class Reader:
             pytest.fail(f"{block.place} did not end\n{printed}{complaints}")
         assert process.returncode == 0, f"{block.place} ended with {process.returncode}\n{printed}{complaints}"
         return printed
+
+    def _command(self, block: Block, text: str) -> list[str]:
+        if block.words[0] == "sh":
+            return ["bash", "-euo", "pipefail", "-c", text]
+        if "tests" in block.words:
+            tests = self._folder / "test_page.py"
+            tests.write_text(text, encoding="utf-8")
+            return [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:asyncio", str(tests)]
+        return [sys.executable, "-c", text]
 
     def dismiss_workers(self) -> None:
         """Stop them with Ctrl-C; one that ended before was no worker, and says why on its standard error."""

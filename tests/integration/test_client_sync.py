@@ -58,6 +58,16 @@ def test_a_publish_leaves_nothing_behind(broker: FakeBroker) -> None:
         assert not mq._current().loop._open
 
 
+def test_it_has_a_loop_of_its_own_also_inside_anothers(broker: FakeBroker) -> None:
+    async def program() -> None:
+        with vibemq.sync.connect(address(broker)) as mq:
+            mq.publish("q", 1)
+            assert [message.body for message in mq.fetch("q")] == [1]
+
+    for backend in ("trio", "asyncio"):
+        anyio.run(program, backend=backend)
+
+
 def test_publishing_and_consuming_without_await(broker: FakeBroker) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         assert mq.publish("orders", {"id": 0}) == ("orders", 1, False)

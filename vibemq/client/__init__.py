@@ -4,6 +4,7 @@ from vibemq.client.address import ClientSettings
 from vibemq.client.api import Client, connect
 from vibemq.client.changes import ConnectionChange
 from vibemq.client.message import Message, MessageBatch
+from vibemq.client.observing.hooks import ClientHook, ObservedMessage, ProcessObservation, PublishObservation
 from vibemq.client.publisher import Confirm, Publisher
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.publishing.receipts import PublishReport, Receipt
@@ -12,12 +13,16 @@ from vibemq.client.subscription import Subscription, SubscriptionStats
 
 __all__ = [
     "Client",
+    "ClientHook",
     "ClientSettings",
     "Confirm",
     "ConnectionChange",
     "Message",
     "MessageBatch",
+    "ObservedMessage",
     "Outgoing",
+    "ProcessObservation",
+    "PublishObservation",
     "PublishReport",
     "Publisher",
     "Receipt",

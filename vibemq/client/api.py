@@ -16,6 +16,8 @@ from vibemq.client.connecting.supervisor import Supervisor
 from vibemq.client.fetch import fetch
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
+from vibemq.client.observing.hooks import ClientHook, Hooks, hooks_of_a_client
+from vibemq.client.payload import validator
 from vibemq.client.publisher import Publisher, Publishing
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
@@ -50,6 +52,7 @@ def connect(
     safe_retry: bool | None = None,
     max_unconfirmed: int | None = None,
     max_unconfirmed_bytes: int | None = None,
+    hooks: Iterable[ClientHook] = (),
 ) -> "Client":
     """A client for `async with`, which connects when the block is entered, or for `open()` and `close()`. Times in
     seconds.
@@ -63,6 +66,7 @@ def connect(
         verify_certificate: False accepts any certificate; for trials only.
         compression: `none` (the default), `auto`, or a comma list of `brotli` and `gzip`.
         name: shown by the broker beside the connection.
+        hooks: observers of what it publishes and processes; see `vibemq.client.ClientHook`.
 
     What is given here wins over the address; the defaults stand in `ClientSettings`.
 
@@ -89,7 +93,8 @@ def connect(
         "max_unconfirmed": max_unconfirmed,
         "max_unconfirmed_bytes": max_unconfirmed_bytes,
     }
-    return Client(replace(settings, **{key: value for key, value in given.items() if value is not None}))  # type: ignore[arg-type]
+    settings = replace(settings, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
+    return Client(settings, hooks=hooks_of_a_client(settings, hooks))
 
 
 class Client:
@@ -99,9 +104,12 @@ class Client:
     Tasks of the same loop may share it freely: what they publish and settle in one turn travels together.
     """
 
-    def __init__(self, settings: ClientSettings, listeners: ConnectionListeners | None = None) -> None:
+    def __init__(
+        self, settings: ClientSettings, listeners: ConnectionListeners | None = None, hooks: Hooks | None = None
+    ) -> None:
         self.settings = settings
         self.listeners = listeners or ConnectionListeners()
+        self.hooks = hooks
         self._life: OwnTask | None = None
         self._link: ClientLink
         self._supervisor: Supervisor
@@ -128,7 +136,7 @@ class Client:
         """
         if self._life is not None:
             raise NotConnected("a client is opened once; make another with vibemq.connect")
-        self._link = ClientLink(self.settings, anyio.current_time(), self.listeners, current_loop())
+        self._link = ClientLink(self.settings, anyio.current_time(), self.listeners, current_loop(), self.hooks)
         self._supervisor = Supervisor(self._link)
         self._publishing = Publishing(self._link)
         self._queues = ClientQueues(self._link)
@@ -279,6 +287,12 @@ class Client:
             PublishFailed: with `wait=False`, earlier messages failed, and this one was not published.
         """
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        if self.hooks is not None:
+            with self.hooks.publishing(queue, message):
+                return await self._publish(queue, message, wait=wait)
+        return await self._publish(queue, message, wait=wait)
+
+    async def _publish(self, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:
         if wait:
             return await self._publishing.one(queue, message)
         await self._publishing.begin(queue, message)
@@ -323,6 +337,37 @@ class Client:
             PublishRefused: some were refused; its `refused` says which and why, the others are accepted.
             VibeMQError: all were, for one kind of reason.
         """
+        options: dict[str, Any] = {
+            "headers": headers,
+            "priority": priority,
+            "ttl": ttl,
+            "delay": delay,
+            "deliver_at": deliver_at,
+            "dedup": dedup,
+            "return_refused": return_refused,
+        }
+        if self.hooks is None:
+            return await self.publish_many_unobserved(queue, messages, **options)
+        with self.hooks.publishing(queue) as scope:
+            options["headers"] = scope.add_to(headers)
+            report = await self.publish_many_unobserved(queue, scope.add_to_each(messages), **options)
+            scope.messages = len(report)
+            return report
+
+    async def publish_many_unobserved(
+        self,
+        queue: str,
+        messages: Iterable[Any],
+        *,
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup: bool = False,
+        return_refused: bool = False,
+    ) -> PublishReport:
+        """As `publish_many`, for faces of the client that call the hooks themselves."""
         common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
         plain = common == Outgoing(None)
         report = await self._publishing.many(queue, messages, None if plain else common, dedup=dedup)
@@ -332,7 +377,7 @@ class Client:
 
     def publisher(self, queue: str, *, dedup: bool = False) -> Publisher:
         """A stream into one queue: `async with mq.publisher("orders") as out: await out.send(body)`."""
-        return Publisher(self._publishing, queue, dedup=dedup)
+        return Publisher(self._publishing, queue, dedup=dedup, hooks=self.hooks)
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -397,7 +442,7 @@ class Client:
             ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit:
                 it is held until it is settled or the connection ends.
             start: where a new group begins: default, beginning, now, or a sequence.
-            model: type of `message.typed` (a pydantic model, a dataclass, …).
+            model: type of `message.typed`: a pydantic model, a msgspec.Struct, a dataclass, `list[…]` of them.
             auto_extend: keep extending what is held, for handlers that take longer than the timeout.
             auto_ack: what the program is given is acknowledged by that: an error of the program, or its end, loses it.
             restore: False ends the subscription with ConnectionLost when the connection is lost, for programs that have
@@ -415,7 +460,7 @@ class Client:
             auto_ack=auto_ack,
             restore=restore,
         )
-        return Subscription(self._link, options, _validator(model))
+        return Subscription(self._link, options, validator(model))
 
     async def fetch(
         self,
@@ -435,7 +480,7 @@ class Client:
         options = SubscribeOptions(
             queue=queue, group=group, prefetch=max, credit=max, ack_timeout=ack_timeout, start=start
         )
-        return await fetch(self._link, options, timeout, _validator(model))
+        return await fetch(self._link, options, timeout, validator(model))
 
     # -- queues ----------------------------------------------------------------------------------------------------
 
@@ -488,12 +533,3 @@ def _failed(error: Exception) -> VibeMQError:
     failure = NotConnected(f"the client has failed in an unforeseen way: {error!r}")
     failure.__cause__ = error
     return failure
-
-
-def _validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:
-    if model is None:
-        return None
-    # Imported late: a quarter of a second that programs without models need not pay.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(model).validate_json

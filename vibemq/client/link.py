@@ -17,6 +17,7 @@ import anyio
 from vibemq.client.address import ClientSettings
 from vibemq.client.changes import ConnectionListeners
 from vibemq.client.failures import PASSING, error_of
+from vibemq.client.observing.hooks import Hooks
 from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox
@@ -109,8 +110,10 @@ class ClientLink:
         now: float,
         listeners: ConnectionListeners | None = None,
         current_loop: Callable[[], object] | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.settings = settings
+        self.hooks = hooks
         self._listeners = listeners or ConnectionListeners()
         self._current_loop = current_loop
         self._loop = current_loop() if current_loop is not None else None

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 import orjson
 
 from vibemq.client import payload as payloads
+from vibemq.client.observing.hooks import Hooks, ProcessScope
 from vibemq.client.settlements import BACKOFF, delay_ms, limit_ms
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Settlement
@@ -57,6 +58,8 @@ class Delivery:
         "deadline",
         "epoch",
         "extended",
+        "group",
+        "hooks",
         "published_at",
         "queue",
         "settler",
@@ -74,8 +77,12 @@ class Delivery:
         validate: Callable[[bytes], Any] | None,
         deadline: float = math.inf,
         subscription: str = "",
+        hooks: Hooks | None = None,
+        group: str | None = None,
     ) -> None:
         self.settler = settler
+        self.hooks = hooks
+        self.group = group
         self.subscription = subscription
         self.deadline = deadline
         """Of the client's clock: when the broker hands the messages out again; infinite when nobody has said."""
@@ -121,6 +128,20 @@ class Message(Generic[T]):
         return self._delivery.queue
 
     @property
+    def group(self) -> str | None:
+        """The named group that it was delivered to; None for the queue's ordinary one."""
+        return self._delivery.group
+
+    @property
+    def damaged(self) -> bool:
+        """Whether it arrived damaged: `id`, `headers` and `payload` raise RemoteProtocolError."""
+        try:
+            RowView(self._row).headers  # noqa: B018  # the last part of a row; reads all of it
+        except (struct.error, IndexError):
+            return True
+        return False
+
+    @property
     def subscription_id(self) -> str:
         """`id` of the subscription that received it."""
         return self._delivery.subscription
@@ -161,7 +182,7 @@ class Message(Generic[T]):
 
     @property
     def typed(self) -> T:
-        """The payload as the subscription's `model`. Raises pydantic.ValidationError."""
+        """The payload as the subscription's `model`. Raises the ValidationError of its library, pydantic or msgspec."""
         validate = self._delivery.validate
         if validate is None:
             raise TypeError("this subscription has no model; give subscribe(..., model=YourModel)")
@@ -274,7 +295,7 @@ class Message(Generic[T]):
 class Processing(Generic[T]):
     """See `Message.process`."""
 
-    __slots__ = ("_message", "_reject_on", "_retry_delay", "_suppress")
+    __slots__ = ("_message", "_reject_on", "_retry_delay", "_scope", "_suppress")
 
     def __init__(
         self,
@@ -287,32 +308,44 @@ class Processing(Generic[T]):
         self._retry_delay = retry_delay
         self._reject_on = reject_on
         self._suppress = suppress
+        self._scope: ProcessScope | None = None
 
     def __enter__(self) -> Message[T]:
+        hooks = self._message._delivery.hooks
+        if hooks is not None:
+            self._scope = hooks.processing(self._message)
         return self._message
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        verb = self._settle(error)
+        if self._scope is not None:
+            self._scope.end(verb, error)
+        if self._suppress and verb in ("retry", "reject"):
+            logger.warning("processing %r failed", self._message, exc_info=error)
+            return True
+        return False
+
+    def _settle(self, error: BaseException | None) -> str:
+        """The verb that the end of the block stands for; it has no effect when the block has called one itself."""
         message = self._message
         if error is None:
             message.ack()
-            return False
+            return "ack"
         if not isinstance(error, Exception):
             # Cancellation, Ctrl-C: the message is not to blame.
             message.release()
-            return False
+            return "release"
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, self._reject_on):
             message.reject(reason)
-        else:
-            message.retry(self._retry_delay, reason)
-        if self._suppress:
-            logger.warning("processing %r failed", message, exc_info=error)
-        return self._suppress
+            return "reject"
+        message.retry(self._retry_delay, reason)
+        return "retry"
 
     async def __aenter__(self) -> Message[T]:
-        return self._message
+        return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -4,7 +4,9 @@ The protocol's payload is JSON unless the header `content-type` says otherwise, 
 `application/octet-stream`. Bytes travel untouched.
 """
 
-from typing import Any, Final
+import sys
+from collections.abc import Callable
+from typing import Any, Final, get_args
 
 import orjson
 
@@ -21,7 +23,7 @@ def encode(body: object) -> tuple[bytes, bool]:
     """Payload bytes, and whether they are JSON.
 
     bytes-like: as they are. Pydantic models: their own JSON. All else (str, dict, list, dataclass, number, None …):
-    JSON by orjson.
+    JSON by orjson, with msgspec's and pydantic's models inside it as these libraries write them.
 
     Raises:
         LocalProtocolError: the body has no JSON form.
@@ -35,9 +37,23 @@ def encode(body: object) -> tuple[bytes, bool]:
     if dump is not None:
         return dump().encode(), True
     try:
-        return orjson.dumps(body), True
+        return orjson.dumps(body, _json_form), True
     except (TypeError, orjson.JSONEncodeError) as exc:
-        raise LocalProtocolError(f"a body of type {type(body).__name__} cannot be published: {exc}") from exc
+        raise LocalProtocolError(
+            f"a body of type {type(body).__name__} cannot be published: {exc.__cause__ or exc}"
+        ) from exc
+
+
+def _json_form(value: Any) -> Any:
+    """What orjson has no form for: models of other libraries."""
+    if _is_struct(type(value)):
+        import msgspec
+
+        return orjson.Fragment(msgspec.json.encode(value))
+    dump = getattr(value, "model_dump_json", None)
+    if dump is None:
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    return orjson.Fragment(dump())
 
 
 def is_json(raw: bytes) -> bool:
@@ -60,3 +76,30 @@ def decode(raw: bytes, content_type: str | None) -> Any:
     if content_type.startswith("text/"):
         return raw.decode(errors="replace")
     return raw
+
+
+def validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:
+    """What reads payloads as `model`, and raises the ValidationError of the model's library.
+
+    Types that contain a `msgspec.Struct` are read by msgspec, all others by pydantic.
+    """
+    if model is None:
+        return None
+    if _contains_struct(model):
+        import msgspec
+
+        return msgspec.json.Decoder(model).decode
+    # Imported late: a quarter of a second that programs without models need not pay.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model).validate_json
+
+
+def _contains_struct(model: Any) -> bool:
+    return _is_struct(model) or any(_contains_struct(part) for part in get_args(model))
+
+
+def _is_struct(kind: Any) -> bool:
+    """Without importing msgspec: a program that has a Struct has imported it."""
+    msgspec = sys.modules.get("msgspec")
+    return msgspec is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 from anyio.lowlevel import checkpoint
 
 from vibemq.client.link import ClientLink
+from vibemq.client.observing.hooks import Hooks
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of
 from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
@@ -231,8 +232,9 @@ class Publisher:
     Leaving the block waits for every confirm, and raises PublishRefused for what was refused.
     """
 
-    def __init__(self, publishing: Publishing, queue: str, *, dedup: bool) -> None:
+    def __init__(self, publishing: Publishing, queue: str, *, dedup: bool, hooks: Hooks | None = None) -> None:
         self.queue = queue
+        self._hooks = hooks
         self._publishing = publishing
         self._dedup = dedup
         self._batches: deque[tuple[int, PublishBatch]] = deque()
@@ -258,6 +260,13 @@ class Publisher:
     ) -> Confirm:
         """Put one message on its way. Awaiting the Confirm is optional: `flush` tells about all of them."""
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        if self._hooks is not None:
+            with self._hooks.publishing(self.queue, message):
+                return await self.send_unobserved(message)
+        return await self.send_unobserved(message)
+
+    async def send_unobserved(self, message: Outgoing) -> Confirm:
+        """As `send`, for faces of the client that call the hooks themselves."""
         batch, index = await self._publishing.submit(self.queue, message, dedup=self._dedup, lane=self)
         if index == 0:
             self._drop_settled()

@@ -426,6 +426,8 @@ class Subscription(Generic[T]):
         delivery = self._delivery(delivered, epoch)
         self._held.add(delivered.first_sequence, delivered.first_sequence + rows.count - 1)
         self.stats.received += rows.count
+        if self._link.hooks is not None:
+            self._link.hooks.received(self.queue, rows.count)
         self._buffer.append(MessageBatch(delivery, delivered.first_sequence, rows))
         if self._draining:
             self._give_back_buffered()
@@ -435,7 +437,16 @@ class Subscription(Generic[T]):
         acquired, timeout = delivered.acquired, self.options.timeout
         deadline = self._clock() + timeout if timeout else math.inf
         delivery = Delivery(
-            self.settler, epoch, self.queue, delivered.published_at, acquired, self._validate, deadline, self.id
+            self.settler,
+            epoch,
+            self.queue,
+            delivered.published_at,
+            acquired,
+            self._validate,
+            deadline,
+            self.id,
+            self._link.hooks,
+            self.options.group,
         )
         for sequence in acquired:
             if sequence in self._held:

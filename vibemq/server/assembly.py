@@ -89,13 +89,13 @@ class Assembly:
     long_polls: LongPolls
     hashing: HashingThreads
     audit: AuditLog
-    durable: bool
-    """Whether the storage keeps anything."""
+    durable_queues: bool
+    """Whether queues may be other than transient."""
 
     def configure(self, settings: Settings) -> None:
         """Let settings count that a reload has changed."""
         limits = settings.limits
-        self.engine.configure(engine_settings(settings, durable=self.durable))
+        self.engine.configure(engine_settings(settings, durable_queues=self.durable_queues))
         self.committer.set_weak_flush_ms(settings.weak_flush_ms)
         self.connection_table.configure(limits)
         self.socket_services.peers.messages_per_second_max = limits.messages_per_client_per_second
@@ -138,6 +138,9 @@ async def assemble(
         ConfigInvalid, StorageError
     """
     plugin, provider_settings = storage_plugin(settings)
+    durable_queues = plugin.accepts_durable_queues(provider_settings)
+    if durable_queues and not plugin.durable:
+        log.warning("durable queues are accepted, and the provider %r keeps nothing over a restart", plugin.name)
     if plugin.local:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
@@ -155,7 +158,7 @@ async def assemble(
         log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
     queue_defaults = options_from_dict(settings.queue_defaults)
     engine: QueueEngine = Engine(
-        engine_settings(settings, durable=plugin.durable),
+        engine_settings(settings, durable_queues=durable_queues),
         jitter=random.Random().random,  # noqa: S311  # spreads retries; nothing secret
         new_id=new_id,
     )
@@ -265,7 +268,7 @@ async def assemble(
     )
     committer.submit(engine.restore(state, clock.now()))
     report.attach(Running(engine, connection_table))
-    await declare(settings.queues, local_session, defaults=queue_defaults, durable=plugin.durable)
+    await declare(settings.queues, local_session, defaults=queue_defaults, durable=durable_queues)
     return Assembly(
         engine=engine,
         store=store,
@@ -284,16 +287,16 @@ async def assemble(
         long_polls=long_polls,
         hashing=hashing,
         audit=audit,
-        durable=plugin.durable,
+        durable_queues=durable_queues,
     )
 
 
-def engine_settings(settings: Settings, *, durable: bool) -> EngineSettings:
-    """What of the settings is the engine's. `durable`: whether the storage keeps anything."""
+def engine_settings(settings: Settings, *, durable_queues: bool) -> EngineSettings:
+    """What of the settings is the engine's. `durable_queues`: whether queues may be other than transient."""
     return EngineSettings(
         auto_create=settings.auto_create,
         queue_defaults=options_from_dict(settings.queue_defaults),
         capacity_messages_default=settings.limits.capacity_messages_default,
         block_timeout_ms=settings.limits.block_timeout_ms,
-        transient_only=not durable,
+        transient_only=not durable_queues,
     )

@@ -22,7 +22,7 @@ from vibemq.errors import StorageError, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.operations import Caller
 from vibemq.server.assembly import Assembly, assemble
-from vibemq.server.clock import Clock
+from vibemq.server.clock import Clock, TimeSource
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.life import BrokerLife, Ending
 from vibemq.server.monitoring.health import Report
@@ -38,6 +38,9 @@ from vibemq.web.server import WebServer
 
 log = logging.getLogger("vibemq.broker")
 
+CATCH_UP_S_MAX = 10.0
+"""For so long `time_has_moved` waits."""
+
 
 class Broker:
     """One broker. Use it once, as an asynchronous context manager or with `start` and `stop`, in any program that runs
@@ -51,6 +54,7 @@ class Broker:
         storage: name of the storage provider.
         on_fatal: called before the broker ends because a write failed with an unknown outcome.
         source: where the settings come from, for `reload`; `vibemq serve` has one.
+        time_source: the clocks of the machine, unless a test moves time.
 
     Leaving the context, or `stop`, drains: clients are told, what they hold is released, everything is flushed and
     closed. When storage fails, the body is cancelled and StorageFailed comes out of the context; without a context it
@@ -68,6 +72,7 @@ class Broker:
         storage: str = "lmdb",
         on_fatal: Callable[[BaseException], None] | None = None,
         source: SettingsSource | None = None,
+        time_source: TimeSource | None = None,
     ) -> None:
         if settings is None:
             settings = Settings(
@@ -84,6 +89,7 @@ class Broker:
         self.status = BrokerStatus()
         self._on_fatal = on_fatal
         self._source = source
+        self._time_source = time_source or TimeSource()
         self._tls: dict[int, ServerTls] = {}
         """Of the open listeners, by their places in the settings."""
         self._reloader: Reloader | None = None
@@ -163,6 +169,15 @@ class Broker:
     def health(self) -> dict[str, Any]:
         """As /health/ shows it."""
         return self.report.health(self.report.snapshots.at_once())
+
+    async def time_has_moved(self) -> None:
+        """Do what is due now, and return when it is done: the time source has jumped, and the event loop's timers do
+        not know. To be awaited in the event loop of the broker."""
+        timers = self._running().timers
+        timers.look_now()
+        with anyio.move_on_after(CATCH_UP_S_MAX):
+            while timers.is_behind:
+                await asyncio.sleep(0)
 
     @property
     def connection_count(self) -> int:
@@ -252,7 +267,8 @@ class Broker:
         )
 
     def _make_clock(self, not_before: int) -> Clock:
-        return Clock(not_before=not_before)
+        source = self._time_source
+        return Clock(not_before=not_before, wall=source.wall_s, monotonic=source.running_s)
 
     async def _start_plugins(self, endpoints: list[ListenerEndpoint], parts: Assembly, tasks: TaskGroup) -> None:
         mount = self._web.mount if self._web is not None else None

@@ -24,6 +24,19 @@ def running_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class TimeSource:
+    """Where a broker's time comes from: the machine. Tests pass a subclass that moves it, and then call
+    `Broker.time_has_moved`."""
+
+    def wall_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def running_s(self) -> float:
+        """Seconds since some instant of the past; never goes back."""
+        return running_s()
+
+
 class Clock:
     """Wall milliseconds, started no earlier than `not_before` (the last instant that storage knows) if that is near."""
 

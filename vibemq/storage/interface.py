@@ -207,9 +207,11 @@ class StoragePlugin:
     connect: Callable[[StoreLocation, Any], IStorageProvider]
     """(location, settings) -> provider, not yet opened. Imports of optional dependencies happen in here."""
     durable: bool = True
-    """False: keeps nothing over a restart; only transient queues are allowed unless configured otherwise."""
+    """False: keeps nothing over a restart; only transient queues are allowed, unless `allows_durable_queues`."""
     local: bool = True
     """False: the store is a service's, and needs no data directory."""
+    allows_durable_queues: Callable[[Any], bool] | None = None
+    """Of a provider that is not durable: whether its settings allow durable queues all the same."""
     salvage: Callable[[StoreLocation, Any], list[Problem]] | None = None
     """Offline: save what is valid, return what could not be saved."""
     look: Callable[[StoreLocation, Any], AbstractContextManager[StoreInspection]] | None = None
@@ -219,6 +221,10 @@ class StoragePlugin:
     def create(self, data_dir: Path, settings: Any) -> IStorageProvider:
         """A provider of the store in a folder."""
         return self.connect(StoreLocation(data_dir), settings)
+
+    def accepts_durable_queues(self, settings: Any) -> bool:
+        """Whether queues may be other than transient."""
+        return self.durable or (self.allows_durable_queues is not None and self.allows_durable_queues(settings))
 
     @property
     def inspect(self) -> Callable[[Path, Any], AbstractContextManager[StoreInspection]] | None:

@@ -81,6 +81,7 @@ class Client:
         """Of who connects in a forked child."""
         self._closed = False
         self._listeners = client.listeners
+        self.hooks = client.hooks
         self._handed_over = 0
         """About so many bytes since the last call that waited for room."""
         self._running: _OpenClient | None = _open(client)
@@ -137,7 +138,7 @@ class Client:
                 if running is None:
                     if self._is_closed():
                         raise NotConnected(CLOSED)
-                    running = _open(asynchronous.Client(self._settings, self._listeners))
+                    running = _open(asynchronous.Client(self._settings, self._listeners, self.hooks))
                     if self._is_closed():
                         # By a signal's handler, while this thread connected.
                         _end(running, None, None, None)
@@ -217,6 +218,14 @@ class Client:
     ) -> Receipt | None:
         loop, client = self._current()
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
+        if self.hooks is not None:
+            with self.hooks.publishing(queue, message):
+                return self._publish(loop, client, queue, message, wait=wait)
+        return self._publish(loop, client, queue, message, wait=wait)
+
+    def _publish(
+        self, loop: LoopThread, client: asynchronous.Client, queue: str, message: Outgoing, *, wait: bool
+    ) -> Receipt | None:
         if wait:
             found: Receipt = loop.call_with_answer(partial(_publish, client, loop, queue, message))
             return found
@@ -247,7 +256,15 @@ class Client:
         """`messages` is iterated in the loop's thread: a generator that waits would hold up everything else of this
         client."""
         loop, client = self._current()
-        return loop.call(partial(client.publish_many, queue, messages, **options))
+        if self.hooks is None:
+            return loop.call(partial(client.publish_many_unobserved, queue, messages, **options))
+        with self.hooks.publishing(queue) as scope:
+            messages = scope.add_to_each(messages)
+            if scope.headers:
+                options["headers"] = scope.add_to(options.get("headers"))
+            report = loop.call(partial(client.publish_many_unobserved, queue, messages, **options))
+            scope.messages = len(report)
+            return report
 
     def publisher(self, queue: str, *, dedup: bool = False) -> "Publisher":
         return Publisher(self, queue, dedup=dedup)
@@ -313,7 +330,12 @@ class Publisher:
     def send(self, body: Any, **options: Any) -> Confirm:
         """The Confirm tells whether it is `done`; `flush` waits."""
         loop, publisher = self._current()
-        return loop.call(partial(publisher.send, body, **options))
+        message = Outgoing(body, **options)
+        hooks = self._client.hooks
+        if hooks is None:
+            return loop.call(publisher.send_unobserved, message)
+        with hooks.publishing(self._queue, message):
+            return loop.call(publisher.send_unobserved, message)
 
     def flush(self) -> int:
         loop, publisher = self._current()

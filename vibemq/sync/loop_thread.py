@@ -9,6 +9,7 @@ finalised in the child: the loop's selector is shared with the parent, which mus
 
 import asyncio
 import contextlib
+import contextvars
 import importlib
 import importlib.util
 import itertools
@@ -106,6 +107,8 @@ class LoopThread:
         self.inherited = False
         """Of the parent, in a forked child."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._context = contextvars.Context()
+        """Of everything that runs in the loop: none of its callers', who may be in another one's loop (trio's, say)."""
         try:
             self._loop = _new_loop()
         except OSError as error:
@@ -210,7 +213,7 @@ class LoopThread:
             # so that what is noted always comes. A note that is too low costs one wake-up more.
             if self._asked <= self._taken:
                 number = next(self._numbers)
-                self._loop.call_soon_threadsafe(self._take, number)
+                self._loop.call_soon_threadsafe(self._take, number, context=self._context)
                 self._asked = number
             if self._ended:
                 self._refuse()

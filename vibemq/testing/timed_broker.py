@@ -9,15 +9,31 @@ import time
 from typing import Any
 
 from vibemq.server.broker import Broker
-from vibemq.server.clock import Clock
+from vibemq.server.clock import TimeSource
+
+
+class StandingTime(TimeSource):
+    """Begins with the machine's time, and stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self._wall_ms = int(time.time() * 1000)
+
+    def move(self, seconds: float) -> None:
+        self._wall_ms += round(seconds * 1000)
+
+    def wall_s(self) -> float:
+        # In the middle of the millisecond, so that no rounding leads out of it.
+        return (self._wall_ms + 0.5) / 1000
+
+    running_s = wall_s
 
 
 class TimedBroker(Broker):
     """Takes the same arguments as Broker; use it in one event loop, and `advance` from there."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._wall_ms = int(time.time() * 1000)
+        self._standing = StandingTime()
+        super().__init__(*arguments, **options, time_source=self._standing)
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass at once, and have the broker do what is due then."""
@@ -26,16 +42,9 @@ class TimedBroker(Broker):
 
     def advance_unseen(self, seconds: float) -> None:
         """Let time pass as on a busy loop: timers come late, and what is in the sockets is read afterwards."""
-        self._wall_ms += round(seconds * 1000)
+        self._standing.move(seconds)
 
     @property
     def waits(self) -> bool:
         """Whether time alone will change something in the queues: a delay, a deadline, a publisher that is blocked."""
         return self._running().engine.next_deadline() is not None
-
-    def _make_clock(self, not_before: int) -> Clock:
-        return Clock(not_before=not_before, wall=self._now_s, monotonic=self._now_s)
-
-    def _now_s(self) -> float:
-        # In the middle of the millisecond, so that no rounding leads out of it.
-        return (self._wall_ms + 0.5) / 1000

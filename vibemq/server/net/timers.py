@@ -84,6 +84,12 @@ class Timers:
         if not self._stopped:
             self._due()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something of the engine is due and not done yet."""
+        deadline = self._engine.next_deadline()
+        return deadline is not None and deadline <= self._clock.now()
+
     def stop(self) -> None:
         self._stopped = True
         if self._timer is not None:

@@ -10,4 +10,15 @@ def _connect(location: StoreLocation, settings: MemorySettings) -> IStorageProvi
     return MemoryStorage()
 
 
-PLUGIN = StoragePlugin(name="memory", settings=MemorySettings, connect=_connect, durable=False, local=False)
+def _allows_durable_queues(settings: MemorySettings) -> bool:
+    return settings.allow_durable_queues
+
+
+PLUGIN = StoragePlugin(
+    name="memory",
+    settings=MemorySettings,
+    connect=_connect,
+    durable=False,
+    local=False,
+    allows_durable_queues=_allows_durable_queues,
+)

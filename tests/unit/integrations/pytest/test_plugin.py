@@ -1,0 +1,238 @@
+"""The plugin in real runs of pytest, as its users have them: each test here writes a file of tests and runs it."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., str]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run a file of tests with warnings as errors; what pytest printed."""
+
+    def run(source: str, *arguments: str, plugins: tuple[str, ...] = ("no:asyncio",), conftest: str = "") -> str:
+        (tmp_path / "test_it.py").write_text(textwrap.dedent(source))
+        (tmp_path / "conftest.py").write_text(textwrap.dedent(conftest))
+        (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-rA",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:hypothesispytest",
+            *arguments,
+        ]
+        for plugin in plugins:
+            command += ["-p", plugin]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return done.stdout + done.stderr
+
+    return run
+
+
+def outcomes(printed: str) -> dict[str, str]:
+    """Test -> PASSED, FAILED or ERROR."""
+    return {test: what for what, test in re.findall(r"^(PASSED|FAILED|ERROR) test_it\.py::([^ \n]+)", printed, re.M)}
+
+
+def test_clients_queues_and_time(run: Run) -> None:
+    printed = run(
+        """
+        import pytest, vibemq
+        from datetime import timedelta
+
+        def test_blocking(vibemq_client, vibemq_queue):
+            vibemq_client.publish(vibemq_queue, {"a": 1})
+            [message] = vibemq_client.fetch(vibemq_queue)
+            assert message.json() == {"a": 1}
+
+        @pytest.mark.anyio
+        @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+        async def test_asynchronous(vibemq_async, vibemq_queue, anyio_backend):
+            await vibemq_async.publish(vibemq_queue, 1)
+            [message] = await vibemq_async.fetch(vibemq_queue)
+            await message.ack()
+
+        def test_time(vibemq_client, vibemq_queue, vibemq_clock):
+            vibemq_client.publish(vibemq_queue, "an hour", delay=3600)
+            vibemq_client.publish(vibemq_queue, "at", deliver_at=vibemq_clock.now() + timedelta(hours=2))
+            vibemq_client.publish(vibemq_queue, "gone", ttl=60)
+            vibemq_clock.advance(minutes=59)
+            assert vibemq_client.fetch(vibemq_queue, timeout=0) == []
+            vibemq_clock.advance(minutes=1)
+            assert [m.body for m in vibemq_client.fetch(vibemq_queue, max=9, timeout=9)] == ["an hour"]
+            vibemq_clock.advance(hours=1)
+            assert [m.body for m in vibemq_client.fetch(vibemq_queue, max=9, timeout=9)] == ["at"]
+            assert vibemq_client.reconnects == 0
+            with pytest.raises(ValueError, match="cannot go back"):
+                vibemq_clock.advance(seconds=-1)
+
+        def test_a_lease_runs_out(vibemq_client, vibemq_queue, vibemq_clock):
+            vibemq_client.publish(vibemq_queue, 1)
+            assert [m.attempt for m in vibemq_client.fetch(vibemq_queue, ack_timeout=600)] == [1]
+            vibemq_clock.advance(minutes=10)
+            assert [m.attempt for m in vibemq_client.fetch(vibemq_queue, timeout=9)] == [2]
+
+        @pytest.mark.vibemq(durability="weak", max_attempts=3)
+        class TestMarked:
+            @pytest.mark.vibemq(max_attempts=7)
+            def test_options(self, vibemq_client, vibemq_queue):
+                options = vibemq_client.queue_info(vibemq_queue).options
+                assert (options.durability.name, options.max_attempts) == ("WEAK", 7)
+
+        def test_every_durability(vibemq_client):
+            for durability in ("strong", "weak", "async", "transient"):
+                vibemq_client.create_queue(durability, durability=durability)
+                vibemq_client.publish(durability, 1)
+        """
+    )
+    assert set(outcomes(printed).values()) == {"PASSED"}, printed
+    assert len(outcomes(printed)) == 7
+
+
+def test_queues_of_a_test_go_with_it_and_those_of_wider_fixtures_stay(run: Run) -> None:
+    printed = run(
+        """
+        import pytest, vibemq.sync
+
+        @pytest.fixture(scope="module")
+        def orders(vibemq_url):
+            with vibemq.sync.connect(vibemq_url) as mq:
+                mq.create_queue("orders")
+                yield mq
+
+        @pytest.fixture
+        def own(vibemq_client):
+            vibemq_client.create_queue("own")
+
+        def test_first(orders, own, vibemq_broker):
+            orders.publish("made-here", 1)
+            [message] = orders.fetch("made-here")
+            message.reject("broken")
+            orders.ping()
+            assert [q.name for q in vibemq_broker.queues()] == ["made-here", "orders", "own"]
+
+        def test_second(orders, vibemq_broker):
+            assert [q.name for q in vibemq_broker.queues()] == ["orders"]
+            assert orders.admin("dlq.list")["letters"] == []
+        """
+    )
+    assert outcomes(printed) == {"test_first": "PASSED", "test_second": "PASSED"}, printed
+
+
+def test_what_is_left_is_listed_when_a_test_fails(run: Run) -> None:
+    printed = run(
+        """
+        def test_fails(vibemq_client, vibemq_queue):
+            for body in range(3):
+                vibemq_client.publish(vibemq_queue, body)
+            [message] = vibemq_client.fetch(vibemq_queue)
+            message.reject("no such customer")
+            vibemq_client.ping()
+            assert not "well"
+
+        def test_leaves_no_trace(vibemq_client):
+            assert not "well"
+        """
+    )
+    assert outcomes(printed) == {"test_fails": "FAILED", "test_leaves_no_trace": "FAILED"}, printed
+    assert "test-fails-1: 2 ready, 1 dead\n    dead " in printed
+    assert "rejected no such customer" in printed
+    assert printed.count("VibeMQ: what is left in the queues") == 1
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+def test_other_providers(run: Run, provider: str) -> None:
+    source = """
+        def test_it(vibemq_client, vibemq_queue, vibemq_broker):
+            vibemq_client.publish(vibemq_queue, 1)
+            assert vibemq_broker.provider == vibemq_client.admin("broker.info")["storage"]["provider"] == "{}"
+        """
+    printed = run(source.format(provider), f"--vibemq-provider={provider}")
+    assert outcomes(printed) == {"test_it": "PASSED"}, printed
+
+
+def test_bad_use_is_told(run: Run) -> None:
+    printed = run(
+        """
+        import pytest
+
+        def test_no_loop(vibemq_async): pass
+
+        @pytest.mark.vibemq(colour="red")
+        def test_option(vibemq_queue): pass
+        """
+    )
+    assert set(outcomes(printed).values()) == {"ERROR"}, printed
+    assert "vibemq_async needs a test that runs in an event loop" in printed
+    assert "colour" in printed
+    told = run("def test_it(vibemq_url): pass", "-o", "vibemq_provider=oracle")
+    assert "vibemq_provider is 'oracle'; it must be one of memory, lmdb, sqlite" in told
+
+
+def test_a_run_that_does_not_use_it_loads_pytest_alone(run: Run) -> None:
+    printed = run(
+        """
+        import sys
+
+        def test_it():
+            ours = {name for name in sys.modules if name.startswith("vibemq")}
+            assert ours <= {
+                "vibemq", "vibemq._version", "vibemq.integrations", "vibemq.integrations.pytest",
+                "vibemq.integrations.pytest.plugin", "vibemq.integrations.pytest.anyio_fixtures",
+            }
+            assert "pydantic" not in sys.modules
+        """
+    )
+    assert outcomes(printed) == {"test_it": "PASSED"}, printed
+
+
+@pytest.mark.skipif(find_spec("pytest_asyncio") is None, reason="pytest-asyncio is not installed")
+def test_beside_pytest_asyncio(run: Run) -> None:
+    printed = run(
+        """
+        import pytest
+
+        @pytest.mark.asyncio
+        async def test_it(vibemq_async, vibemq_queue):
+            await vibemq_async.publish(vibemq_queue, 1)
+            [message] = await vibemq_async.fetch(vibemq_queue)
+            assert message.body == 1
+
+        @pytest.mark.anyio
+        async def test_anyio(anyio_backend, vibemq_async, vibemq_queue):
+            await vibemq_async.publish(vibemq_queue, 1)
+        """,
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        plugins=(),
+    )
+    assert outcomes(printed) == {"test_it": "PASSED", "test_anyio[asyncio]": "PASSED", "test_anyio[trio]": "PASSED"}
+
+
+def test_each_worker_of_xdist_has_its_broker(run: Run) -> None:
+    printed = run(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_it(vibemq_broker, vibemq_client, number):
+            vibemq_client.publish("q", number)
+            assert [(q.name, q.ready) for q in vibemq_broker.queues()] == [("q", 1)]
+        """,
+        "-n2",
+    )
+    assert set(outcomes(printed).values()) == {"PASSED"}, printed
+    assert len(outcomes(printed)) == 6

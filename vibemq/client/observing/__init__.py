@@ -1,0 +1,1 @@
+"""What a program is told of its client's work."""

@@ -1,0 +1,48 @@
+"""Time that tests move."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from vibemq.server.clock import TimeSource
+
+
+class MovableTime(TimeSource):
+    """The machine's time and what was added to it."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def move(self, seconds: float) -> None:
+        self._ahead_s += seconds
+
+    def wall_s(self) -> float:
+        return super().wall_s() + self._ahead_s
+
+    def running_s(self) -> float:
+        return super().running_s() + self._ahead_s
+
+
+class BrokerClock:
+    """The clock of the fixture's broker. It goes on by itself, and forward only: what one test adds, later tests have,
+    too. Instants (`deliver_at`) are best made from `now()`."""
+
+    def __init__(self, time: MovableTime, moved: Callable[[], None]) -> None:
+        """`moved`: has the broker do what is due, and returns when that is done."""
+        self._time = time
+        self._moved = moved
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._time.wall_s(), UTC)
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Let so much time pass for the broker: delays, lifetimes, backoff, ack timeouts, expiring queues. Returns when
+        the broker has done what is due then; connections stay.
+
+        Raises:
+            ValueError: the time would go back.
+        """
+        passed = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+        if not passed >= 0:
+            raise ValueError(f"the broker's clock cannot go back, and advance was called with {passed} s")
+        self._time.move(passed)
+        self._moved()

@@ -1,0 +1,61 @@
+"""No test finds what another one has left."""
+
+from types import TracebackType
+from typing import Any, Self
+
+import vibemq.sync
+from vibemq.errors import QueueExclusive, QueueNotFound
+from vibemq.integrations.pytest.running import RunningBroker
+
+LETTERS_SHOWN = 10
+
+
+class Tidying:
+    """Removes what tests leave in a broker, and says what that was. A context manager, which holds a connection."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self._broker = broker
+        self._client = vibemq.sync.connect(broker.url, name="vibemq tests: tidying")
+        self._kept = {queue.name for queue in broker.queues()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def keep_what_is_there(self) -> None:
+        """The queues that exist now are not removed after tests."""
+        self._kept.update(queue.name for queue in self._broker.queues())
+
+    def remove_the_rest(self) -> None:
+        """Delete the queues that came since, with their messages and dead letters."""
+        for queue in self._broker.queues():
+            if queue.name in self._kept:
+                continue
+            try:
+                self._client.delete_queue(queue.name)
+                while self._client.admin("dlq.purge", queue=queue.name, limit=1_000)["count"]:
+                    pass
+            except QueueExclusive:
+                # It goes with its connection, which a fixture of more than one test has.
+                continue
+            except QueueNotFound:
+                # It has left no letters.
+                continue
+
+    def report(self) -> str:
+        """What is in the queues, a line each, and their newest dead letters; empty when there is nothing."""
+        return "\n".join(line for queue in self._broker.queues() for line in self._lines(queue))
+
+    def _lines(self, queue: Any) -> list[str]:
+        figures = {name: getattr(queue, name) for name in ("ready", "in_flight", "delayed", "dead")}
+        if not any(figures.values()):
+            return []
+        lines = [f"{queue.name}: " + ", ".join(f"{n} {name}" for name, n in figures.items() if n)]
+        if queue.dead:
+            letters = self._client.admin("dlq.list", queue=queue.name, limit=LETTERS_SHOWN)["letters"]
+            lines += [f"    dead {letter['id']}: {letter['reason']} {letter['error']}".rstrip() for letter in letters]
+        return lines
