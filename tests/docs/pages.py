@@ -4,6 +4,7 @@ Words after a fence's language say what the test does with it:
 
     python            a whole program; it is run and must end with 0
     python worker     a program that does not end; it runs while the rest of the page does, and is then stopped
+    python cell       a cell of a notebook; those up to the next output are run together
     python tests      a file of tests; pytest runs it, and all of them pass
     python fragment   not run: part of a program shown elsewhere
     sh run            shell commands; they are run and must end with 0

@@ -1,5 +1,6 @@
 """Every program and every command of the documentation, run against a broker as the page's reader would."""
 
+import json
 import os
 import re
 import signal
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.slow
 TIMEOUT_S = 60
 PASSWORD = "secret"
 SUPERUSER = re.compile(r'^superuser = "(\w+)".*$', re.MULTILINE)
-RUN = {("python",), ("python", "worker"), ("python", "tests"), ("sh", "run")}
+NOTEBOOK = Path(__file__).with_name("notebook.py")
+RUN = {("python",), ("python", "cell"), ("python", "worker"), ("python", "tests"), ("sh", "run")}
 WITH_BLOCKS = [page for page in pages() if any(block.words in RUN for block in blocks(page))]
 
 
@@ -42,14 +44,30 @@ class Reader:
             "NO_COLOR": "1",
         }
         self._workers: list[tuple[Block, subprocess.Popen[str]]] = []
+        self._cells: list[str] = []
 
     def follow(self, block: Block) -> str:
-        """What the block printed; nothing yet for a worker."""
+        """What the block printed; nothing yet for a worker, and for the cells of a notebook."""
         text = block.text
         for shown, real in self._places.items():
             text = text.replace(shown, real)
+        if "cell" in block.words:
+            self._cells.append(text)
+            return ""
+        return self._run(block, self._command(block, text))
+
+    def run_cells(self, block: Block) -> str:
+        """What the cells before `block` printed."""
+        cells, self._cells = self._cells, []
+        return self._run(block, [sys.executable, str(NOTEBOOK), json.dumps(cells)])
+
+    @property
+    def has_cells(self) -> bool:
+        return bool(self._cells)
+
+    def _run(self, block: Block, command: list[str]) -> str:
         process = subprocess.Popen(
-            self._command(block, text),
+            command,
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -123,5 +141,8 @@ def test_what_the_page_shows_works(page: Path, tmp_path: Path) -> None:
             if block.words in RUN:
                 printed = reader.follow(block)
             elif block.words == ("text", "output"):
+                if reader.has_cells:
+                    printed = reader.run_cells(block)
                 assert printed.strip() == block.text.strip(), block.place
+        assert not reader.has_cells, f"{page} has cells of a notebook without an output behind them"
         reader.dismiss_workers()
