@@ -191,7 +191,9 @@ class FakeSession:
             if frame.headers.get("authPassword") == "wrong":
                 await self._error(frame.id, "AUTH_FAILED", "wrong user or password")
                 return False
-            granted = {"negotiated-extensions": ",".join(extensions.EXTENSIONS), "serverVersion": "fake"}
+            # As a broker of an earlier version: it does not tell how many attempts have failed.
+            names = (name for name in extensions.EXTENSIONS if name != extensions.FAILURES_EXTENSION)
+            granted = {"negotiated-extensions": ",".join(names), "serverVersion": "fake"}
             await self.send(encode_body(CommandType.CONNECT_ACK, frame.id, headers=granted))
         elif frame.type == CommandType.PING:
             await self.send(encode_body(CommandType.PONG, frame.id))

@@ -131,12 +131,13 @@ class ModelQueue:
     def _hand_out(self, consumer: ModelConsumer, deliver: Deliver, got: list[int], now: int) -> None:
         group = consumer.group
         assert consumer in self.top(group)
-        acquired = deliver.acquired or {}
+        acquired, failed = deliver.acquired or {}, deliver.failed or {}
         for sequence in got:
             assert sequence not in group.settled | group.gone | group.dead.keys()
             del group.waiting[sequence]
             count = group.acquired[sequence] = group.acquired.get(sequence, 0) + 1
             assert acquired.get(sequence, 1) == count
+            assert failed.get(sequence, 0) == group.failed.get(sequence, 0)
             if self._settles_itself():
                 group.settled.add(sequence)
             else:

@@ -30,7 +30,7 @@ from vibemq.errors import (
     RequestTimeout,
     VibeMQError,
 )
-from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
+from vibemq.protocols.native.codec.extensions import FAILURES_EXTENSION, DeliverMany, PublishManyAck, SubscriptionEnded
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 
 logger = logging.getLogger(__name__)
@@ -377,6 +377,11 @@ class ClientLink:
         if self.protocol is not None:
             self._outgoing.append(self.protocol.request(CommandType.PING, self.new_id()))
             self.wake()
+
+    @property
+    def knows_failures(self) -> bool:
+        """Whether this connection's broker tells how many attempts of a message have failed."""
+        return self.protocol is not None and FAILURES_EXTENSION in self.protocol.extensions
 
     @property
     def waiting_for_peer(self) -> bool:

@@ -58,6 +58,7 @@ class Delivery:
         "deadline",
         "epoch",
         "extended",
+        "failed",
         "group",
         "hooks",
         "published_at",
@@ -79,8 +80,11 @@ class Delivery:
         subscription: str = "",
         hooks: Hooks | None = None,
         group: str | None = None,
+        failed: dict[int, int] | None = None,
     ) -> None:
         self.settler = settler
+        self.failed = failed
+        """Sequence -> failed attempts, of those that have any; None when the broker does not tell."""
         self.hooks = hooks
         self.group = group
         self.subscription = subscription
@@ -200,9 +204,12 @@ class Message(Generic[T]):
 
     @property
     def failures(self) -> int | None:
-        """Failed attempts before this one. None when it is not known: the broker numbers hand-outs, and an earlier one
-        may have been released."""
-        return 0 if self.attempt == 1 else None
+        """Failed attempts before this one; a released one is none. None when it is not known: a broker of an earlier
+        version only numbers hand-outs."""
+        failed = self._delivery.failed
+        if failed is None:
+            return 0 if self.attempt == 1 else None
+        return failed.get(self.sequence, 0)
 
     @property
     def lost(self) -> bool:

@@ -447,6 +447,7 @@ class Subscription(Generic[T]):
             self.id,
             self._link.hooks,
             self.options.group,
+            delivered.failed if self._link.knows_failures else None,
         )
         for sequence in acquired:
             if sequence in self._held:

@@ -136,7 +136,7 @@ def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Giv
     for consumer, runs in given.items():
         runs = _joined(runs)
         handed_out += runs
-        acquired = _count_acquired(group, runs) if group.attempts else None
+        acquired, failed = _count_acquired(group, runs) if group.attempts else (None, None)
         group.counters.redelivered += len(acquired) if acquired else 0
         cost += 1 + len(runs) + (len(acquired) // _KNOWN_PER_UNIT if acquired else 0)
         step.effects.append(
@@ -149,6 +149,7 @@ def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Giv
                 runs,
                 acquired,
                 settled=not queue.options.consumers_settle,
+                failed=failed,
             )
         )
         if consumer.unacked.earliest < consumer.armed_at:
@@ -174,10 +175,11 @@ def _joined(runs: list[Run]) -> list[Run]:
     return joined
 
 
-def _count_acquired(group: Group, runs: list[Run]) -> dict[int, int] | None:
-    """One more hand-out for those that have a history."""
+def _count_acquired(group: Group, runs: list[Run]) -> tuple[dict[int, int] | None, dict[int, int] | None]:
+    """One more hand-out for those that have a history: their hand-outs, and the failed ones of those that failed."""
     attempts = group.attempts
     acquired: dict[int, int] = {}
+    failed: dict[int, int] = {}
     for first, last in runs:
         known = range(first, last + 1) if last - first < len(attempts) else list(attempts)
         for sequence in known:
@@ -185,4 +187,6 @@ def _count_acquired(group: Group, runs: list[Run]) -> dict[int, int] | None:
             if history is not None and first <= sequence <= last:
                 acquired[sequence] = history.acquired + 1
                 attempts[sequence] = history._replace(acquired=history.acquired + 1, due_at=0)
-    return acquired or None
+                if history.failed:
+                    failed[sequence] = history.failed
+    return acquired or None, failed or None

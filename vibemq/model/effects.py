@@ -401,6 +401,8 @@ class Deliver:
     settled: bool = False
     """The consumer does not acknowledge (fan-out without ack): the session need not remember it, and the server settles
     what has been written."""
+    failed: dict[int, int] | None = None
+    """Failed attempts so far, for those that have any."""
 
 
 @dataclass(slots=True)

@@ -8,10 +8,11 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
+from vibemq.model.effects import Deliver
 from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
 from vibemq.protocols.native.codec.compression import Compression
-from vibemq.protocols.native.codec.extensions import deliver_many
+from vibemq.protocols.native.codec.extensions import ToldAttempts, deliver_many
 from vibemq.protocols.native.codec.frames import HEADER
 from vibemq.protocols.native.codec.headers import NO_HEADERS
 from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
@@ -117,8 +118,16 @@ def _as_json_block(payload: bytes, headers: bytes) -> tuple[bytes, bytes]:
     return U32.pack(len(text)) + text, headers
 
 
+def told_attempts(deliver: Deliver, *, with_failures: bool) -> ToldAttempts:
+    """What a DeliverMany says of earlier attempts."""
+    acquired = deliver.acquired or {}
+    if not (with_failures and deliver.failed):
+        return acquired
+    return {**acquired, **{sequence: (acquired[sequence], failed) for sequence, failed in deliver.failed.items()}}
+
+
 def bulk_bodies(
-    piece: Slice, subscription: str, queue: str, acquired: Acquired, body_bytes_max: int
+    piece: Slice, subscription: str, queue: str, attempts: ToldAttempts, body_bytes_max: int
 ) -> Iterator[tuple[int, bytes | None]]:
     """DeliverMany bodies of one slice within the limit: (first sequence, body), None for one row that fits nowhere."""
     rows, first = piece.rows, piece.first_sequence
@@ -129,12 +138,12 @@ def bulk_bodies(
             count = 1
             yield first, None
         else:
-            again = _above_one(acquired, first, count) if acquired else {}
+            again = _told(attempts, first, count) if attempts else {}
             body = deliver_many(subscription, queue, first, piece.published_at, rows.slice(0, count), again)
             while len(body) > body_bytes_max:
                 # Only the attempts can make it so: fewer rows at a time, and a lone row goes without them.
                 count = (count + 1) // 2
-                again = _above_one(again, first, count) if count > 1 else {}
+                again = _told(again, first, count) if count > 1 else {}
                 body = deliver_many(subscription, queue, first, piece.published_at, rows.slice(0, count), again)
             yield first, body
         rows = rows.slice(count, rows.count)
@@ -154,7 +163,7 @@ def _fitting(rows: Rows, room: int) -> int:
     return bisect_right(ends, room) - 1
 
 
-def _above_one(acquired: Acquired, first: int, count: int) -> dict[int, int]:
-    if len(acquired) <= count:
-        return {sequence: times for sequence, times in acquired.items() if first <= sequence < first + count}
-    return {sequence: acquired[sequence] for sequence in range(first, first + count) if sequence in acquired}
+def _told(attempts: ToldAttempts, first: int, count: int) -> ToldAttempts:
+    if len(attempts) <= count:
+        return {sequence: told for sequence, told in attempts.items() if first <= sequence < first + count}
+    return {sequence: attempts[sequence] for sequence in range(first, first + count) if sequence in attempts}

@@ -16,7 +16,7 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
-from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
+from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, told_attempts
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.handshake import ConnectAsked
@@ -140,8 +140,8 @@ class NativeSession:
     def _deliver_bulk(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> list[int]:
         outbox = self._state.outbox
         too_large: list[int] = []
-        acquired = deliver.acquired or {}
-        for first, body in bulk_bodies(piece, subscription.id, deliver.queue, acquired, outbox.body_bytes_max):
+        attempts = told_attempts(deliver, with_failures=self._state.told_failures)
+        for first, body in bulk_bodies(piece, subscription.id, deliver.queue, attempts, outbox.body_bytes_max):
             if body is None:
                 too_large.append(first)
             else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vibemq.errors import LocalProtocolError, MessageTooLarge, VibeMQError
-from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION
+from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION, FAILURES_EXTENSION
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
@@ -79,6 +79,11 @@ class NativeState:
     def bulk(self) -> bool:
         """Whether the peer speaks batch/1."""
         return BATCH_EXTENSION in self.extensions
+
+    @property
+    def told_failures(self) -> bool:
+        """Whether the peer speaks failures/1."""
+        return FAILURES_EXTENSION in self.extensions
 
     def ask(self, request: Request) -> None:
         self.requests.append(request)

@@ -208,7 +208,15 @@ def test_publish_many_ack_round_trip() -> None:
 def test_deliver_many_round_trip() -> None:
     frame = extensions.parse_deliver_many(extensions.deliver_many("s", "q", 9, 1_700_000_000_000, ROWS, {10: 2}))
     assert (frame.id, frame.queue, frame.first_sequence, frame.published_at) == ("s", "q", 9, 1_700_000_000_000)
-    assert (frame.rows, frame.acquired) == (ROWS, {10: 2})
+    assert (frame.rows, frame.acquired, frame.failed) == (ROWS, {10: 2}, {})
+    frame = extensions.parse_deliver_many(extensions.deliver_many("s", "q", 9, 1, ROWS, {9: 3, 10: (7, 2)}))
+    assert (frame.rows, frame.acquired, frame.failed) == (ROWS, {9: 3, 10: 7}, {10: 2})
+
+
+@pytest.mark.parametrize("told", [[1], [1, 2, 3], ["1", 2], [1, 2.5], [1, True], {"a": 1}, "2", None, []])
+def test_attempts_that_are_no_numbers_are_refused(told: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="acquired"):
+        extensions.parse_deliver_many(extensions.deliver_many("s", "q", 9, 1, ROWS, {9: 2, 10: told}))
 
 
 def test_settlement_frames_round_trip() -> None:

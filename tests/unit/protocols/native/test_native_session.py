@@ -544,6 +544,16 @@ def test_bad_subscribe_headers(headers) -> None:
     assert isinstance(peer.ask(T.SUBSCRIBE, "s1", "q"), c.Subscribe), "the id is free again"
 
 
+@pytest.mark.parametrize(("names", "failed"), [("batch/1", {}), ("batch/1,failures/1", {6: 1})])
+def test_peers_that_ask_for_it_are_told_which_attempts_have_failed(names: str, failed: dict[int, int]) -> None:
+    peer = bulk(names)
+    consumer = peer.subscribed("s1")
+    peer.deliver(consumer, 5, *(pack_row(name, b"") for name in "abc"), acquired={6: 3, 7: 2}, failed={6: 1})
+    [body] = peer.bodies()
+    told = extensions.parse_deliver_many(body)
+    assert (told.acquired, told.failed) == ({6: 3, 7: 2}, failed)
+
+
 def test_bulk_subscriptions_deliver_settle_extend_and_flow_by_id() -> None:
     peer = bulk()
     one, two = peer.subscribed("s1"), peer.subscribed("s2")

@@ -38,7 +38,11 @@ SETTLE_EXTENSION = "settle/1"
 BATCH_EXTENSION = "batch/1"
 ADMIN_EXTENSION = "admin/1"
 CURSOR_EXTENSION = "cursor/1"
-EXTENSIONS = (SETTLE_EXTENSION, BATCH_EXTENSION, ADMIN_EXTENSION, CURSOR_EXTENSION)
+FAILURES_EXTENSION = "failures/1"
+EXTENSIONS = (SETTLE_EXTENSION, BATCH_EXTENSION, ADMIN_EXTENSION, CURSOR_EXTENSION, FAILURES_EXTENSION)
+
+ToldAttempts = Mapping[int, int | tuple[int, int]]
+"""Sequence -> hand-outs so far, or those and the failed ones among them (`failures/1`)."""
 
 _DELIVERED = struct.Struct("!QQ")
 _ACKED = struct.Struct("!QI")
@@ -81,6 +85,8 @@ class DeliverMany:
     rows: Rows
     acquired: dict[int, int] = field(default_factory=dict)
     """Sequence -> hand-outs so far, for those above 1."""
+    failed: dict[int, int] = field(default_factory=dict)
+    """Sequence -> failed attempts, for those that have any; empty without `failures/1`."""
 
 
 @dataclass(slots=True)
@@ -167,10 +173,10 @@ def deliver_many(
     first_sequence: int,
     published_at: int,
     rows: Rows,
-    acquired: Mapping[int, int] | None = None,
+    attempts: ToldAttempts | None = None,
 ) -> bytes:
     start = _start(CommandType.DELIVER_MANY, subscription, queue)
-    return b"".join((start, _DELIVERED.pack(first_sequence, published_at), _json_block(acquired), *_rows_block(rows)))
+    return b"".join((start, _DELIVERED.pack(first_sequence, published_at), _json_block(attempts), *_rows_block(rows)))
 
 
 def settle(
@@ -366,9 +372,8 @@ def parse_deliver_many(body: bytes) -> DeliverMany:
     reader = _Reader(body)
     message_id, queue = reader.start()
     first_sequence, published_at = reader.unpack(_DELIVERED)
-    acquired = _by_index(reader.json_block(), "acquired") or {}
-    rows = reader.rows()
-    return DeliverMany(message_id, queue, first_sequence, published_at, rows, _numbers(acquired, "acquired"))
+    acquired, failed = _attempts(_by_index(reader.json_block(), "acquired") or {})
+    return DeliverMany(message_id, queue, first_sequence, published_at, reader.rows(), acquired, failed)
 
 
 def parse_settle(body: bytes) -> SettleMany:
@@ -416,6 +421,17 @@ def _numbers(values: dict[int, Any], what: str) -> dict[int, int]:
     if not all(type(value) is int for value in values.values()):
         raise RemoteProtocolError(f"{what} of a frame has a value that is not a whole number")
     return values
+
+
+def _attempts(told: dict[int, Any]) -> tuple[dict[int, int], dict[int, int]]:
+    """See `ToldAttempts`: hand-outs, and failed ones."""
+    pairs = {sequence: value for sequence, value in told.items() if type(value) is list}
+    if not pairs:
+        return _numbers(told, "acquired"), {}
+    if not all(len(pair) == 2 for pair in pairs.values()):
+        raise RemoteProtocolError("acquired of a frame has a list that is not a pair")
+    failed = _numbers({sequence: pair[1] for sequence, pair in pairs.items()}, "acquired")
+    return _numbers(told | {sequence: pair[0] for sequence, pair in pairs.items()}, "acquired"), failed
 
 
 def _by_runs(groups: Any, count: int) -> dict[int, tuple[str, str]]:

@@ -1,0 +1,44 @@
+"""What a client is told of earlier attempts, by a real broker."""
+
+from pathlib import Path
+
+import pytest
+
+import vibemq
+from tests.crash.ledger import BrokerProcess
+
+
+def test_failures_are_counted_and_releases_are_not(vibemq_client: vibemq.sync.Client, vibemq_queue: str) -> None:
+    vibemq_client.publish_many(vibemq_queue, ["a", "b"])
+    seen = []
+    for verb in ("release", "retry", "release", "retry", "ack"):
+        messages = {message.body: message for message in vibemq_client.fetch(vibemq_queue, max=2, timeout=9)}
+        seen.append((messages["a"].attempt, messages["a"].failures))
+        assert (messages["b"].attempt, messages["b"].failures) == (len(seen), 0)
+        messages["b"].release()
+        if verb == "retry":
+            messages["a"].retry(delay=0)
+        else:
+            getattr(messages["a"], verb)()
+    assert seen == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)]
+
+
+@pytest.mark.slow
+def test_failures_are_known_after_a_kill(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path)
+    broker.start()
+    try:
+        with vibemq.sync.connect(broker.url) as mq:
+            mq.create_queue("q", durability="strong")
+            mq.publish("q", "a")
+            [message] = mq.fetch("q", timeout=9)
+            message.retry(delay=0)
+            mq.publish("q", "the settlement is flushed with this one")
+            mq.ping()
+        broker.kill()
+        broker.start()
+        with vibemq.sync.connect(broker.url) as mq:
+            [message] = mq.fetch("q", timeout=9)
+            assert (message.body, message.failures) == ("a", 1)
+    finally:
+        broker.stop()
