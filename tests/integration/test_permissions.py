@@ -320,6 +320,7 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.Subscribe: ("subscribe", lambda peer, kind, place: subscribe(peer, place(Q))),
     c.Unsubscribe: ("", plain(CommandType.UNSUBSCRIBE)),
     c.SetCapacity: ("", unanswered(extensions.flow("sub", 1))),
+    c.SetShare: ("", unanswered(extensions.flow("sub", 1))),
     c.Settle: ("", unanswered(extensions.settle("sub", 0, [(1, 1)]))),
     c.Extend: ("", unanswered(extensions.extend_many("sub", [(1, 1)]))),
     c.CreateQueue: ("create", plain(CommandType.CREATE_QUEUE)),

@@ -222,6 +222,7 @@ class Driver:
     def check(self) -> None:
         """The law of conservation holds; and, with nothing on its way, disk and engine agree."""
         assert self.engine.violations() == []
+        self._check_shares()
         if self.waiting or self.engine._state.owed:
             return
         assert self.disk.dead_count == self.engine.dead_count
@@ -239,6 +240,18 @@ class Driver:
                     continue
                 for run in (run for consumer in group.consumers for run in consumer.unacked.runs()):
                     assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
+
+    def _check_shares(self) -> None:
+        """A share counts what its members hold, and calls those that wait as soon as there is room."""
+        state = self.engine._state
+        for session in state.sessions.values():
+            for name, share in session.shares.items():
+                assert share.members, f"share {name} has no members and is kept"
+                held = sum(consumer.unacked.count for consumer in share.members)
+                assert share.count == held, f"share {name} counts {share.count}, its members hold {held}"
+                called = share in state.called
+                assert called or share.turn is None, f"the turn of share {name} does not end"
+                assert called or not (share.line and share.free), f"share {name} has room, and nobody is called"
 
 
 def unsettled_on_disk(next_sequence: int, group: StoredGroup, dropped: RunSet) -> RunSet:

@@ -38,6 +38,7 @@ COMMANDS: Mapping[type, Row] = {
     c.Subscribe: (SUBSCRIBE, CREATE_MISSING),
     c.Unsubscribe: (OWN,),
     c.SetCapacity: (OWN,),
+    c.SetShare: (OWN,),
     c.Settle: (OWN,),
     c.Extend: (OWN,),
     c.CreateQueue: (CREATE,),

@@ -342,8 +342,9 @@ class Client:
         queue: str,
         *,
         group: str | None = None,
-        prefetch: int = 500,
+        prefetch: int | None = None,
         prefetch_bytes: int = 0,
+        share: str | None = None,
         priority: int = 0,
         ack_timeout: float | None = None,
         start: str | int = "default",
@@ -359,8 +360,9 @@ class Client:
         queue: str,
         *,
         group: str | None = None,
-        prefetch: int = 500,
+        prefetch: int | None = None,
         prefetch_bytes: int = 0,
+        share: str | None = None,
         priority: int = 0,
         ack_timeout: float | None = None,
         start: str | int = "default",
@@ -375,8 +377,9 @@ class Client:
         queue: str,
         *,
         group: str | None = None,
-        prefetch: int = 500,
+        prefetch: int | None = None,
         prefetch_bytes: int = 0,
+        share: str | None = None,
         priority: int = 0,
         ack_timeout: float | None = None,
         start: str | int = "default",
@@ -391,8 +394,10 @@ class Client:
 
         Args:
             group: a named, durable group with a pass of its own over the queue; None = the queue's ordinary one.
-            prefetch, prefetch_bytes: most messages and bytes held unsettled, and so the bound of memory; 0 bytes =
-                no bound.
+            prefetch, prefetch_bytes: most messages (500) and bytes held unsettled, and so the bound of memory; 0 bytes
+                = no bound. `Subscription.set_prefetch` changes them.
+            share: the subscriptions of this client with the same name have one prefetch together, whatever their
+                queues; another prefetch than theirs is refused, none takes theirs.
             priority: the consumers of the highest priority are served first.
             ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit:
                 it is held until it is settled or the connection ends.
@@ -408,6 +413,7 @@ class Client:
             group=group,
             prefetch=prefetch,
             prefetch_bytes=prefetch_bytes,
+            share=share,
             priority=priority,
             ack_timeout=ack_timeout,
             start=start,

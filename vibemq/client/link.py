@@ -306,6 +306,13 @@ class ClientLink:
         if self.protocol is not None:
             self._begin_subscribing(subscriber, now)
 
+    def send_flow(self, subscription: str, messages: int, size: int) -> None:
+        """Tell the broker what a subscription may hold from now on. Without a connection, and before it has subscribed,
+        the Subscribe that is sent later says it."""
+        if self.protocol is not None and subscription in self.subscriptions:
+            self._outgoing.append(self.protocol.flow(subscription, messages, size))
+            self.wake()
+
     def forget(self, subscriber: Subscriber) -> None:
         """Neither subscribe it again nor deliver to it. What it has noted is still sent."""
         self.subscriptions.pop(subscriber.id, None)

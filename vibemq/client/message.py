@@ -31,7 +31,7 @@ class Done:
         yield from ()
 
 
-_DONE = Done()
+DONE = Done()
 
 
 class Settler(Protocol):
@@ -237,7 +237,7 @@ class Message(Generic[T]):
         timeout_ms = BACKOFF if ack_timeout is None else limit_ms(ack_timeout, "ack_timeout")
         if not self.settled:
             self._delivery.settler.extend(self._delivery, [(self.sequence, self.sequence)], timeout_ms)
-        return _DONE
+        return DONE
 
     def process(
         self,
@@ -268,7 +268,7 @@ class Message(Generic[T]):
             sequence = self.sequence
             reason = reason[:REASON_CHARACTERS_MAX]
             self._delivery.settler.settle(self._delivery, verb, ((sequence, sequence),), delay_ms, reason)
-        return _DONE
+        return DONE
 
 
 class Processing(Generic[T]):
@@ -401,7 +401,7 @@ class MessageBatch(Sequence[Message[T]]):
         self._settled = True
         if runs:
             self._delivery.settler.settle(self._delivery, verb, runs, delay_ms, reason[:REASON_CHARACTERS_MAX])
-        return _DONE
+        return DONE
 
 
 def route(messages: Iterable[Message[Any]], wrap: Callable[[Settler], Settler]) -> None:

@@ -125,6 +125,9 @@ class ClientProtocol:
             self._frame(extensions.extend_many(subscription, piece, ack_timeout_ms=timeout)) for piece in _pieces(runs)
         )
 
+    def flow(self, subscription: str, capacity_messages: int, capacity_bytes: int) -> bytes:
+        return self._frame(extensions.flow(subscription, capacity_messages, capacity_bytes))
+
     def _frame(self, body: bytes) -> bytes:
         return encode_frame(body, self._compression, self._settings.compression_threshold)
 

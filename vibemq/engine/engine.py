@@ -14,6 +14,7 @@ with `committed` or `failed`.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from itertools import islice
 
 from vibemq.engine import departure, lifetime, rollback, views
 from vibemq.engine.dispatch import dispatch
@@ -279,7 +280,7 @@ class Engine:
             step.dirty |= state.carried.dirty
             step.freed |= state.carried.freed
         state.carried = step if step.dirty or step.freed else None
-        if state.carried is not None or state.showing:
+        if state.carried is not None or state.showing or state.called:
             state.owed_at = step.now
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
@@ -291,10 +292,12 @@ class Engine:
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
-        showing = state.showing
-        while (step.dirty or step.freed or showing) and units > 0:
+        showing, called = state.showing, state.called
+        while (step.dirty or step.freed or showing or called) and units > 0:
             if showing:
                 units -= self._call_groups(step)
+            if called:
+                units -= self._call_sharers(step)
             while step.freed:
                 queue, _ = step.freed.popitem()
                 lifetime.see_to_left(state, queue)
@@ -316,7 +319,7 @@ class Engine:
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
-        if step.dirty or step.freed or showing:
+        if step.dirty or step.freed or showing or called:
             self._carry(step)
         ticket = self._issue(step) if step.records else 0
         for wait in step.waits:
@@ -348,6 +351,25 @@ class Engine:
             else:
                 del showing[queue]
         return extra
+
+    def _call_sharers(self, step: Step) -> int:
+        """Where consumers share a capacity, one that waits for room has its turn, when the one before has had it.
+        Returns what it has cost."""
+        called = self._state.called
+        some = list(islice(called, STEP_UNITS))
+        for share in some:
+            if share.turn is not None and share.turn.group in step.dirty:
+                continue
+            consumer = share.next()
+            if consumer is None:
+                del called[share]
+            else:
+                consumer.group.offer(consumer)
+                step.touch(consumer.queue, consumer.group)
+                # Behind the other shares.
+                del called[share]
+                called[share] = None
+        return len(some)
 
     def _pay(self, step: Step) -> None:
         """Put what is owed before the records of this outcome."""
@@ -477,6 +499,7 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Subscribe: subscribe.subscribe,
     ask.Unsubscribe: subscribe.unsubscribe,
     ask.SetCapacity: subscribe.set_capacity,
+    ask.SetShare: subscribe.set_share,
     ask.SetFlow: subscribe.set_flow,
     ask.CloseSession: subscribe.close_session,
     ask.EndConsumers: subscribe.end_consumers_of,

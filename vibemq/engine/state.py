@@ -10,6 +10,7 @@ from urllib.parse import quote
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
+from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, version_and_app
@@ -143,6 +144,8 @@ class EngineState:
         self.totals = Totals()
         self.retired: Counter[str] = Counter()
         """Counters of queues that were deleted since the start."""
+        self.called: dict[Share[Consumer], None] = {}
+        """Shares with room, in which somebody stands in line, or has its turn."""
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
         self.mortal: dict[str, Queue] = {}

@@ -383,6 +383,10 @@ class Subscription(Generic[T]):
         return self._subscription.held
 
     @property
+    def prefetch(self) -> int:
+        return self._subscription.prefetch
+
+    @property
     def queue(self) -> str:
         return self._subscription.queue
 
@@ -404,6 +408,10 @@ class Subscription(Generic[T]):
         False."""
         if not self._loop.inherited:
             self._loop.call(partial(self._subscription.stop, release=release))
+
+    def set_prefetch(self, messages: int | None = None, bytes: int | None = None) -> None:  # noqa: A002  # as prefetch_bytes
+        if not self._loop.inherited:
+            self._loop.call(self._subscription.set_prefetch, messages, bytes)
 
     def drain(self, timeout: float | None = None) -> int:
         """As `vibemq.client.Subscription.drain`. From a signal's handler, or the thread that iterates, call it with

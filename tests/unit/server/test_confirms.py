@@ -29,7 +29,7 @@ from vibemq.server.monitoring.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 SESSION = 1
-TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity}
+TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity, ask.SetShare}
 """They say how things are, or change what no restart keeps."""
 NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure}
 STAGE = "~stage/1/s/app"
@@ -202,6 +202,7 @@ COMMANDS: dict[str, Make] = {
     "list": lambda _: ask.ListQueues(SESSION, None),
     "extend": lambda _: ask.Extend(SESSION, None, 1, [(2, 3)]),
     "capacity": lambda _: ask.SetCapacity(SESSION, None, 1, 50),
+    "shared capacity": lambda _: ask.SetShare(SESSION, None, "share", 50),
 }
 
 

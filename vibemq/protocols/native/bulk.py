@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError, VibeMQError
-from vibemq.model.commands import Extend, Publish, SetCapacity, Settle, Settlement, Stage
+from vibemq.model.commands import Extend, Publish, SetCapacity, SetShare, Settle, Settlement, Stage
 from vibemq.model.effects import Published
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.records import MessageExtra
+from vibemq.model.runs import END
 from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.row_check import check_rows
@@ -98,17 +99,15 @@ def extend_many(state: NativeState, body: bytes) -> None:
 def flow(state: NativeState, body: bytes) -> None:
     frame = extensions.parse_flow(body)
     subscription = state.subscriptions.of_id(frame.id)
-    if subscription is not None:
-        state.ask(
-            SetCapacity(
-                state.session,
-                None,
-                subscription.consumer,
-                frame.capacity_messages,
-                frame.capacity_bytes,
-                frame.add_credit,
-            )
-        )
+    if subscription is None:
+        return
+    session, consumer = state.session, subscription.consumer
+    messages, size = frame.capacity_messages, frame.capacity_bytes
+    if subscription.share:
+        state.ask(SetShare(session, None, subscription.share, messages, size))
+        messages, size = END, 0
+    if frame.add_credit or not subscription.share:
+        state.ask(SetCapacity(session, None, consumer, messages, size, frame.add_credit))
 
 
 def stage(state: NativeState, body: bytes) -> None:

@@ -21,6 +21,7 @@ from vibemq.model.effects import (
 from vibemq.model.options import Overflow, QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
+from vibemq.model.runs import END
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
@@ -570,6 +571,26 @@ def test_bulk_subscriptions_deliver_settle_extend_and_flow_by_id() -> None:
         c.Extend(SESSION, None, two, [(5, 6)], 50),
         c.SetCapacity(SESSION, None, two, 10, 20, 30),
     ]
+
+
+def test_a_flow_for_a_subscription_of_a_share_is_for_the_share() -> None:
+    peer = bulk()
+    headers = {"share": "worker", "prefetch": "4", "prefetch-bytes": "9"}
+    first = peer.ask(T.SUBSCRIBE, "s1", "q", headers=headers)
+    assert isinstance(first, c.Subscribe)
+    assert (first.share, first.capacity_messages, first.capacity_bytes) == (c.SharedCapacity("worker", 4, 9), None, 0)
+    other = peer.ask(T.SUBSCRIBE, "s2", "q", headers={"share": "worker"})
+    assert isinstance(other, c.Subscribe)
+    assert other.share == c.SharedCapacity("worker")
+    assert list(peer.hear(encode_frame(extensions.flow("s2", 6, 7)))) == [c.SetShare(SESSION, None, "worker", 6, 7)]
+    assert list(peer.hear(encode_frame(extensions.flow("s1", 6, 7, 3)))) == [
+        c.SetShare(SESSION, None, "worker", 6, 7),
+        c.SetCapacity(SESSION, None, first.consumer, END, 0, 3),
+    ]
+    peer.frames()
+    peer.hear(frame(T.SUBSCRIBE, "s3", "q", headers={"share": "s" * 257}))
+    answer = peer.one()
+    assert (answer.id, answer.error_code) == ("s3", "INVALID_MESSAGE")
 
 
 def test_bulk_unsubscribe_names_the_subscription_and_settling_goes_on() -> None:
