@@ -17,11 +17,13 @@ from vibemq.model.commands import (
     Command,
     CreateQueue,
     Publish,
+    Requester,
+    Respond,
     Settle,
     Settlement,
     Subscribe,
 )
-from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Published, QueueInfo, Reply
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Published, QueueInfo, Reply, Responded
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded, Record
 from vibemq.model.rows import Rows
@@ -185,6 +187,26 @@ class Driver:
 
     def subscribe(self, session: int, queue: str = "q", *, consumer: int = 1, **options: Any) -> Any:
         return self.ask(Subscribe(session, None, consumer, queue, **options))
+
+    def request(
+        self, address: str, queue: str = "q", *, session: int = 8, timeout_ms: int = 2_000, **extra: Any
+    ) -> Any:
+        """What the publish of a request is answered with."""
+        extras = {0: MessageExtra(**extra)} if extra else None
+        requester = Requester(address, f"request {address}", timeout_ms)
+        return self.ask(Publish(session, None, queue, rows_of(1), extras, requester=requester))
+
+    def respond(self, address: str, *, session: int = 1) -> Any:
+        """None, or why the reply is not wanted."""
+        return self.ask(Respond(session, None, address, rows_of(1)))
+
+    def outcomes(self) -> dict[str, list[Any]]:
+        """What the requesters were told, by address: replies and errors."""
+        found: dict[str, list[Any]] = {}
+        for effect in self.effects:
+            if isinstance(effect, Responded):
+                found.setdefault(effect.token.removeprefix("request "), []).append(effect.result)
+        return found
 
     def settle(
         self, session: int, *wanted: int, verb: Settlement = Settlement.ACK, consumer: int = 1, **more: Any

@@ -35,6 +35,8 @@ NEVER = NeededPermission(Action.NEVER, ResourceKind.BROKER)
 
 COMMANDS: Mapping[type, Row] = {
     c.Publish: (PUBLISH, CREATE_MISSING),
+    # The address of a reply is known to whoever was given the request.
+    c.Respond: (OWN,),
     c.Subscribe: (SUBSCRIBE, CREATE_MISSING),
     c.Unsubscribe: (OWN,),
     c.SetCapacity: (OWN,),

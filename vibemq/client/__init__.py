@@ -7,6 +7,7 @@ from vibemq.client.message import Message, MessageBatch
 from vibemq.client.publisher import Confirm, Publisher
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.publishing.receipts import PublishReport, Receipt
+from vibemq.client.publishing.requests import Response
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import Subscription, SubscriptionStats
 
@@ -22,6 +23,7 @@ __all__ = [
     "Publisher",
     "Receipt",
     "ReconnectPolicy",
+    "Response",
     "Subscription",
     "SubscriptionStats",
     "connect",

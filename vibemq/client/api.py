@@ -19,6 +19,7 @@ from vibemq.client.message import Message
 from vibemq.client.publisher import Publisher, Publishing
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
+from vibemq.client.publishing.requests import Response
 from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_values
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import SubscribeOptions, Subscription
@@ -283,6 +284,30 @@ class Client:
             return await self._publishing.one(queue, message)
         await self._publishing.begin(queue, message)
         return None
+
+    async def request(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        timeout: Seconds = 30.0,
+        id: str | None = None,  # noqa: A002  # the name users know
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+    ) -> Response:
+        """Publish a message and wait for the reply to it (`message.reply` of its consumer), which needs no queue.
+
+        The message expires after `timeout` seconds, so nobody begins to work on what nobody waits for. It is never sent
+        twice: after a lost connection the caller decides.
+
+        Raises:
+            NoReply: it did not come in time. The request may have been carried out.
+            RequestFailed: the request was rejected, became a dead letter, was dropped or removed.
+            ConnectionLost: the connection was lost. The request may have been carried out.
+            NotConnected: there was no connection in that time; nothing was sent.
+            VibeMQError: the broker refused the message, and nothing happened.
+        """
+        return await self._publishing.ask(queue, Outgoing(body, id, headers, priority), timeout)
 
     async def flush(self) -> None:
         """Wait for the confirms of everything that `publish(..., wait=False)` was given before.

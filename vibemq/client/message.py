@@ -3,15 +3,17 @@
 import logging
 import math
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 import orjson
 
 from vibemq.client import payload as payloads
+from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, delay_ms, limit_ms
-from vibemq.errors import RemoteProtocolError
+from vibemq.errors import LocalProtocolError, RemoteProtocolError, RequesterGone
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
@@ -47,6 +49,9 @@ class Settler(Protocol):
 
     def is_lost(self, delivery: "Delivery", sequence: int) -> bool:
         """See `Message.lost`."""
+
+    def reply(self, address: str, response: Outgoing) -> Awaitable[None]:
+        """See `Message.reply`. The blocking face has done it when this returns."""
 
 
 class Delivery:
@@ -239,6 +244,24 @@ class Message(Generic[T]):
             self._delivery.settler.extend(self._delivery, [(self.sequence, self.sequence)], timeout_ms)
         return DONE
 
+    def reply(self, body: Any, *, headers: Mapping[str, str] | None = None) -> Awaitable[None]:
+        """Send the reply to this message, which is a request; to be awaited, but in vibemq.sync. The message is not
+        acknowledged by it.
+
+        Raises:
+            LocalProtocolError: the message is no request.
+            RequesterGone: nobody waits for the reply any more: this one is late, or another consumer has replied. A
+                block of `process` ends then, and acknowledges the message.
+            ConnectionLost, RequestTimeout: the reply may or may not have come in time.
+        """
+        address = self.headers.get(REPLY_TO)
+        if address is None:
+            raise LocalProtocolError(
+                f"message {self.sequence} of queue {self.queue!r} has no header {REPLY_TO!r}, so nobody waits for a"
+                " reply; only messages of Client.request can be replied to"
+            )
+        return self._delivery.settler.reply(address, Outgoing(body, None, headers))
+
     def process(
         self,
         *,
@@ -248,6 +271,8 @@ class Message(Generic[T]):
     ) -> "Processing[T]":
         """Settle by how the block ends: ack; retry after an exception; reject after one of `reject_on`; release when
         the task is cancelled. Works with `async with` and with `with`.
+
+        RequesterGone is no failure of the work: the block ends with an ack.
 
         Args:
             suppress: log the exception and go on after the block instead of raising it, so that one bad message does
@@ -302,6 +327,10 @@ class Processing(Generic[T]):
             # Cancellation, Ctrl-C: the message is not to blame.
             message.release()
             return False
+        if isinstance(error, RequesterGone):
+            logger.info("nobody waits for the reply to %r: %s", message, error)
+            message.ack()
+            return True
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, self._reject_on):
             message.reject(reason)

@@ -15,6 +15,7 @@ from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import Failure
+from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
@@ -542,6 +543,10 @@ class Subscription(Generic[T]):
             if delivery.extended is None:
                 delivery.extended = {}
             delivery.extended.update((n, deadline) for first, last in runs for n in range(first, last + 1))
+
+    async def reply(self, address: str, response: Outgoing) -> None:
+        self._link.check_loop()
+        await self._link.respond(address, self._link.packer.row(response))
 
     def is_stale(self, delivery: Delivery) -> bool:
         return delivery.epoch != self._epoch

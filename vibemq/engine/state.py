@@ -15,6 +15,7 @@ from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, version_and_app
 from vibemq.engine.step import Step, Wait
+from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Departure, Effect, Published
@@ -146,6 +147,7 @@ class EngineState:
         """Counters of queues that were deleted since the start."""
         self.called: dict[Share[Consumer], None] = {}
         """Shares with room, in which somebody stands in line, or has its turn."""
+        self.requests = RequestTable()
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
         self.mortal: dict[str, Queue] = {}

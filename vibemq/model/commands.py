@@ -41,6 +41,19 @@ class StartAt(IntEnum):
     NOW = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who waits for the reply to a message."""
+
+    address: str
+    """Where the reply goes: known to nobody else, not to be guessed (128 random bits), and used once. The session has
+    written it into the message's headers `reply-to`."""
+    token: Any
+    """Comes back in the `Responded` that ends the waiting; there is exactly one, unless the publish is refused or the
+    session ends before."""
+    timeout_ms: int
+
+
 @dataclass(slots=True)
 class Publish:
     """New messages for one queue, in order. The reply is `Published`."""
@@ -52,6 +65,19 @@ class Publish:
     extras: dict[int, MessageExtra] | None = None
     create: bool = True
     """Create a missing queue when the broker allows auto-creation."""
+    requester: Requester | None = None
+    """The one row is a request. It expires when its requester stops waiting."""
+
+
+@dataclass(slots=True)
+class Respond:
+    """The reply to a request, from whichever session. Its sender is told whether somebody still waited for it."""
+
+    session: int
+    token: Any
+    address: str
+    rows: Rows
+    """One."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,6 +631,7 @@ class SetPressure:
 
 Command = (
     Publish
+    | Respond
     | Subscribe
     | Unsubscribe
     | SetCapacity

@@ -19,11 +19,12 @@ from vibemq.client import (
     Outgoing,
     PublishReport,
     Receipt,
+    Response,
     SubscriptionStats,
 )
 from vibemq.client.changes import Listener
 from vibemq.client.connecting.forking import watch_forks
-from vibemq.client.message import Delivery, Settler, route
+from vibemq.client.message import DONE, Delivery, Done, Settler, route
 from vibemq.client.publisher import Publishing
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
@@ -237,6 +238,20 @@ class Client:
         if self._closed:
             # Another thread closes it: what was handed over behind its goodbye is sent by nobody.
             raise NotConnected(f"{CLOSED}; this message may or may not have been published")
+
+    def request(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        timeout: Seconds = 30.0,
+        id: str | None = None,  # noqa: A002  # the name users know
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+    ) -> Response:
+        loop, client = self._current()
+        message = Outgoing(body, id, headers, priority)
+        return loop.call(client.publishing.ask, queue, message, timeout)
 
     def flush(self) -> None:
         if self._running is not None:
@@ -473,6 +488,10 @@ class _ThreadSettler:
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
         self._loop.post(partial(self._settler.extend, delivery, runs, ack_timeout_ms))
+
+    def reply(self, address: str, response: Outgoing) -> Done:
+        self._loop.call(self._settler.reply, address, response)
+        return DONE
 
     def is_stale(self, delivery: Delivery) -> bool:
         return self._settler.is_stale(delivery)

@@ -14,6 +14,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.share import Share
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
+from vibemq.engine.waiting import PER_UNIT
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import (
     CloseSession,
@@ -216,7 +217,9 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
         forget_parked(state, command.session)
     session = state.sessions.get(command.session)
     if session is None:
-        return None
+        if not state.requests.count(command.session):
+            return None
+        session = state.session(command.session)
     session.open = False
     return _close(state, step, session, clean=command.clean)
 
@@ -224,6 +227,11 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
 def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
     for consumer in list(session.consumers.values()):
         step = yield from _take_out(state, step, consumer, clean=clean)
+    while state.requests.take_of(session.number, PER_UNIT):
+        # Whoever replies to them learns it then.
+        step.work += 1
+        if step.work >= STEP_UNITS:
+            step = yield
     step = yield from lifetime.doom_with(state, step, session)
     state.sessions.pop(session.number, None)
 
