@@ -22,6 +22,7 @@ _HOMES = {
     "Publisher": "vibemq.client",
     "Receipt": "vibemq.client",
     "ReconnectPolicy": "vibemq.client",
+    "Response": "vibemq.client",
     "Subscription": "vibemq.client",
     "connect": "vibemq.client",
 }
@@ -36,6 +37,7 @@ __all__ = [
     "Publisher",
     "Receipt",
     "ReconnectPolicy",
+    "Response",
     "Subscription",
     "__version__",
     "connect",

@@ -8,6 +8,7 @@ from vibemq.client import Publisher as Publisher
 from vibemq.client import PublishReport as PublishReport
 from vibemq.client import Receipt as Receipt
 from vibemq.client import ReconnectPolicy as ReconnectPolicy
+from vibemq.client import Response as Response
 from vibemq.client import Subscription as Subscription
 from vibemq.client import connect as connect
 from vibemq.server.broker import Broker as Broker
@@ -22,6 +23,7 @@ __all__ = [
     "Publisher",
     "Receipt",
     "ReconnectPolicy",
+    "Response",
     "Subscription",
     "__version__",
     "connect",

@@ -2,6 +2,7 @@
 
     VibeMQError
     ├── ProtocolError          LocalProtocolError (our misuse) · RemoteProtocolError (theirs)
+    ├── RequestError           NoReply · RequestFailed · RequesterGone
     ├── EngineError            QueueNotFound · QueueExists · QueueExclusive · InvalidOptions · GroupNotFound …
     ├── StorageError           StorageFull · StorageDamaged · StorageFailed (StorageFenced) · StorageLocked …
     ├── AuthError              AuthRequired · AuthFailed · NotAuthorized · Forbidden · UserExists · UserNotFound …
@@ -41,6 +42,9 @@ class ErrorCode(StrEnum):
     STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    NO_REPLY = "NO_REPLY"
+    REQUEST_FAILED = "REQUEST_FAILED"
+    REQUESTER_GONE = "REQUESTER_GONE"
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
     AUTH_REQUIRED = "AUTH_REQUIRED"
     AUTH_FAILED = "AUTH_FAILED"
@@ -229,6 +233,33 @@ class StageNotFound(EngineError):
 
 class MessageNotFound(EngineError):
     code = ErrorCode.MESSAGE_NOT_FOUND
+
+
+# -- requests ---------------------------------------------------------------------------------------------------
+
+
+class RequestError(VibeMQError):
+    """What becomes of a request and its reply, other than a reply that is received."""
+
+    code = ErrorCode.REQUEST_FAILED
+
+
+class NoReply(RequestError):
+    """Nobody has replied in time. The request may have been carried out."""
+
+    code = ErrorCode.NO_REPLY
+
+
+class RequestFailed(RequestError):
+    """The request has left its queue, and nobody will reply: it was rejected, dead-lettered, dropped or removed."""
+
+    code = ErrorCode.REQUEST_FAILED
+
+
+class RequesterGone(RequestError):
+    """Nobody waits for this reply, or not any more; to the responder."""
+
+    code = ErrorCode.REQUESTER_GONE
 
 
 # -- storage ----------------------------------------------------------------------------------------------------

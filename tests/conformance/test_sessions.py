@@ -3,7 +3,7 @@
 import pytest
 
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.codec.extensions import publish_many, stage
+from vibemq.protocols.native.codec.extensions import publish_many, request, response, stage
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq import OmqSession, OmqSettings
@@ -61,7 +61,7 @@ NATIVE_BULK = Dialect(
         encode_body(
             CommandType.CONNECT,
             "hello",
-            headers={"authToken": "secret", "supported-extensions": "batch/1,admin/1,cursor/1"},
+            headers={"authToken": "secret", "supported-extensions": "batch/1,admin/1,cursor/1,request/1"},
         )
     ),
     publish=lambda message_id, payload: encode_frame(
@@ -76,6 +76,11 @@ NATIVE_BULK = Dialect(
         "PublishMany": timed_many,
         "Stage": timed_stage,
     },
+    request=lambda message_id, payload: encode_frame(request(message_id, QUEUE, pack_row("m", payload), 2_000)),
+    respond=lambda message_id, address, payload: encode_frame(response(message_id, address, pack_row("m", payload))),
+    share=lambda message_id, share, messages: frame(
+        CommandType.SUBSCRIBE, message_id, QUEUE, share=share, prefetch=str(messages)
+    ),
 )
 
 OMQ = Dialect(

@@ -41,7 +41,7 @@ class Peer:
         self._reader = NativeFrameReader(body_bytes_max=FRAME_MAX)
         self._inbox: list[bytes] = []
         self._ids = count(1)
-        offered = {"supported-extensions": "batch/1,cursor/1,admin/1", **(headers or {})}
+        offered = {"supported-extensions": "batch/1,cursor/1,admin/1,request/1", **(headers or {})}
         self.send(encode_body(CommandType.CONNECT, "c", headers=offered))
         answer = decode_body(self.receive())
         if answer.type == CommandType.ERROR:

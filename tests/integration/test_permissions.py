@@ -15,6 +15,7 @@ from tests.integration.cursor_peer import Peer, Refusal, rows_of
 from tests.interop.omq import ERROR, MESSAGE, SUBSCRIBED, UNSUBSCRIBED, OmqBroker, OmqWire
 from vibemq.auth.matrix import OPERATIONS
 from vibemq.model import commands as c
+from vibemq.model.rows import pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
@@ -309,6 +310,11 @@ def unanswered(body: bytes) -> Provoke:
     return send
 
 
+def reply_to_nobody(peer: Peer, user: str, place: Place) -> Any:
+    peer.send(extensions.response("x", "a" * 32, pack_row("m", b"1")))
+    return peer.answer()
+
+
 def staged(peer: Peer, kind: str, place: Place) -> Any:
     return peer.stage(place(Q), rows_of(1), app=place(f"a-{kind}"), version=2, stage="s")
 
@@ -318,8 +324,10 @@ SERVERS_OWN: tuple[str, None] = ("never", None)
 COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.Publish: ("publish", lambda peer, kind, place: peer.publish(place(Q), rows_of(1))),
     c.Subscribe: ("subscribe", lambda peer, kind, place: subscribe(peer, place(Q))),
+    c.Respond: ("", reply_to_nobody),
     c.Unsubscribe: ("", plain(CommandType.UNSUBSCRIBE)),
     c.SetCapacity: ("", unanswered(extensions.flow("sub", 1))),
+    c.SetShare: ("", unanswered(extensions.flow("sub", 1))),
     c.Settle: ("", unanswered(extensions.settle("sub", 0, [(1, 1)]))),
     c.Extend: ("", unanswered(extensions.extend_many("sub", [(1, 1)]))),
     c.CreateQueue: ("create", plain(CommandType.CREATE_QUEUE)),

@@ -15,9 +15,9 @@ import brotli
 from tests.proof.fuzz_engine import Broken, Target
 from tests.proof.fuzz_script import SessionScript, item, items
 from tests.proof.fuzz_wire import JSON_WORDS, NOW, WORDS, recorded_bodies, recorded_streams
-from vibemq.errors import AuthFailed, QueueFull, QueueNotFound, VibeMQError
+from vibemq.errors import AuthFailed, NoReply, QueueFull, QueueNotFound, VibeMQError
 from vibemq.model.commands import CloseSession, Command, DescribeQueue, ListQueues, Publish, Subscribe
-from vibemq.model.effects import Deliver, Published, QueueInfo, QueuePage, Reply, Subscribed
+from vibemq.model.effects import Deliver, Published, QueueInfo, QueuePage, Reply, Responded, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, RowView, pack_row
@@ -103,6 +103,9 @@ class Script(SessionScript):
         for request in requests:
             result = self._result(request) if well else QueueFull("q", "5 messages")
             effects.append(Reply(SESSION, request.token, result))
+            if isinstance(request, Publish) and request.requester is not None and well:
+                said = request.rows if request.rows.size % 2 else NoReply("nobody has replied")
+                effects.append(Responded(SESSION, request.requester.token, said))
         self.session.apply(effects)
         self.take()
 
@@ -182,6 +185,7 @@ _PARSERS: dict[int, Callable[[bytes], object]] = {
     CommandType.PUBLISH_MANY_ACK: ext.parse_publish_many_ack,
     CommandType.DELIVER_MANY: ext.parse_deliver_many,
     CommandType.SUBSCRIPTION_ENDED: ext.parse_subscription_ended,
+    CommandType.RESPONSE: ext.parse_response,
 }
 
 

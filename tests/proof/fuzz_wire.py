@@ -199,6 +199,8 @@ _BULK: dict[int, tuple[Any, Any]] = {
     64: (ext.parse_extend_many, _write_extend),
     65: (ext.parse_flow, _write_flow),
     67: (ext.parse_subscription_ended, lambda f: ext.subscription_ended(f.id, f.queue, f.code, f.message)),
+    68: (ext.parse_request, lambda f: ext.request(f.id, f.queue, f.row, f.timeout_ms, f.extra or None)),
+    69: (ext.parse_response, lambda f: ext.response(f.id, f.address, f.row)),
 }
 
 _ROWS = Rows.of([pack_row("a", b"1"), pack_row("bb", b'{"x":2}', [("k", "v")]), pack_row("c", b"")])
@@ -215,6 +217,9 @@ def _bulk_seeds() -> Iterable[bytes]:
     yield ext.extend_many("s", [(1, 4)], ack_timeout_ms=9)
     yield ext.flow("s", 5, 100, 3)
     yield ext.subscription_ended("s", "q", "QUEUE_NOT_FOUND", "gone")
+    yield ext.request("r", "q", pack_row("a", b"1", [("k", "v")]), 2_000)
+    yield ext.request("r", "q", pack_row("a", b"1"), 2_000, {"priority": 2})
+    yield ext.response("r", "a" * 32, pack_row("a", b"1"))
 
 
 # -- rows ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ SIM_WEAK = Catcher("sim-disk", seed=6)
 SIM_KILLS = Catcher("sim-disk", aim="kill", seed=2)
 """Brokers that are killed and leave something in the page cache for the next start to believe, until the power goes."""
 ENGINE_SIM = Catcher("engine-sim", seconds=30.0)
+CHAOS_SIM = Catcher("engine-sim", aim="chaos", seconds=30.0)
 LIFETIME_SIM = Catcher("engine-sim", aim="lifetimes", seconds=30.0)
 ROT = Catcher("bit-rot", cases=2_000, seconds=60.0)
 USERS = Catcher("users", seconds=60.0)
@@ -406,6 +407,35 @@ ENGINE = (
     ),
 )
 
+SHARE = "engine/queue/share.py"
+
+SHARED_CAPACITY = (
+    Mutant(
+        "a share does not count what was settled",
+        SHARE,
+        "            self._note(self.count - count, self.size - size)\n        return taken\n",
+        "            pass\n        return taken\n",
+        sign=r"its members hold",
+        by=(CHAOS_SIM,),
+    ),
+    Mutant(
+        "nobody in line is called when a share has room",
+        SHARE,
+        "        if count < 0 or size < 0:\n            self.call()\n",
+        "",
+        sign=r"has room, and nobody is called",
+        by=(CHAOS_SIM,),
+    ),
+    Mutant(
+        "a share goes on when its last member has left",
+        "engine/queue/consumer.py",
+        "        if not share.members and self.shares.get(share.name) is share:\n",
+        "        if not share.members and self.shares.get(share.name) is None:\n",
+        sign=r"has no members and is kept",
+        by=(CHAOS_SIM,),
+    ),
+)
+
 LIFETIME = "engine/lifetime.py"
 DEPARTURE = "engine/departure.py"
 
@@ -517,4 +547,4 @@ OTHERS = (
     ),
 )
 
-MUTANTS = FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + LIFETIMES + OTHERS
+MUTANTS = FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + SHARED_CAPACITY + LIFETIMES + OTHERS

@@ -92,11 +92,15 @@ DECODERS = [
     extensions.parse_extend_many,
     extensions.parse_flow,
     extensions.parse_subscription_ended,
+    extensions.parse_request,
+    extensions.parse_response,
 ]
 BODIES = [
     encode_body(99, "m", "q", b"1", {"k": "v"}, error_code="C", error_message="M"),
     extensions.publish_many("r", "q", Rows.of([pack_row("a", b"1")]), {0: {"priority": 1}}),
     extensions.publish_many_ack("r", "q", 1, 3, {0: ("A", "b")}, {1: 5}),
+    extensions.request("r", "q", pack_row("a", b"1"), 2_000, {"priority": 1}),
+    extensions.response("r", "a" * 32, pack_row("a", b"1")),
     extensions.deliver_many("s", "q", 9, 1, Rows.of([pack_row("a", b"1")]), {10: 2}),
     extensions.settle("s", 1, [(1, 2)], reason="why"),
 ]

@@ -17,11 +17,13 @@ from vibemq.model.commands import (
     Command,
     CreateQueue,
     Publish,
+    Requester,
+    Respond,
     Settle,
     Settlement,
     Subscribe,
 )
-from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Published, QueueInfo, Reply
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Published, QueueInfo, Reply, Responded
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded, Record
 from vibemq.model.rows import Rows
@@ -186,6 +188,26 @@ class Driver:
     def subscribe(self, session: int, queue: str = "q", *, consumer: int = 1, **options: Any) -> Any:
         return self.ask(Subscribe(session, None, consumer, queue, **options))
 
+    def request(
+        self, address: str, queue: str = "q", *, session: int = 8, timeout_ms: int = 2_000, **extra: Any
+    ) -> Any:
+        """What the publish of a request is answered with."""
+        extras = {0: MessageExtra(**extra)} if extra else None
+        requester = Requester(address, f"request {address}", timeout_ms)
+        return self.ask(Publish(session, None, queue, rows_of(1), extras, requester=requester))
+
+    def respond(self, address: str, *, session: int = 1) -> Any:
+        """None, or why the reply is not wanted."""
+        return self.ask(Respond(session, None, address, rows_of(1)))
+
+    def outcomes(self) -> dict[str, list[Any]]:
+        """What the requesters were told, by address: replies and errors."""
+        found: dict[str, list[Any]] = {}
+        for effect in self.effects:
+            if isinstance(effect, Responded):
+                found.setdefault(effect.token.removeprefix("request "), []).append(effect.result)
+        return found
+
     def settle(
         self, session: int, *wanted: int, verb: Settlement = Settlement.ACK, consumer: int = 1, **more: Any
     ) -> list[Effect]:
@@ -222,6 +244,7 @@ class Driver:
     def check(self) -> None:
         """The law of conservation holds; and, with nothing on its way, disk and engine agree."""
         assert self.engine.violations() == []
+        self._check_shares()
         if self.waiting or self.engine._state.owed:
             return
         assert self.disk.dead_count == self.engine.dead_count
@@ -239,6 +262,18 @@ class Driver:
                     continue
                 for run in (run for consumer in group.consumers for run in consumer.unacked.runs()):
                     assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
+
+    def _check_shares(self) -> None:
+        """A share counts what its members hold, and calls those that wait as soon as there is room."""
+        state = self.engine._state
+        for session in state.sessions.values():
+            for name, share in session.shares.items():
+                assert share.members, f"share {name} has no members and is kept"
+                held = sum(consumer.unacked.count for consumer in share.members)
+                assert share.count == held, f"share {name} counts {share.count}, its members hold {held}"
+                called = share in state.called
+                assert called or share.turn is None, f"the turn of share {name} does not end"
+                assert called or not (share.line and share.free), f"share {name} has room, and nobody is called"
 
 
 class DriverSession:

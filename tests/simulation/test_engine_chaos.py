@@ -35,8 +35,10 @@ from vibemq.model.commands import (
     SetCapacity,
     SetFlow,
     SetPressure,
+    SetShare,
     Settle,
     Settlement,
+    SharedCapacity,
     StartAt,
     Subscribe,
     Unsubscribe,
@@ -169,7 +171,7 @@ class Chaos:
 
     def command(self) -> Command:
         makers = [self.publish] * 6 + [self.subscribe] * 3 + [self.settle] * 6 + [self.unsubscribe]
-        makers += [self.flow, self.capacity, self.extend]
+        makers += [self.flow, self.capacity, self.share, self.extend]
         if self.random.random() < 0.15:
             makers = [self.create, self.delete, self.change, self.purge, self.remove, self.drop_group, self.seek]
             makers += [self.replay, self.purge_dead, self.pressure]
@@ -213,8 +215,9 @@ class Chaos:
                 key[1],
                 queue,
                 group=pick([None, None, "g", "h"]),
-                capacity_messages=pick([0, 1, 5]),
+                capacity_messages=pick([None, 0, 1, 5]),
                 capacity_bytes=pick([0, 0, 300]),
+                share=pick([None, SharedCapacity("s"), SharedCapacity("t", 3, 200)]),
                 credit=pick([None, None, 7]),
                 priority=pick([0, 0, 1]),
                 ack_timeout_ms=pick([None, 0, 1_000]),
@@ -247,6 +250,11 @@ class Chaos:
         key = self.key()
         pick = self.random.choice
         return self.token(SetCapacity(key[0], None, key[1], pick([0, 2, 20]), pick([0, 100]), pick([0, 0, 3])))
+
+    def share(self) -> Command:
+        pick = self.random.choice
+        session = self.random.randint(10, 16)
+        return self.token(SetShare(session, None, pick(["s", "t"]), pick([0, 1, 2, 20]), pick([0, 0, 100])))
 
     def flow(self) -> Command:
         return SetFlow(self.random.randint(10, 16), self.random.random() < 0.7)

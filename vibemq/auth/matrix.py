@@ -35,9 +35,12 @@ NEVER = NeededPermission(Action.NEVER, ResourceKind.BROKER)
 
 COMMANDS: Mapping[type, Row] = {
     c.Publish: (PUBLISH, CREATE_MISSING),
+    # The address of a reply is known to whoever was given the request.
+    c.Respond: (OWN,),
     c.Subscribe: (SUBSCRIBE, CREATE_MISSING),
     c.Unsubscribe: (OWN,),
     c.SetCapacity: (OWN,),
+    c.SetShare: (OWN,),
     c.Settle: (OWN,),
     c.Extend: (OWN,),
     c.CreateQueue: (CREATE,),

@@ -42,6 +42,7 @@ _BY_CODE: dict[ErrorCode, ExitCode] = {
     ErrorCode.FORBIDDEN: ExitCode.NOT_ALLOWED,
     ErrorCode.UNREACHABLE: ExitCode.UNREACHABLE,
     ErrorCode.TIMEOUT: ExitCode.UNREACHABLE,
+    ErrorCode.NO_REPLY: ExitCode.UNREACHABLE,
     ErrorCode.SHUTTING_DOWN: ExitCode.UNREACHABLE,
 }
 

@@ -22,6 +22,11 @@ VERBS = {
         "sub",
         "Print messages as they arrive, one per line, and acknowledge each after printing it.",
     ),
+    "request": Verb(
+        "vibemq.cli.pub",
+        "request",
+        "Publish one message, wait until a consumer replies to it, and print the reply.",
+    ),
     "ping": Verb("vibemq.cli.ping", "ping", "Measure the round-trip time to the broker."),
     "bench": Verb("vibemq.cli.bench", "bench", "Publish, consume and acknowledge messages, and print the rates."),
     "demo": Verb(

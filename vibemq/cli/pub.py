@@ -1,12 +1,13 @@
-"""`vibemq pub`: publish from arguments, standard input or a file."""
+"""`vibemq pub`: publish from arguments, standard input or a file; `vibemq request`: one message, and its reply."""
 
+import base64
 import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio
 import typer
@@ -18,7 +19,7 @@ from vibemq.cli.online import call
 from vibemq.cli.output import Output
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.cli.values import above_zero_ms, key_values
-from vibemq.client import Client, Confirm
+from vibemq.client import Client, Confirm, Response
 from vibemq.client.payload import CONTENT_TYPE, is_json
 from vibemq.errors import PublishRefused
 
@@ -120,6 +121,46 @@ def pub(
         {"queue": queue, "published": messages, "last_sequence": last, "seconds": seconds, "dry_run": dry_run},
         f"{messages:,} {'message' if messages == 1 else 'messages'} {verb} to {queue}{where}",
     )
+
+
+def request(
+    queue: Queue,
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The message.")],
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; may be repeated.")
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option("--priority", "-p", help="low, normal, high, critical or a number up to 31.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Publish one message, wait until a consumer replies to it, and print the reply.
+
+    Examples:
+
+    vibemq request prices '{"item": "tea"}' --timeout 2s
+    """
+    raw = body.encode(errors="surrogateescape")
+    headers = Options(key_values(header), priority, None, None, None, json_only=False).headers_for(raw, 1)
+
+    async def work(mq: Client) -> Response:
+        return await mq.request(queue, raw, timeout=timeout, headers=headers or None, priority=_priority(priority))
+
+    response = call(url, timeout, work)
+    if json:
+        Output(json=True).emit({"queue": queue, "headers": response.headers, **_shown(response.payload)}, "")
+    else:
+        sys.stdout.buffer.write(response.payload + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _shown(payload: bytes) -> dict[str, Any]:
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
 
 
 async def _publish(

@@ -160,7 +160,7 @@ async def _print_all(subscription: Subscription[Any], wish: Wish) -> int:
         for message in messages:
             _settle(message, wish)
         received += len(messages)
-        if not wish.ack and received >= subscription.options.prefetch:
+        if not wish.ack and received >= subscription.prefetch:
             # What is only looked at stays held, so the broker has no reason to hand out more.
             break
     return received

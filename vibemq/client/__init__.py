@@ -8,6 +8,7 @@ from vibemq.client.observing.hooks import ClientHook, ObservedMessage, ProcessOb
 from vibemq.client.publisher import Confirm, Publisher
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.publishing.receipts import PublishReport, Receipt
+from vibemq.client.publishing.requests import Response
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import Subscription, SubscriptionStats
 
@@ -27,6 +28,7 @@ __all__ = [
     "Publisher",
     "Receipt",
     "ReconnectPolicy",
+    "Response",
     "Subscription",
     "SubscriptionStats",
     "connect",

@@ -21,6 +21,7 @@ from vibemq.client.payload import validator
 from vibemq.client.publisher import Publisher, Publishing
 from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
+from vibemq.client.publishing.requests import Response
 from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_values
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import SubscribeOptions, Subscription
@@ -298,6 +299,30 @@ class Client:
         await self._publishing.begin(queue, message)
         return None
 
+    async def request(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        timeout: Seconds = 30.0,
+        id: str | None = None,  # noqa: A002  # the name users know
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+    ) -> Response:
+        """Publish a message and wait for the reply to it (`message.reply` of its consumer), which needs no queue.
+
+        The message expires after `timeout` seconds, so nobody begins to work on what nobody waits for. It is never sent
+        twice: after a lost connection the caller decides.
+
+        Raises:
+            NoReply: it did not come in time. The request may have been carried out.
+            RequestFailed: the request was rejected, became a dead letter, was dropped or removed.
+            ConnectionLost: the connection was lost. The request may have been carried out.
+            NotConnected: there was no connection in that time; nothing was sent.
+            VibeMQError: the broker refused the message, and nothing happened.
+        """
+        return await self._publishing.ask(queue, Outgoing(body, id, headers, priority), timeout)
+
     async def flush(self) -> None:
         """Wait for the confirms of everything that `publish(..., wait=False)` was given before.
 
@@ -387,8 +412,9 @@ class Client:
         queue: str,
         *,
         group: str | None = None,
-        prefetch: int = 500,
+        prefetch: int | None = None,
         prefetch_bytes: int = 0,
+        share: str | None = None,
         priority: int = 0,
         ack_timeout: float | None = None,
         start: str | int = "default",
@@ -404,8 +430,9 @@ class Client:
         queue: str,
         *,
         group: str | None = None,
-        prefetch: int = 500,
+        prefetch: int | None = None,
         prefetch_bytes: int = 0,
+        share: str | None = None,
         priority: int = 0,
         ack_timeout: float | None = None,
         start: str | int = "default",
@@ -420,8 +447,9 @@ class Client:
         queue: str,
         *,
         group: str | None = None,
-        prefetch: int = 500,
+        prefetch: int | None = None,
         prefetch_bytes: int = 0,
+        share: str | None = None,
         priority: int = 0,
         ack_timeout: float | None = None,
         start: str | int = "default",
@@ -436,8 +464,10 @@ class Client:
 
         Args:
             group: a named, durable group with a pass of its own over the queue; None = the queue's ordinary one.
-            prefetch, prefetch_bytes: most messages and bytes held unsettled, and so the bound of memory; 0 bytes =
-                no bound.
+            prefetch, prefetch_bytes: most messages (500) and bytes held unsettled, and so the bound of memory; 0 bytes
+                = no bound. `Subscription.set_prefetch` changes them.
+            share: the subscriptions of this client with the same name have one prefetch together, whatever their
+                queues; another prefetch than theirs is refused, none takes theirs.
             priority: the consumers of the highest priority are served first.
             ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit:
                 it is held until it is settled or the connection ends.
@@ -453,6 +483,7 @@ class Client:
             group=group,
             prefetch=prefetch,
             prefetch_bytes=prefetch_bytes,
+            share=share,
             priority=priority,
             ack_timeout=ack_timeout,
             start=start,

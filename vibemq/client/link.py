@@ -21,6 +21,8 @@ from vibemq.client.observing.hooks import Hooks
 from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox
+from vibemq.client.publishing.outgoing import Extra, RowPacker
+from vibemq.client.publishing.requests import AwaitedReplies, Response, too_late
 from vibemq.errors import (
     ConnectionLost,
     ErrorCode,
@@ -30,12 +32,21 @@ from vibemq.errors import (
     RequestTimeout,
     VibeMQError,
 )
-from vibemq.protocols.native.codec.extensions import FAILURES_EXTENSION, DeliverMany, PublishManyAck, SubscriptionEnded
+from vibemq.model.quantities import whole_ms
+from vibemq.protocols.native.codec.extensions import (
+    FAILURES_EXTENSION,
+    DeliverMany,
+    PublishManyAck,
+    ResponseFrame,
+    SubscriptionEnded,
+)
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 
 logger = logging.getLogger(__name__)
 
 CLIENT_CLOSED = "this client is closed; make another with vibemq.connect"
+_LATE = frozenset({ErrorCode.NO_REPLY, ErrorCode.REQUEST_FAILED})
+"""What the broker says of a request when its sender may have given up already."""
 SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
 LINGER_S = 0.002
@@ -137,6 +148,8 @@ class ClientLink:
         self._subscribing: dict[str, float] = {}
         self._creating: dict[str, tuple[str, float]] = {}
         """Requests that create queues anew -> queue, and when it was sent."""
+        self.packer = RowPacker()
+        self.replies = AwaitedReplies()
         self._waiting: dict[str, dict[str, Subscriber]] = {}
         """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
         self._held: dict[str, tuple[float, float]] = {}
@@ -178,6 +191,7 @@ class ClientLink:
         self._requests.clear()
         for pending in requests:
             pending.finish(None, _lost(pending.what, why))
+        self.replies.lost(why)
         self._notify()
         self._listeners.tell(connected=False, reason=why)
 
@@ -195,6 +209,7 @@ class ClientLink:
         self._requests.clear()
         for pending in requests:
             pending.finish(None, failure)
+        self.replies.fail(failure)
         self._notify()
         self.wake()
         if first:
@@ -309,6 +324,57 @@ class ClientLink:
         if self.protocol is not None:
             self._begin_subscribing(subscriber, now)
 
+    async def reply_to(self, queue: str, row: bytes, extra: Extra | None, timeout: float) -> Response:
+        """Send a request, and wait for the reply to it.
+
+        Raises:
+            NoReply: it did not come in time.
+            NotConnected: there was no connection in that time, and nothing was sent.
+            ConnectionLost: the request may have been carried out.
+            VibeMQError: the broker refused it, or nobody will reply.
+        """
+        deadline, request_id = anyio.current_time() + timeout, ""
+        with anyio.move_on_at(deadline):
+            protocol = await self.connected()
+            request_id = self.new_id()
+            left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
+            frame = protocol.ask(request_id, queue, row, left_ms, extra)
+            awaited = self.replies.add(request_id, queue)
+            self._outgoing.append(frame)
+            self.wake()
+            try:
+                await awaited.done.wait()
+            finally:
+                self.replies.forget(request_id)
+            return awaited.result()
+        if not request_id:
+            raise NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {timeout:g} s")
+        raise too_late(queue, timeout)
+
+    async def respond(self, address: str, row: bytes) -> None:
+        """
+        Raises:
+            RequesterGone: nobody waits for it any more.
+            ConnectionLost, RequestTimeout: it may or may not have come in time.
+        """
+        protocol = await self.connected()
+        request_id = self.new_id()
+        frame = protocol.respond(request_id, address, row)
+        pending = self._send(frame, request_id, PendingRequest("a reply", anyio.current_time(), None))
+        try:
+            await pending.done.wait()
+        finally:
+            self._requests.pop(request_id, None)
+        if pending.failure is not None:
+            raise pending.failure()
+
+    def send_flow(self, subscription: str, messages: int, size: int) -> None:
+        """Tell the broker what a subscription may hold from now on. Without a connection, and before it has subscribed,
+        the Subscribe that is sent later says it."""
+        if self.protocol is not None and subscription in self.subscriptions:
+            self._outgoing.append(self.protocol.flow(subscription, messages, size))
+            self.wake()
+
     def forget(self, subscriber: Subscriber) -> None:
         """Neither subscribe it again nor deliver to it. What it has noted is still sent."""
         self.subscriptions.pop(subscriber.id, None)
@@ -400,6 +466,8 @@ class ClientLink:
                 subscriber.deliver(frame)
         elif isinstance(frame, PublishManyAck):
             self._confirmed(frame)
+        elif isinstance(frame, ResponseFrame):
+            self.replies.received(frame.id, frame.row)
         elif isinstance(frame, SubscriptionEnded):
             self._subscription_ended(frame.id, frame.code, frame.message, frame.queue)
         elif frame.type == CommandType.ERROR:
@@ -451,10 +519,14 @@ class ClientLink:
         headers: Mapping[str, str] | None,
     ) -> str:
         request_id = self.new_id()
-        self._outgoing.append(protocol.request(kind, request_id, queue, payload, headers))
+        self._send(protocol.request(kind, request_id, queue, payload, headers), request_id, pending)
+        return request_id
+
+    def _send(self, frame: bytes, request_id: str, pending: PendingRequest) -> PendingRequest:
+        self._outgoing.append(frame)
         self._requests[request_id] = pending
         self.wake()
-        return request_id
+        return pending
 
     def _create_passing(self, protocol: ClientProtocol, now: float) -> None:
         for queue, payload in self.passing.to_create():
@@ -515,6 +587,8 @@ class ClientLink:
             batch.fail(failure)
         elif pending is not None:
             pending.finish(None, failure)
+        elif self.replies.refused(frame.id, failure) or code in _LATE:
+            pass
         elif frame.id in self._subscribing:
             self._subscription_ended(frame.id, code, sentence, frame.queue)
         elif frame.id in self._creating:

@@ -3,7 +3,7 @@
 import logging
 import math
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -11,8 +11,10 @@ import orjson
 
 from vibemq.client import payload as payloads
 from vibemq.client.observing.hooks import Hooks, ProcessScope
+from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, delay_ms, limit_ms
-from vibemq.errors import RemoteProtocolError
+from vibemq.errors import LocalProtocolError, RemoteProtocolError, RequesterGone
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
@@ -32,7 +34,7 @@ class Done:
         yield from ()
 
 
-_DONE = Done()
+DONE = Done()
 
 
 class Settler(Protocol):
@@ -48,6 +50,9 @@ class Settler(Protocol):
 
     def is_lost(self, delivery: "Delivery", sequence: int) -> bool:
         """See `Message.lost`."""
+
+    def reply(self, address: str, response: Outgoing) -> Awaitable[None]:
+        """See `Message.reply`. The blocking face has done it when this returns."""
 
 
 class Delivery:
@@ -265,7 +270,25 @@ class Message(Generic[T]):
         timeout_ms = BACKOFF if ack_timeout is None else limit_ms(ack_timeout, "ack_timeout")
         if not self.settled:
             self._delivery.settler.extend(self._delivery, [(self.sequence, self.sequence)], timeout_ms)
-        return _DONE
+        return DONE
+
+    def reply(self, body: Any, *, headers: Mapping[str, str] | None = None) -> Awaitable[None]:
+        """Send the reply to this message, which is a request; to be awaited, but in vibemq.sync. The message is not
+        acknowledged by it.
+
+        Raises:
+            LocalProtocolError: the message is no request.
+            RequesterGone: nobody waits for the reply any more: this one is late, or another consumer has replied. A
+                block of `process` ends then, and acknowledges the message.
+            ConnectionLost, RequestTimeout: the reply may or may not have come in time.
+        """
+        address = self.headers.get(REPLY_TO)
+        if address is None:
+            raise LocalProtocolError(
+                f"message {self.sequence} of queue {self.queue!r} has no header {REPLY_TO!r}, so nobody waits for a"
+                " reply; only messages of Client.request can be replied to"
+            )
+        return self._delivery.settler.reply(address, Outgoing(body, None, headers))
 
     def process(
         self,
@@ -276,6 +299,8 @@ class Message(Generic[T]):
     ) -> "Processing[T]":
         """Settle by how the block ends: ack; retry after an exception; reject after one of `reject_on`; release when
         the task is cancelled. Works with `async with` and with `with`.
+
+        RequesterGone is no failure of the work: the block ends with an ack.
 
         Args:
             suppress: log the exception and go on after the block instead of raising it, so that one bad message does
@@ -296,7 +321,7 @@ class Message(Generic[T]):
             sequence = self.sequence
             reason = reason[:REASON_CHARACTERS_MAX]
             self._delivery.settler.settle(self._delivery, verb, ((sequence, sequence),), delay_ms, reason)
-        return _DONE
+        return DONE
 
 
 class Processing(Generic[T]):
@@ -329,6 +354,9 @@ class Processing(Generic[T]):
         verb = self._settle(error)
         if self._scope is not None:
             self._scope.end(verb, error)
+        if isinstance(error, RequesterGone):
+            logger.info("nobody waits for the reply to %r: %s", self._message, error)
+            return True
         if self._suppress and verb in ("retry", "reject"):
             logger.warning("processing %r failed", self._message, exc_info=error)
             return True
@@ -337,7 +365,7 @@ class Processing(Generic[T]):
     def _settle(self, error: BaseException | None) -> str:
         """The verb that the end of the block stands for; it has no effect when the block has called one itself."""
         message = self._message
-        if error is None:
+        if error is None or isinstance(error, RequesterGone):
             message.ack()
             return "ack"
         if not isinstance(error, Exception):
@@ -441,7 +469,7 @@ class MessageBatch(Sequence[Message[T]]):
         self._settled = True
         if runs:
             self._delivery.settler.settle(self._delivery, verb, runs, delay_ms, reason[:REASON_CHARACTERS_MAX])
-        return _DONE
+        return DONE
 
 
 def route(messages: Iterable[Message[Any]], wrap: Callable[[Settler], Settler]) -> None:

@@ -12,17 +12,18 @@ from vibemq._version import __version__
 from vibemq.client.address import ClientSettings
 from vibemq.client.failures import error_of
 from vibemq.client.publishing.outbox import PublishBatch
+from vibemq.client.publishing.outgoing import Extra
 from vibemq.client.settlements import SettleRuns
-from vibemq.errors import AuthRequired, ErrorCode, RemoteProtocolError
+from vibemq.errors import AuthRequired, ErrorCode, RemoteProtocolError, UnknownCommand
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression, choose
-from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, SubscriptionEnded
+from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, ResponseFrame, SubscriptionEnded
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, body_type, decode_body, encode_body
 
-Incoming = WireMessage | PublishManyAck | DeliverMany | SubscriptionEnded
+Incoming = WireMessage | PublishManyAck | DeliverMany | SubscriptionEnded | ResponseFrame
 
 RUNS_MAX = 30_000
 """Runs in one frame: 16 bytes each, well below the limit of a body."""
@@ -31,6 +32,7 @@ _PARSERS = {
     CommandType.PUBLISH_MANY_ACK: extensions.parse_publish_many_ack,
     CommandType.DELIVER_MANY: extensions.parse_deliver_many,
     CommandType.SUBSCRIPTION_ENDED: extensions.parse_subscription_ended,
+    CommandType.RESPONSE: extensions.parse_response,
 }
 
 
@@ -112,6 +114,26 @@ class ClientProtocol:
     def publish(self, batch: PublishBatch) -> bytes:
         return self._frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), batch.extras))
 
+    def ask(self, request_id: str, queue: str, row: bytes, timeout_ms: int, extra: Extra | None) -> bytes:
+        """
+        Raises:
+            UnknownCommand: the broker knows no requests.
+        """
+        self._need_requests()
+        return self._frame(extensions.request(request_id, queue, row, timeout_ms, extra))
+
+    def respond(self, request_id: str, address: str, row: bytes) -> bytes:
+        """Raises as `ask`."""
+        self._need_requests()
+        return self._frame(extensions.response(request_id, address, row))
+
+    def _need_requests(self) -> None:
+        if extensions.REQUEST_EXTENSION not in self.extensions:
+            raise UnknownCommand(
+                f"the broker does not offer the extension {extensions.REQUEST_EXTENSION!r}: it knows no requests and "
+                "replies; upgrade the broker, or use a queue for the replies"
+            )
+
     def settle(self, subscription: str, settled: SettleRuns) -> bytes:
         delay = None if settled.delay_ms < 0 else settled.delay_ms
         return b"".join(
@@ -124,6 +146,9 @@ class ClientProtocol:
         return b"".join(
             self._frame(extensions.extend_many(subscription, piece, ack_timeout_ms=timeout)) for piece in _pieces(runs)
         )
+
+    def flow(self, subscription: str, capacity_messages: int, capacity_bytes: int) -> bytes:
+        return self._frame(extensions.flow(subscription, capacity_messages, capacity_bytes))
 
     def _frame(self, body: bytes) -> bytes:
         return encode_frame(body, self._compression, self._settings.compression_threshold)

@@ -18,14 +18,17 @@ from anyio.lowlevel import checkpoint
 from vibemq.client.link import ClientLink
 from vibemq.client.observing.hooks import Hooks
 from vibemq.client.publishing.outbox import PublishBatch
-from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of
+from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, Seconds, extra_of, milliseconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
+from vibemq.client.publishing.requests import Response
 from vibemq.client.publishing.unwaited import UnwaitedPublishes
 from vibemq.errors import LocalProtocolError, VibeMQError
 from vibemq.model.options import check_queue_name
 
 TURN_MESSAGES = 512
 """Messages that a `Publisher` packs before the loop gets a turn."""
+TIMEOUT_MS_MAX = 2**32 - 1
+"""Of a request."""
 _NAMES_KEPT = 10_000
 
 
@@ -47,13 +50,24 @@ class Publishing:
         self._link = link
         self.unwaited = UnwaitedPublishes()
         self._turn = TURN_MESSAGES
-        self._packer = RowPacker()
+        self._packer = link.packer
         self._good_names: set[str] = set()
 
     async def one(self, queue: str, message: Outgoing) -> Receipt:
         batch, index = await self.submit(queue, message, dedup=self._link.settings.safe_retry)
         await batch.done.wait()
         return receipt(batch, index)
+
+    async def ask(self, queue: str, message: Outgoing, timeout: Seconds) -> Response:
+        """As `Client.request`."""
+        self._link.check_loop()
+        self._check(queue)
+        timeout_ms = milliseconds(timeout, "timeout")
+        if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
+            raise LocalProtocolError(
+                f"timeout is {timeout_ms / 1000:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
+            )
+        return await self._link.reply_to(queue, self._packer.row(message), extra_of(message), timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what

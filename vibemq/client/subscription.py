@@ -12,9 +12,11 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from vibemq.client.link import CLIENT_CLOSED, ClientLink
-from vibemq.client.message import Delivery, Message, MessageBatch, Settler
+from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import Failure
+from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
@@ -27,9 +29,7 @@ T = TypeVar("T")
 DEFAULT_AUTO_EXTEND_TIMEOUT = 30.0
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
-RIPE_SHARE = 4
-"""Acknowledgements of one in so many messages of the prefetch go out at once; fewer linger for a moment, because the
-broker answers small settlements with small hand-outs, which come back as smaller settlements."""
+SHARE_CHARACTERS_MAX = 256
 TURN_S = 0.005
 """The same for batches, which differ in size."""
 
@@ -51,8 +51,9 @@ class SubscribeOptions:
 
     queue: str
     group: str | None = None
-    prefetch: int = 500
+    prefetch: int | None = None
     prefetch_bytes: int = 0
+    share: str | None = None
     credit: int | None = None
     priority: int = 0
     ack_timeout: float | None = None
@@ -62,8 +63,10 @@ class SubscribeOptions:
     restore: bool = True
 
     def __post_init__(self) -> None:
-        if self.prefetch < 1:
+        if self.prefetch is not None and self.prefetch < 1:
             raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
+        if self.share is not None and not 1 <= len(self.share) <= SHARE_CHARACTERS_MAX:
+            raise LocalProtocolError(f"share is {self.share[:64]!r}; it must be a text of 1 to 256 characters")
         if self.ack_timeout is not None:
             limit_ms(self.ack_timeout, "ack_timeout")
         if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
@@ -76,12 +79,13 @@ class SubscribeOptions:
             return DEFAULT_AUTO_EXTEND_TIMEOUT
         return self.ack_timeout
 
-    def headers(self) -> Mapping[str, str]:
+    def headers(self, prefetch: Prefetch) -> Mapping[str, str]:
         timeout = self.timeout
         values = {
             "group": self.group,
-            "prefetch": self.prefetch,
-            "prefetch-bytes": self.prefetch_bytes or None,
+            "prefetch": prefetch.messages,
+            "prefetch-bytes": prefetch.bytes or None,
+            "share": self.share,
             "credit": self.credit,
             "consumer-priority": self.priority or None,
             "ack-timeout-ms": None if timeout is None else limit_ms(timeout, "ack_timeout"),
@@ -134,7 +138,7 @@ class Subscription(Generic[T]):
         self._held = RunSet()
         """Delivered and not settled, as far as the broker has been told."""
         self._settlements = SettlementBuffer()
-        self._ripe = max(1, options.prefetch // RIPE_SHARE)
+        self._prefetch = Prefetch(DEFAULT if options.prefetch is None else options.prefetch, options.prefetch_bytes)
         self._extensions: list[tuple[int, list[Run]]] = []
         self._extend_at = 0.0
         self._extended_until = 0.0
@@ -152,6 +156,11 @@ class Subscription(Generic[T]):
     @property
     def queue(self) -> str:
         return self.options.queue
+
+    @property
+    def prefetch(self) -> int:
+        """Most messages that may be held unsettled; with `share`, by all subscriptions that share it."""
+        return self._prefetch.messages
 
     @property
     def connected(self) -> bool:
@@ -293,6 +302,8 @@ class Subscription(Generic[T]):
         """
         self._started = True
         await self._link.connected()
+        if self.options.prefetch is None:
+            self._adopt_prefetch()
         self._link.subscribe(self, anyio.current_time())
         try:
             while not self._epoch:
@@ -343,6 +354,22 @@ class Subscription(Generic[T]):
                 self._link.mark(self)
         else:
             self.leave(release=True)
+
+    def set_prefetch(self, messages: int | None = None, bytes: int | None = None) -> Done:  # noqa: A002  # as prefetch_bytes
+        """Change what may be held unsettled; with `share`, of all subscriptions that share it. It takes effect without
+        `await`, and holds for later connections, too. What is held already counts, and stays.
+
+        Args:
+            messages: 0 pauses: nothing is delivered until it is raised. None = as it is.
+            bytes: 0 = no bound. None = as it is.
+
+        Raises:
+            LocalProtocolError: a number that is negative or too large; nothing is changed.
+        """
+        self._link.check_loop()
+        self._prefetch.change(messages, bytes)
+        self._link.send_flow(self.id, self._prefetch.messages, self._prefetch.bytes)
+        return DONE
 
     async def drain(self, timeout: float | None = None) -> int:
         """End gracefully: take nothing more, give back what the program has not been given, and wait until it has
@@ -411,10 +438,13 @@ class Subscription(Generic[T]):
     # -- for the link ----------------------------------------------------------------------------------------------
 
     def subscribe_frame(self, protocol: ClientProtocol) -> bytes:
-        return protocol.request(CommandType.SUBSCRIBE, self.id, self.queue, headers=self.options.headers())
+        headers = self.options.headers(self._prefetch)
+        return protocol.request(CommandType.SUBSCRIBE, self.id, self.queue, headers=headers)
 
     def established(self, epoch: int) -> None:
         self._epoch = epoch
+        if not self.known:
+            self._adopt_prefetch()
         self.known = True
         self._extend_at = 0.0
         self._notify()
@@ -511,7 +541,7 @@ class Subscription(Generic[T]):
         before = self._settlements.count
         for first, last in runs:
             self._settlements.add(verb, first, last, delay_ms, reason)
-        if verb is not Settlement.ACK or before < self._ripe <= self._settlements.count:
+        if verb is not Settlement.ACK or before < self._prefetch.ripe <= self._settlements.count:
             self._link.mark(self)
         elif not before:
             self._link.mark(self, linger=True)
@@ -526,6 +556,10 @@ class Subscription(Generic[T]):
                 delivery.extended = {}
             delivery.extended.update((n, deadline) for first, last in runs for n in range(first, last + 1))
 
+    async def reply(self, address: str, response: Outgoing) -> None:
+        self._link.check_loop()
+        await self._link.respond(address, self._link.packer.row(response))
+
     def is_stale(self, delivery: Delivery) -> bool:
         return delivery.epoch != self._epoch
 
@@ -536,6 +570,15 @@ class Subscription(Generic[T]):
         return self._clock() >= max(deadline, self._extended_until)
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _adopt_prefetch(self) -> None:
+        """Of the subscriptions with the same share: what is changed for one of them holds for all, also when they are
+        made anew."""
+        if self.options.share is not None:
+            for other in self._link.subscriptions.values():
+                if other is not self and isinstance(other, Subscription) and other.options.share == self.options.share:
+                    self._prefetch = other._prefetch
+                    return
 
     def _settle_newest(self, runs: Sequence[Run]) -> None:
         for sequence in [n for n in self._newest if any(first <= n <= last for first, last in runs)]:

@@ -71,7 +71,7 @@ def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, gi
         consumer = top.members[place]
         room = consumer.room()
         if room <= 0:
-            consumer.offered = False
+            consumer.stand_aside()
             del places[index]
             continue
         count = min(room, share, group.ready.count - least)
@@ -86,7 +86,7 @@ def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, gi
 
 def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     """Move up to `count` messages into the consumer's hold, fewer when its bytes run out."""
-    limited = consumer.capacity_bytes > 0 and consumer.acknowledges
+    limited = consumer.weighed
     if limited:
         runs = _take_bytes(queue, consumer, count)
     else:
@@ -98,13 +98,15 @@ def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]
         consumer.unacked.add(first, last, deadline, size)
     if consumer.credit is not None:
         consumer.credit -= run_count(runs)
+    if consumer.share is not None:
+        consumer.share.took(consumer, run_count(runs))
     return runs
 
 
 def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     """Like `pop`, until the consumer's bytes are used up; the last message may go beyond them."""
     ready = consumer.group.ready
-    room = consumer.capacity_bytes - consumer.unacked.size
+    room = consumer.room_bytes()
     taken: list[Run] = []
     probe = _PROBE
     while count and room > 0 and ready.count:

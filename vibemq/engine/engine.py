@@ -14,6 +14,7 @@ with `committed` or `failed`.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from itertools import islice
 
 from vibemq.engine import departure, lifetime, rollback, views
 from vibemq.engine.dispatch import dispatch
@@ -39,6 +40,7 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
+from vibemq.engine.requests import answering, asking
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
@@ -188,6 +190,7 @@ class Engine:
         """Do what is due at or before now."""
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
+        asking.expire(self._state.requests, step)
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
         departure.reap(self._state, step, STEP_UNITS)
         return self._finish(step)
@@ -198,10 +201,9 @@ class Engine:
         if state.doomed or state.departing:
             return state.now
         at = timers.next_alarm(state)
-        owed_at = state.owed_at
-        if owed_at == END:
-            return at
-        return owed_at if at is None else min(at, owed_at)
+        due = state.requests.next_due()
+        earliest = min(state.owed_at, END if at is None else at, END if due is None else due)
+        return None if earliest == END else earliest
 
     # -- views ----------------------------------------------------------------------------------------------------
 
@@ -279,7 +281,7 @@ class Engine:
             step.dirty |= state.carried.dirty
             step.freed |= state.carried.freed
         state.carried = step if step.dirty or step.freed else None
-        if state.carried is not None or state.showing:
+        if state.carried is not None or state.showing or state.called or state.requests.failed:
             state.owed_at = step.now
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
@@ -291,10 +293,12 @@ class Engine:
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
-        showing = state.showing
-        while (step.dirty or step.freed or showing) and units > 0:
+        showing, called = state.showing, state.called
+        while (step.dirty or step.freed or showing or called) and units > 0:
             if showing:
                 units -= self._call_groups(step)
+            if called:
+                units -= self._call_sharers(step)
             while step.freed:
                 queue, _ = step.freed.popitem()
                 lifetime.see_to_left(state, queue)
@@ -313,10 +317,11 @@ class Engine:
                     units = 0
             # A group that got only a part of its turn comes behind those that have had none.
             step.dirty = passed_over | step.dirty
+        told = asking.tell_failed(state.requests, step)
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
-        if step.dirty or step.freed or showing:
+        if step.dirty or step.freed or showing or called or not told:
             self._carry(step)
         ticket = self._issue(step) if step.records else 0
         for wait in step.waits:
@@ -348,6 +353,25 @@ class Engine:
             else:
                 del showing[queue]
         return extra
+
+    def _call_sharers(self, step: Step) -> int:
+        """Where consumers share a capacity, one that waits for room has its turn, when the one before has had it.
+        Returns what it has cost."""
+        called = self._state.called
+        some = list(islice(called, STEP_UNITS))
+        for share in some:
+            if share.turn is not None and share.turn.group in step.dirty:
+                continue
+            consumer = share.next()
+            if consumer is None:
+                del called[share]
+            else:
+                consumer.group.offer(consumer)
+                step.touch(consumer.queue, consumer.group)
+                # Behind the other shares.
+                del called[share]
+                called[share] = None
+        return len(some)
 
     def _pay(self, step: Step) -> None:
         """Put what is owed before the records of this outcome."""
@@ -472,11 +496,13 @@ def _set_pressure(state: EngineState, step: Step, command: ask.SetPressure) -> N
 
 _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Publish: publish.publish,
+    ask.Respond: answering.respond,
     ask.Settle: settle.settle,
     ask.Extend: settle.extend,
     ask.Subscribe: subscribe.subscribe,
     ask.Unsubscribe: subscribe.unsubscribe,
     ask.SetCapacity: subscribe.set_capacity,
+    ask.SetShare: subscribe.set_share,
     ask.SetFlow: subscribe.set_flow,
     ask.CloseSession: subscribe.close_session,
     ask.EndConsumers: subscribe.end_consumers_of,

@@ -10,10 +10,12 @@ from urllib.parse import quote
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
+from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, version_and_app
 from vibemq.engine.step import Step, Wait
+from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Departure, Effect, Published
@@ -143,6 +145,9 @@ class EngineState:
         self.totals = Totals()
         self.retired: Counter[str] = Counter()
         """Counters of queues that were deleted since the start."""
+        self.called: dict[Share[Consumer], None] = {}
+        """Shares with room, in which somebody stands in line, or has its turn."""
+        self.requests = RequestTable()
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
         self.mortal: dict[str, Queue] = {}

@@ -41,6 +41,19 @@ class StartAt(IntEnum):
     NOW = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who waits for the reply to a message."""
+
+    address: str
+    """Where the reply goes: known to nobody else, not to be guessed (128 random bits), and used once. The session has
+    written it into the message's headers `reply-to`."""
+    token: Any
+    """Comes back in the `Responded` that ends the waiting; there is exactly one, unless the publish is refused or the
+    session ends before."""
+    timeout_ms: int
+
+
 @dataclass(slots=True)
 class Publish:
     """New messages for one queue, in order. The reply is `Published`."""
@@ -52,6 +65,31 @@ class Publish:
     extras: dict[int, MessageExtra] | None = None
     create: bool = True
     """Create a missing queue when the broker allows auto-creation."""
+    requester: Requester | None = None
+    """The one row is a request. It expires when its requester stops waiting."""
+
+
+@dataclass(slots=True)
+class Respond:
+    """The reply to a request, from whichever session. Its sender is told whether somebody still waited for it."""
+
+    session: int
+    token: Any
+    address: str
+    rows: Rows
+    """One."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCapacity:
+    """One capacity of several consumers of a session, whatever their queues."""
+
+    name: str
+    """Within the session. The share ends with the last consumer that names it."""
+    messages: int | None = None
+    """Most unsettled messages of all of them; None = what the share has, or the engine's default for the first."""
+    size: int | None = None
+    """Most unsettled bytes; may be overshot by one message. 0 = no limit, None = what the share has."""
 
 
 @dataclass(slots=True)
@@ -62,10 +100,12 @@ class Subscribe:
     queue: QueueName
     group: str | None = None
     """A named, durable group; None = the shared default group, or an own passing group in a fan-out queue."""
-    capacity_messages: int = 0
-    """Most unsettled messages at a time; 0 = the engine's default."""
+    capacity_messages: int | None = None
+    """Most unsettled messages at a time; 0 = nothing for now, None = the engine's default, or with `share` no limit."""
     capacity_bytes: int = 0
     """Most unsettled bytes; may be overshot by one message. 0 = no limit."""
+    share: SharedCapacity | None = None
+    """Counts beside the consumer's own capacity. Another capacity than the share has is refused: see `SetShare`."""
     credit: int | None = None
     """Hand out no more than this many in all; None = no end."""
     priority: int = 0
@@ -96,6 +136,19 @@ class SetCapacity:
     """0 = nothing for now."""
     capacity_bytes: int = 0
     add_credit: int = 0
+
+
+@dataclass(slots=True)
+class SetShare:
+    """The capacity that consumers of the session share, from now on. New limits count for what is held already, of
+    which nothing is taken back."""
+
+    session: int
+    token: Any
+    share: str
+    capacity_messages: int
+    """0 = nothing for now."""
+    capacity_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -578,9 +631,11 @@ class SetPressure:
 
 Command = (
     Publish
+    | Respond
     | Subscribe
     | Unsubscribe
     | SetCapacity
+    | SetShare
     | SetFlow
     | Settle
     | Extend

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from vibemq.errors import VibeMQError
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
+from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import Slice
 
@@ -415,6 +416,17 @@ class ConsumerEnded:
     error: VibeMQError
 
 
+@dataclass(slots=True)
+class Responded:
+    """A request has come to its end."""
+
+    session: int
+    token: Any
+    """Of the `Requester`."""
+    result: Rows | VibeMQError
+    """The reply, one row; or why there is none."""
+
+
 class Departure(StrEnum):
     """Why the broker has deleted a queue by itself."""
 
@@ -432,7 +444,7 @@ class QueueGone:
     why: Departure
 
 
-Effect = Reply | Deliver | ConsumerEnded | QueueGone
+Effect = Reply | Deliver | ConsumerEnded | Responded | QueueGone
 
 
 @dataclass(slots=True)

@@ -221,6 +221,29 @@ def pack_row(message_id: str | bytes, payload: bytes, headers: Sequence[tuple[st
     return b"".join(parts)
 
 
+def header_count(row: bytes) -> int:
+    """Of a sound row."""
+    return int(_U16.unpack_from(row, RowView(row).headers_at)[0])
+
+
+def add_headers(row: bytes, pairs: Sequence[tuple[str, str]]) -> bytes:
+    """A sound row with more headers, which win over equal ones.
+
+    Raises:
+        ValueError: there would be more than 65,535.
+    """
+    at = RowView(row).headers_at
+    count = _U16.unpack_from(row, at)[0] + len(pairs)
+    if count > 0xFFFF:
+        raise ValueError(f"at most 65,535 headers, not {count}")
+    parts = [row[:at], _U16.pack(count), row[at + 2 :]]
+    for pair in pairs:
+        for text in pair:
+            raw = text.encode()
+            parts += (_U16.pack(len(raw)), raw)
+    return b"".join(parts)
+
+
 class RowView:
     """One row, decoded on demand.
 

@@ -11,7 +11,7 @@ A client has a loop of its own in a daemon thread. Any thread may use it. A thre
 per call, per *batch* when it iterates; settlements are collected and cross over together.
 """
 
-from vibemq.client import Message, MessageBatch, Outgoing, PublishReport, Receipt, ReconnectPolicy
+from vibemq.client import Message, MessageBatch, Outgoing, PublishReport, Receipt, ReconnectPolicy, Response
 from vibemq.sync.client import Client, Publisher, Subscription, connect
 from vibemq.sync.inbox import Inbox
 
@@ -25,6 +25,7 @@ __all__ = [
     "Publisher",
     "Receipt",
     "ReconnectPolicy",
+    "Response",
     "Subscription",
     "connect",
 ]

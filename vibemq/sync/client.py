@@ -19,11 +19,12 @@ from vibemq.client import (
     Outgoing,
     PublishReport,
     Receipt,
+    Response,
     SubscriptionStats,
 )
 from vibemq.client.changes import Listener
 from vibemq.client.connecting.forking import watch_forks
-from vibemq.client.message import Delivery, Settler, route
+from vibemq.client.message import DONE, Delivery, Done, Settler, route
 from vibemq.client.publisher import Publishing
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
@@ -247,6 +248,20 @@ class Client:
             # Another thread closes it: what was handed over behind its goodbye is sent by nobody.
             raise NotConnected(f"{CLOSED}; this message may or may not have been published")
 
+    def request(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        timeout: Seconds = 30.0,
+        id: str | None = None,  # noqa: A002  # the name users know
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+    ) -> Response:
+        loop, client = self._current()
+        message = Outgoing(body, id, headers, priority)
+        return loop.call(client.publishing.ask, queue, message, timeout)
+
     def flush(self) -> None:
         if self._running is not None:
             loop, client = self._running
@@ -405,6 +420,10 @@ class Subscription(Generic[T]):
         return self._subscription.held
 
     @property
+    def prefetch(self) -> int:
+        return self._subscription.prefetch
+
+    @property
     def queue(self) -> str:
         return self._subscription.queue
 
@@ -426,6 +445,10 @@ class Subscription(Generic[T]):
         False."""
         if not self._loop.inherited:
             self._loop.call(partial(self._subscription.stop, release=release))
+
+    def set_prefetch(self, messages: int | None = None, bytes: int | None = None) -> None:  # noqa: A002  # as prefetch_bytes
+        if not self._loop.inherited:
+            self._loop.call(self._subscription.set_prefetch, messages, bytes)
 
     def drain(self, timeout: float | None = None) -> int:
         """As `vibemq.client.Subscription.drain`. From a signal's handler, or the thread that iterates, call it with
@@ -487,6 +510,10 @@ class _ThreadSettler:
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
         self._loop.post(partial(self._settler.extend, delivery, runs, ack_timeout_ms))
+
+    def reply(self, address: str, response: Outgoing) -> Done:
+        self._loop.call(self._settler.reply, address, response)
+        return DONE
 
     def is_stale(self, delivery: Delivery) -> bool:
         return self._settler.is_stale(delivery)

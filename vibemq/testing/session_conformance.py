@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from vibemq.errors import AuthFailed, QueueFull, RemoteProtocolError, VibeMQError
-from vibemq.model.commands import CloseSession, Command, Publish, Stage, Subscribe
-from vibemq.model.effects import Deliver, Published, Reply, Subscribed
+from vibemq.errors import (
+    AuthFailed,
+    NoReply,
+    QueueFull,
+    RemoteProtocolError,
+    RequesterGone,
+    RequestFailed,
+    VibeMQError,
+)
+from vibemq.model.commands import CloseSession, Command, Publish, Respond, SharedCapacity, Stage, Subscribe
+from vibemq.model.effects import Deliver, Published, Reply, Responded, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
@@ -77,6 +85,14 @@ class Dialect:
     """(instant) -> what a peer says that has nothing to say; None: any publish will do."""
     silence_ms: int = 120_000
     """How long a peer may be silent."""
+    request: Callable[[str, bytes], bytes] | None = None
+    """(request id, JSON payload) -> a message to QUEUE whose sender waits for a reply, for 2 s; None: the protocol has
+    no requests."""
+    respond: Callable[[str, str, bytes], bytes] | None = None
+    """(id, address, JSON payload) -> a reply."""
+    share: Callable[[str, str, int], bytes] | None = None
+    """(subscription id, share, messages) -> consume from QUEUE, with a capacity that is shared; None: the protocol has
+    no shared capacities."""
 
 
 @dataclass
@@ -134,6 +150,9 @@ def check_session(dialect: Dialect) -> None:
         check_handshake_deadline,
         check_relative_times_on_a_busy_connection,
         check_silence_counts_from_the_last_word,
+        check_request,
+        check_respond,
+        check_share,
         check_shutdown,
         check_fail,
     ):
@@ -371,6 +390,67 @@ def _silent_until_closed(session: Session, now: int) -> int:
         if session.closing:
             return now
     raise AssertionError("a silent peer is never sent away")
+
+
+def check_request(dialect: Dialect) -> None:
+    """A request is a publish of one message that says where its reply goes; it has one answer, whatever happens."""
+    if dialect.request is None:
+        return
+    results: list[Rows | VibeMQError] = [
+        Rows.of([pack_row("r", b'{"answer":1}')]),
+        NoReply("nobody has replied"),
+        RequestFailed("it was rejected"),
+    ]
+    addresses: set[str] = set()
+    for number, result in enumerate(results):
+        talking = talk(dialect)
+        [command] = talking.hear(dialect.request(f"ask{number}", b'{"a":1}'))
+        assert isinstance(command, Publish), f"a request became {command}"
+        requester = command.requester
+        assert requester is not None, "a request does not say who waits for its reply"
+        assert command.rows.count == 1, "a request is more than one message"
+        assert requester.timeout_ms == 2_000, "a request waits for another time than its peer said"
+        headers = RowView(command.rows[0]).headers
+        assert headers["reply-to"] == requester.address, "the message does not say where its reply goes"
+        assert len(requester.address) >= 32, "the address of a reply can be guessed"
+        addresses.add(requester.address)
+        assert talking.tell(command, Published(QUEUE, 1, 1)) == b"", "a request is answered before there is an answer"
+        talking.session.apply([Responded(SESSION, requester.token, result)])
+        told = talking.session.data_to_send()
+        words = b"answer" if isinstance(result, Rows) else result.code.encode()
+        assert words in told, f"the requester is not told {result!r}"
+        assert f"ask{number}".encode() in told, "the answer does not name its request"
+    talking = talk(dialect)
+    [command] = talking.hear(dialect.request("refused", b"1"))
+    told = talking.tell(command, Published(QUEUE, 0, 1, {0: QueueFull(QUEUE, "max_messages 1")}))
+    assert b"QUEUE_FULL" in told, "a request that was not accepted has no answer"
+
+
+def check_respond(dialect: Dialect) -> None:
+    """A reply goes to the address that it names; its sender hears whether somebody waited."""
+    if dialect.respond is None:
+        return
+    for result in (None, RequesterGone("nobody waits")):
+        talking = talk(dialect)
+        [command] = talking.hear(dialect.respond("r1", "a" * 32, b'{"answer":1}'))
+        assert isinstance(command, Respond), f"a reply became {command}"
+        assert command.address == "a" * 32, "a reply goes elsewhere"
+        assert RowView(command.rows[0]).payload == b'{"answer":1}', "a reply says something else"
+        told = talking.tell(command, result)
+        assert b"r1" in told, "the sender of a reply is not told what became of it"
+        assert (b"REQUESTER_GONE" in told) == (result is not None), "the sender of a reply is told the contrary"
+
+
+def check_share(dialect: Dialect) -> None:
+    """Subscriptions that name a share ask for the share's capacity, and for none of their own."""
+    if dialect.share is None:
+        return
+    talking = talk(dialect)
+    for number in (1, 2):
+        [command] = talking.hear(dialect.share(f"s{number}", "worker", 4))
+        assert isinstance(command, Subscribe), f"a subscription became {command}"
+        assert command.share == SharedCapacity("worker", 4), "a subscription does not say with whom it shares"
+        assert command.capacity_messages is None, "a subscription of a share has a capacity of its own"
 
 
 def check_fail(dialect: Dialect) -> None:

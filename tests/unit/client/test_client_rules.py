@@ -9,6 +9,7 @@ from vibemq.client.failures import error_of
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing, extra_of
 from vibemq.client.queues import differences, option_values, queue_info
+from vibemq.client.receiving.prefetch import Prefetch
 from vibemq.client.settlements import delay_ms, limit_ms
 from vibemq.client.subscription import SubscribeOptions
 from vibemq.errors import (
@@ -137,7 +138,7 @@ def test_answers_to_the_handshake() -> None:
 
 def test_subscribe_headers() -> None:
     options = SubscribeOptions(queue="q", group="g", prefetch=7, credit=3, priority=2, ack_timeout=1.5, start=9)
-    assert options.headers() == {
+    assert options.headers(Prefetch(7)) == {
         "group": "g",
         "prefetch": "7",
         "credit": "3",
@@ -145,13 +146,21 @@ def test_subscribe_headers() -> None:
         "ack-timeout-ms": "1500",
         "start": "sequence:9",
     }
-    assert SubscribeOptions(queue="q", auto_extend=True).headers()["ack-timeout-ms"] == "30000"
+    assert SubscribeOptions(queue="q", auto_extend=True).headers(Prefetch())["ack-timeout-ms"] == "30000"
+    shared = SubscribeOptions(queue="q", share="worker").headers(Prefetch(0, 9))
+    assert shared == {"prefetch": "0", "prefetch-bytes": "9", "share": "worker", "start": "default"}
+
+
+@pytest.mark.parametrize("share", ["", "s" * 257])
+def test_a_share_has_a_name(share: str) -> None:
+    with pytest.raises(LocalProtocolError, match="share is"):
+        SubscribeOptions(queue="q", share=share)
 
 
 def test_a_timeout_of_0_is_no_limit_and_a_short_one_stays_a_limit() -> None:
-    assert SubscribeOptions(queue="q", ack_timeout=0).headers()["ack-timeout-ms"] == "0"
-    assert SubscribeOptions(queue="q", ack_timeout=0.0001).headers()["ack-timeout-ms"] == "1"
-    assert SubscribeOptions(queue="q", ack_timeout=0, auto_extend=True).headers()["ack-timeout-ms"] == "30000"
+    assert SubscribeOptions(queue="q", ack_timeout=0).headers(Prefetch())["ack-timeout-ms"] == "0"
+    assert SubscribeOptions(queue="q", ack_timeout=0.0001).headers(Prefetch())["ack-timeout-ms"] == "1"
+    assert SubscribeOptions(queue="q", ack_timeout=0, auto_extend=True).headers(Prefetch())["ack-timeout-ms"] == "30000"
 
 
 def test_a_message_has_no_ttl_of_0() -> None:

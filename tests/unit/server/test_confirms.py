@@ -29,7 +29,7 @@ from vibemq.server.monitoring.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 SESSION = 1
-TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity}
+TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity, ask.SetShare, ask.Respond}
 """They say how things are, or change what no restart keeps."""
 NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure}
 STAGE = "~stage/1/s/app"
@@ -155,6 +155,9 @@ async def furnish(world: World) -> int:
     await world.done(ask.MoveStaged(SESSION, None, "~stage/1/s/done", 1, "q", rows_of(1)))
     await world.done(ask.DropStages(SESSION, None, ["~stage/1/s/done"]))
     await world.done(ask.Subscribe(SESSION, None, 2, "log"))
+    await world.done(
+        ask.Publish(SESSION, None, "asked", rows_of(1), requester=ask.Requester("a" * 32, "request", 60_000))
+    )
     return joined.epoch
 
 
@@ -202,6 +205,8 @@ COMMANDS: dict[str, Make] = {
     "list": lambda _: ask.ListQueues(SESSION, None),
     "extend": lambda _: ask.Extend(SESSION, None, 1, [(2, 3)]),
     "capacity": lambda _: ask.SetCapacity(SESSION, None, 1, 50),
+    "reply": lambda _: ask.Respond(SESSION, None, "a" * 32, rows_of(1)),
+    "shared capacity": lambda _: ask.SetShare(SESSION, None, "share", 50),
 }
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.requests.failing import fail_requests, fail_sequences
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
@@ -42,7 +43,7 @@ def remove_from_group(
             group.counters.expired_dead += run_count(runs)
         bury(state, step, queue, group, _each(runs), reason, error=error, acquired=0)
     else:
-        discard(step, queue, group, runs, reason)
+        discard(step, queue, group, runs, reason, error)
 
 
 def turn_down(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run], error: str) -> None:
@@ -50,7 +51,7 @@ def turn_down(state: EngineState, step: Step, queue: Queue, group: Group, runs: 
     if queue.options.dead_letter:
         bury(state, step, queue, group, _each(runs), Reason.REJECTED, error=error, acquired=1)
     else:
-        discard(step, queue, group, runs, Reason.REJECTED)
+        discard(step, queue, group, runs, Reason.REJECTED, error)
 
 
 def lose(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
@@ -78,6 +79,8 @@ def bury(
     for dead_id, sequence in enumerate(doomed, state.new_dead_ids(queue, len(doomed))):
         history = group.attempts.pop(sequence, plain)
         letters.append(_letter(dead_id, sequence, reason, error or history.error, history, step.now))
+    if queue.requests:
+        fail_sequences(queue, group, doomed, reason, error)
     group.counters.dead += len(letters)
     step.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
     step.free(queue)
@@ -87,6 +90,8 @@ def bury_unseen(state: EngineState, step: Step, queue: Queue, runs: list[Run]) -
     """Overflow that goes into the DLQ instead of every group."""
     first = state.new_dead_ids(queue, run_count(runs))
     letters = [_letter(i, s, Reason.OVERFLOW, "", _NEVER_OUT, step.now) for i, s in enumerate(_each(runs), first)]
+    if queue.requests:
+        fail_requests(queue, runs, Reason.OVERFLOW)
     queue.redirected += len(letters)
     step.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
 
@@ -104,9 +109,11 @@ def _letter(dead_id: int, sequence: int, reason: Reason, error: str, history: At
     )
 
 
-def discard(step: Step, queue: Queue, group: Group, runs: list[Run], reason: Reason) -> None:
+def discard(step: Step, queue: Queue, group: Group, runs: list[Run], reason: Reason, error: str = "") -> None:
     """Drop messages from one group. They leave the store only if no other group and no log wants them."""
     group.forget_history(runs)
+    if queue.requests:
+        fail_requests(queue, runs, reason, error, group=group)
     count = run_count(runs)
     if reason is Reason.EXPIRED:
         group.counters.expired += count
@@ -139,6 +146,8 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> R
     dropped = touched.copy()
     for run in kept.runs():
         touched.remove(*run)
+    if queue.requests:
+        fail_requests(queue, touched.runs(), reason)
     if touched:
         step.note(Dropped(queue.queue_id, touched.runs(), reason), heavy(queue))
     step.free(queue)
@@ -219,6 +228,8 @@ def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> No
         group.counters.dropped += run_count(waiting) + run_count(held)
         lose(step, queue, group, waiting)
     _unlog(queue, runs, RunSet())
+    if queue.requests:
+        fail_requests(queue, runs, reason)
     step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     step.free(queue)
 

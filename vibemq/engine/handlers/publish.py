@@ -15,10 +15,11 @@ from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Extras, Step, Wait
 from vibemq.errors import Blocked, InvalidOptions, VibeMQError
-from vibemq.model.commands import Pressure, Publish
+from vibemq.model.commands import Pressure, Publish, Requester
 from vibemq.model.effects import Published, Reply
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.rows import Rows
@@ -33,10 +34,12 @@ def publish(state: EngineState, step: Step, command: Publish) -> None:
         queue = find_or_create(state, step, command.queue, create=command.create)
     if command.extras is not None:
         check_delays(queue, any(extra.deliver_at > step.now for extra in command.extras.values()))
+    if command.requester is not None:
+        asking.prepare(state.requests, step, command, command.requester)
     if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, step.now):
         _park(state, step, queue, command)
     else:
-        accept(state, step, queue, command.session, command.token, command.rows, command.extras)
+        accept(state, step, queue, command.session, command.token, command.rows, command.extras, command.requester)
 
 
 def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:
@@ -63,7 +66,14 @@ def check_delays(queue: Queue, delayed: bool) -> None:
 
 
 def accept(
-    state: EngineState, step: Step, queue: Queue, session: int, token: Any, rows: Rows, extras: Extras | None
+    state: EngineState,
+    step: Step,
+    queue: Queue,
+    session: int,
+    token: Any,
+    rows: Rows,
+    extras: Extras | None,
+    requester: Requester | None = None,
 ) -> None:
     """Take what is new and fits, by the queue's overflow policy, and answer."""
     screened = screen(queue, rows.count, extras, step.now)
@@ -72,6 +82,9 @@ def accept(
     taken = fresh if queue.options.overflow is Overflow.REDIRECT_TO_DLQ else fresh[:fits]
     first = queue.next_sequence if taken else 0
     if taken:
+        if requester is not None:
+            # Ahead of what may drop the message at once.
+            asking.wait(state.requests, step, queue, session, requester, first)
         _take(state, step, queue, rows, extras, taken, fits)
     refused: dict[int, VibeMQError] | None = None
     if len(taken) < len(fresh):
@@ -169,7 +182,7 @@ def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bo
 
 def _park(state: EngineState, step: Step, queue: Queue, command: Publish) -> None:
     deadline = step.now + state.settings.block_timeout_ms
-    queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline))
+    queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline, command.requester))
     state.parking[queue] = None
     state.arm(queue, deadline)
 
@@ -194,7 +207,7 @@ def unpark(state: EngineState, step: Step, queue: Queue) -> None:
             step.answer(publish, state.refusal(error, publish.rows.count, queue.name))
         elif state.pressure < Pressure.BLOCKING and _fits_whole(queue, publish.rows, publish.extras, step.now):
             parked.popleft()
-            accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras)
+            accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras, publish.requester)
         else:
             break
     if parked:

@@ -17,6 +17,7 @@ from vibemq.engine.handlers.fan_out import open_waiting_group
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import counters_of
@@ -199,6 +200,11 @@ def end_everybody(state: EngineState, step: Step, queue: Queue, parked: deque[Pa
             step.work += 1
             if step.work >= STEP_UNITS:
                 step = yield
+    while queue.requests:
+        fail_some(queue)
+        step.work += 1
+        if step.work >= STEP_UNITS:
+            step = yield
     while parked:
         step.answer(parked.popleft(), error)
         step.work += 1

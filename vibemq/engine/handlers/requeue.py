@@ -94,5 +94,5 @@ def _give_up(state: EngineState, step: Step, queue: Queue, group: Group, doomed:
     if queue.options.dead_letter:
         bury(state, step, queue, group, doomed, Reason.MAX_ATTEMPTS, error=error, acquired=1)
     else:
-        discard(step, queue, group, runs_of(doomed), Reason.MAX_ATTEMPTS)
+        discard(step, queue, group, runs_of(doomed), Reason.MAX_ATTEMPTS, error)
     step.touch(queue, group)

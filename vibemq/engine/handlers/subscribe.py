@@ -11,18 +11,31 @@ from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.share import Share
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
+from vibemq.engine.waiting import PER_UNIT
 from vibemq.errors import InvalidOptions
-from vibemq.model.commands import CloseSession, EndConsumers, SetCapacity, SetFlow, Subscribe, Unsubscribe
+from vibemq.model.commands import (
+    CloseSession,
+    EndConsumers,
+    SetCapacity,
+    SetFlow,
+    SetShare,
+    SharedCapacity,
+    Subscribe,
+    Unsubscribe,
+)
 from vibemq.model.effects import ConsumerEnded, Subscribed
 from vibemq.model.options import Durability
+from vibemq.model.runs import END
 
 
 def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     existing = state.consumer(command.session, command.consumer)
     if existing is not None and not _may_return(existing, command):
         raise InvalidOptions(f"subscription {command.consumer} of this connection is in use; choose another number")
+    _check_share(state, existing, command)
     name = command.group or None
     if name is not None and name not in _group_names(state, command.queue):
         check_group_name(name)
@@ -72,18 +85,64 @@ def _consumer(state: EngineState, queue: Queue, group: Group, command: Subscribe
     session = state.session(command.session)
     consumer = Consumer(session, command.consumer, queue, group, 0, 0, None, 0, 0)
     _configure(state, consumer, command)
+    if command.share is not None and consumer.acknowledges:
+        consumer.join_share(_share(state, session, command.share))
     session.consumers[command.consumer] = consumer
     return consumer
 
 
+def _check_share(state: EngineState, existing: Consumer | None, command: Subscribe) -> None:
+    """What a program says in two places is one thing: the last of two numbers would surprise whoever wrote the first.
+
+    Raises:
+        InvalidOptions: the share has another capacity, or a consumer that still holds messages has another share.
+    """
+    wanted = command.share
+    if existing is not None and existing.acknowledges:
+        has_name = existing.share.name if existing.share is not None else ""
+        if has_name != (wanted.name if wanted is not None else ""):
+            raise InvalidOptions(
+                f"subscription {command.consumer} of this connection still holds messages, which "
+                f"{f'share {has_name!r} counts' if has_name else 'no share counts'}; choose another number"
+            )
+    session = state.sessions.get(command.session)
+    share = session.shares.get(wanted.name) if session is not None and wanted is not None else None
+    if share is None or wanted is None:
+        return
+    for what, has, asked in (
+        ("messages", share.capacity_messages, wanted.messages),
+        ("bytes", share.capacity_bytes, wanted.size),
+    ):
+        if asked is not None and asked != has:
+            raise InvalidOptions(
+                f"the subscriptions of share {wanted.name!r} hold {has} {what} together, and this one of queue "
+                f"{command.queue!r} asks for {asked}; give all of them the same prefetch, or leave it out here, and "
+                "change it later with set_prefetch on any of them"
+            )
+
+
+def _share(state: EngineState, session: SessionState, wanted: SharedCapacity) -> Share[Consumer]:
+    share = session.shares.get(wanted.name)
+    if share is None:
+        messages = state.settings.capacity_messages_default if wanted.messages is None else wanted.messages
+        share = session.shares[wanted.name] = Share(wanted.name, messages, wanted.size or 0, state.called)
+    return share
+
+
 def _configure(state: EngineState, consumer: Consumer, command: Subscribe) -> None:
-    consumer.capacity_messages = command.capacity_messages or state.settings.capacity_messages_default
+    consumer.capacity_messages = _capacity(state, command)
     consumer.capacity_bytes = command.capacity_bytes
     consumer.credit = command.credit
     consumer.priority = command.priority
     consumer.acknowledges = consumer.queue.options.consumers_settle
     timeout = command.ack_timeout_ms
     consumer.ack_timeout_ms = consumer.queue.options.ack_timeout_ms if timeout is None else timeout
+
+
+def _capacity(state: EngineState, command: Subscribe) -> int:
+    if command.capacity_messages is not None:
+        return command.capacity_messages
+    return END if command.share is not None else state.settings.capacity_messages_default
 
 
 def unsubscribe(state: EngineState, step: Step, command: Unsubscribe) -> None:
@@ -116,6 +175,19 @@ def _weigh(consumer: Consumer) -> None:
     consumer.unacked.weigh(consumer.queue.sizes.between)
 
 
+def set_share(state: EngineState, step: Step, command: SetShare) -> None:
+    session = state.sessions.get(command.session)
+    share = session.shares.get(command.share) if session is not None else None
+    if share is not None:
+        share.capacity_messages = command.capacity_messages
+        if command.capacity_bytes and not share.capacity_bytes:
+            for consumer in share.members:
+                _weigh(consumer)
+        share.capacity_bytes = command.capacity_bytes
+        share.call()
+    step.answer(command, None)
+
+
 def set_flow(state: EngineState, step: Step, command: SetFlow) -> None:
     session = state.session(command.session)
     if session.open == command.open:
@@ -145,7 +217,9 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
         forget_parked(state, command.session)
     session = state.sessions.get(command.session)
     if session is None:
-        return None
+        if not state.requests.count(command.session):
+            return None
+        session = state.session(command.session)
     session.open = False
     return _close(state, step, session, clean=command.clean)
 
@@ -153,6 +227,11 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
 def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
     for consumer in list(session.consumers.values()):
         step = yield from _take_out(state, step, consumer, clean=clean)
+    while state.requests.take_of(session.number, PER_UNIT):
+        # Whoever replies to them learns it then.
+        step.work += 1
+        if step.work >= STEP_UNITS:
+            step = yield
     step = yield from lifetime.doom_with(state, step, session)
     state.sessions.pop(session.number, None)
 

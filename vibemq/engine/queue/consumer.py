@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from vibemq.engine.queue.share import Share, SharedUnacked
 from vibemq.engine.queue.unacked import NEVER, Unacked
 
 if TYPE_CHECKING:
@@ -40,9 +41,40 @@ class Consumer:
     """Whether it has been more than a fetch, so that its queue has had a consumer."""
     armed_at: int = NEVER
     """When it wants to be seen to: see `EngineState.arm_part`."""
+    share: "Share[Consumer] | None" = None
+    """What it shares its capacity with, beside its own."""
 
     def room(self) -> int:
         """How many more messages it may be given now."""
+        room = self._own_room()
+        return min(room, self.share.room(self)) if self.share is not None and room > 0 else room
+
+    def stand_aside(self) -> None:
+        """It was asked and has no room; a consumer that only its share holds up stands in line there."""
+        self.offered = False
+        if self.share is not None and self._own_room() > 0:
+            self.share.wait(self)
+
+    @property
+    def weighed(self) -> bool:
+        """Whether the bytes that it holds are limited."""
+        shared = self.share is not None and self.share.capacity_bytes > 0
+        return self.acknowledges and (shared or self.capacity_bytes > 0)
+
+    def room_bytes(self) -> int:
+        """Of a consumer that is `weighed`."""
+        room = self.capacity_bytes - self.unacked.size if self.capacity_bytes else NEVER
+        if self.share is not None and self.share.capacity_bytes:
+            room = min(room, self.share.capacity_bytes - self.share.size)
+        return room
+
+    def join_share(self, share: "Share[Consumer]") -> None:
+        """Before it holds anything."""
+        self.share = share
+        self.unacked = SharedUnacked(share.hold)
+        share.members[self] = None
+
+    def _own_room(self) -> int:
         if self.settling or not self.session.open:
             return 0
         room = self.capacity_messages - self.unacked.count if self.acknowledges else self.capacity_messages
@@ -89,8 +121,19 @@ class SessionState:
     consumers: dict[int, Consumer] = field(default_factory=dict)
     own_queues: "dict[Queue, None]" = field(default_factory=dict)
     """Those that are exclusive to it."""
+    shares: dict[str, Share[Consumer]] = field(default_factory=dict)
+    """By name; each ends with its last member."""
 
     def forget(self, consumer: Consumer) -> None:
         """The consumer has ended; its number may have been given to another one meanwhile."""
         if self.consumers.get(consumer.number) is consumer:
             del self.consumers[consumer.number]
+        if consumer.share is not None:
+            self._leave_share(consumer, consumer.share)
+
+    def _leave_share(self, consumer: Consumer, share: Share[Consumer]) -> None:
+        share.leave(consumer)
+        share.members.pop(consumer, None)
+        consumer.unacked.take_all()
+        if not share.members and self.shares.get(share.name) is share:
+            del self.shares[share.name]

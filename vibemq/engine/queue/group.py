@@ -188,6 +188,8 @@ class Group:
         if not consumer.active:
             return
         consumer.active = False
+        if consumer.share is not None:
+            consumer.share.leave(consumer)
         level = self._levels[consumer.priority]
         level.remove(consumer)
         if not level.members:

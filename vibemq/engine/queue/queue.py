@@ -12,6 +12,8 @@ from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
 from vibemq.engine.queue.walk import Walk
+from vibemq.engine.waiting import Waiting
+from vibemq.model.commands import Requester
 from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, Attempts, MessageExtra
@@ -89,8 +91,10 @@ class Parked:
     rows: Rows
     extras: dict[int, MessageExtra] | None
     deadline: int
+    requester: Requester | None = None
 
 
+_NO_REQUESTS: dict[int, Waiting] = {}
 _NO_UNSEEN: deque[Added] = deque()
 _NO_PARKED: deque[Parked] = deque()
 _NO_ROTATION: deque[Group] = deque()
@@ -141,6 +145,7 @@ class Queue:
         "queue_id",
         "redirected",
         "refused",
+        "requests",
         "retired",
         "sizes",
         "starts_max",
@@ -195,6 +200,8 @@ class Queue:
         """dedup_id -> (sequence, published_at)."""
         self.dedup_order: deque[tuple[int, bytes]] = _NO_ORDER
         self.parked: deque[Parked] = _NO_PARKED
+        self.requests = _NO_REQUESTS
+        """Messages whose publishers wait for a reply, by sequence."""
         self.dead = 0
         self.armed_at = END
         self.alarms: list[tuple[int, int, Group | Consumer]] = _NO_ALARMS
@@ -276,6 +283,11 @@ class Queue:
         if self.parked is _NO_PARKED:
             self.parked = deque()
         self.parked.append(parked)
+
+    def place_for_requests(self) -> dict[int, Waiting]:
+        if self.requests is _NO_REQUESTS:
+            self.requests = {}
+        return self.requests
 
     def delay(self, sequence: int, deliver_at: int) -> None:
         if self.delayed is _NO_INSTANTS:

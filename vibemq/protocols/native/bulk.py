@@ -1,23 +1,36 @@
-"""Frames of rows and runs from a client: 60 PublishMany, 63 Settle, 64 ExtendMany, 65 Flow of batch/1, and 73 Stage of
-cursor/1."""
+"""Frames of rows and runs from a client: 60 PublishMany, 63 Settle, 64 ExtendMany, 65 Flow of batch/1, 68 Request
+and 69 Response of request/1, and 73 Stage of cursor/1."""
 
 from collections.abc import Callable
 from typing import Any
 
 from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError, VibeMQError
-from vibemq.model.commands import Extend, Publish, SetCapacity, Settle, Settlement, Stage
+from vibemq.model.commands import (
+    Extend,
+    Publish,
+    Requester,
+    Respond,
+    SetCapacity,
+    SetShare,
+    Settle,
+    Settlement,
+    Stage,
+)
 from vibemq.model.effects import Published
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.records import MessageExtra
+from vibemq.model.rows import Rows, add_headers, header_count
+from vibemq.model.runs import END
 from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.row_check import check_rows
 from vibemq.protocols.native.codec.wire import STR16_MAX, CommandType
-from vibemq.protocols.native.replies import PublishedMany, Staged
+from vibemq.protocols.native.replies import Plain, PublishedMany, Requested, Staged
 from vibemq.protocols.native.state import NativeState
 
 _INSTANT_MAX = 2**63 - 1
 _STAGE_TEXT_MAX = 256
+_REQUEST_ID_MAX = 256
 
 
 def publish_many(state: NativeState, body: bytes) -> None:
@@ -75,6 +88,57 @@ def _dedup_id(entry: dict[str, Any], index: int) -> bytes:
     return raw
 
 
+def request(state: NativeState, body: bytes) -> None:
+    """A message whose sender waits for the reply: checked like a publish, with an address in its headers."""
+    frame = extensions.parse_request(body)
+    token = Requested(frame.id)
+    try:
+        if not frame.queue:
+            raise InvalidQueueName("REQUEST needs a queue name in the frame's queue field")
+        check_queue_name(frame.queue)
+        if not frame.timeout_ms:
+            raise InvalidMessage("the timeout_ms of a Request is 0; it must be 1 or more")
+        rows = Rows.of([frame.row])
+        check_rows(rows, state.headers)
+        extra = frame.extra or {}
+        if not extra.keys() <= {"priority"}:
+            raise InvalidMessage(f"the extra of a Request may have priority; not {sorted(extra)}")
+        extras = message_extras({0: extra} if extra else {}, 1, state.now)
+        address = state.context.new_id()
+        rows = Rows.of([_with_address(frame, address, state.context.limits.headers_max)])
+    except VibeMQError as error:
+        token.refuse(state, error)
+        return
+    requester = Requester(address, token, frame.timeout_ms)
+    state.ask(Publish(state.session, token, frame.queue, rows, extras or None, requester=requester))
+
+
+def _with_address(frame: extensions.RequestFrame, address: str, headers_max: int) -> bytes:
+    pairs = ((REPLY_TO, address), (CORRELATION_ID, frame.id))
+    count = header_count(frame.row)
+    if count > headers_max - len(pairs):
+        raise InvalidMessage(f"{count} headers; a request may have {headers_max - len(pairs)}, the broker adds two")
+    if len(frame.id) > _REQUEST_ID_MAX:
+        raise InvalidMessage(f"the id of a Request has {len(frame.id):,} characters; it may have {_REQUEST_ID_MAX}")
+    return add_headers(frame.row, pairs)
+
+
+REPLY_TO, CORRELATION_ID = "reply-to", "correlation-id"
+"""Headers of a request: where its reply goes, and how its sender calls it."""
+
+
+def respond(state: NativeState, body: bytes) -> None:
+    frame = extensions.parse_response(body)
+    token = Plain(CommandType.PUBLISH_ACK, frame.id)
+    rows = Rows.of([frame.row])
+    try:
+        check_rows(rows, state.headers)
+    except VibeMQError as error:
+        token.refuse(state, error)
+        return
+    state.ask(Respond(state.session, token, frame.address, rows))
+
+
 def settle(state: NativeState, body: bytes) -> None:
     frame = extensions.parse_settle(body)
     if frame.verb not in _VERBS:
@@ -98,17 +162,15 @@ def extend_many(state: NativeState, body: bytes) -> None:
 def flow(state: NativeState, body: bytes) -> None:
     frame = extensions.parse_flow(body)
     subscription = state.subscriptions.of_id(frame.id)
-    if subscription is not None:
-        state.ask(
-            SetCapacity(
-                state.session,
-                None,
-                subscription.consumer,
-                frame.capacity_messages,
-                frame.capacity_bytes,
-                frame.add_credit,
-            )
-        )
+    if subscription is None:
+        return
+    session, consumer = state.session, subscription.consumer
+    messages, size = frame.capacity_messages, frame.capacity_bytes
+    if subscription.share:
+        state.ask(SetShare(session, None, subscription.share, messages, size))
+        messages, size = END, 0
+    if frame.add_credit or not subscription.share:
+        state.ask(SetCapacity(session, None, consumer, messages, size, frame.add_credit))
 
 
 def stage(state: NativeState, body: bytes) -> None:
@@ -145,6 +207,10 @@ def _whole(about: dict[str, Any], name: str) -> int:
     return value
 
 
+OF_REQUESTS: dict[int, Callable[[NativeState, bytes], None]] = {
+    CommandType.REQUEST: request,
+    CommandType.RESPONSE: respond,
+}
 HANDLERS: dict[int, Callable[[NativeState, bytes], None]] = {
     CommandType.PUBLISH_MANY: publish_many,
     CommandType.SETTLE: settle,

@@ -17,6 +17,7 @@ from vibemq.model.commands import (
     ListQueues,
     Settle,
     Settlement,
+    SharedCapacity,
     StartAt,
     Subscribe,
 )
@@ -43,6 +44,7 @@ from vibemq.protocols.session import Goodbye, OperationRequest
 
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
+_SHARE_MAX = 256
 
 
 def dispatch(state: NativeState, message: WireMessage) -> None:
@@ -92,7 +94,7 @@ def _subscribe_bulk(state: NativeState, message: WireMessage) -> None:
         0,
         message.queue,
         group=headers.get("group"),
-        capacity_messages=number(message, "prefetch", _U32_MAX) or 0,
+        capacity_messages=number(message, "prefetch", _U32_MAX),
         capacity_bytes=number(message, "prefetch-bytes", _U64_MAX) or 0,
         credit=number(message, "credit", _U32_MAX),
         priority=number(message, "consumer-priority", _U32_MAX) or 0,
@@ -100,7 +102,14 @@ def _subscribe_bulk(state: NativeState, message: WireMessage) -> None:
         start=start,
         start_sequence=start_sequence,
     )
-    subscription = state.subscriptions.add(message.id, message.queue, plain=False)
+    share = headers.get("share", "")
+    if len(share) > _SHARE_MAX:
+        raise InvalidMessage(f"header share has {len(share):,} characters; it may have {_SHARE_MAX}")
+    if share:
+        size = number(message, "prefetch-bytes", _U64_MAX)
+        command.share = SharedCapacity(share, command.capacity_messages, size)
+        command.capacity_messages, command.capacity_bytes = None, 0
+    subscription = state.subscriptions.add(message.id, message.queue, plain=False, share=share)
     command.consumer = subscription.consumer
     command.token = SubscribeAsked(subscription)
     state.ask(command)

@@ -11,7 +11,7 @@ from vibemq.model.commands import Publish
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import bulk, commands, handshake
 from vibemq.protocols.native.codec.compression import Inflater
-from vibemq.protocols.native.codec.extensions import CURSOR_EXTENSION
+from vibemq.protocols.native.codec.extensions import CURSOR_EXTENSION, REQUEST_EXTENSION
 from vibemq.protocols.native.codec.frames import ByteBuffer, Frame, find_frame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 from vibemq.protocols.native.publish import NativeRefused
@@ -133,6 +133,10 @@ class FrameParser:
             if kind == CommandType.STAGE and CURSOR_EXTENSION in self._state.extensions:
                 self.flush()
                 bulk.stage(self._state, data[start:end])
+                return end - start
+            if kind in bulk.OF_REQUESTS and REQUEST_EXTENSION in self._state.extensions:
+                self.flush()
+                bulk.OF_REQUESTS[kind](self._state, data[start:end])
                 return end - start
         message = decode_body(data[start:end])
         self.flush()

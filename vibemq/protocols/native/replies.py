@@ -8,6 +8,7 @@ import orjson
 from vibemq.errors import LocalProtocolError, MessageTooLarge, NotAuthorized, QueueNotFound, UnknownCommand, VibeMQError
 from vibemq.model.commands import Subscribe, Unsubscribe
 from vibemq.model.effects import Fetched, Published, QueueInfo, QueuePage
+from vibemq.model.rows import Rows
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.columns import columns_frame
 from vibemq.protocols.native.codec.options import queue_info_json
@@ -173,6 +174,30 @@ class PublishedMany:
 
     def refuse(self, state: NativeState, error: VibeMQError) -> None:
         state.error(self.id, error)
+
+
+@dataclass(slots=True)
+class Requested:
+    """A Request: token of its publish, and of its requester."""
+
+    id: str
+
+    def answer(self, state: NativeState, result: Published) -> None:
+        if result.refused:
+            self.refuse(state, result.refused[0])
+
+    def refuse(self, state: NativeState, error: VibeMQError) -> None:
+        state.error(self.id, error)
+
+    def respond(self, state: NativeState, result: Rows | VibeMQError) -> None:
+        """The one end of the waiting."""
+        if isinstance(result, VibeMQError):
+            state.error(self.id, result)
+            return
+        try:
+            state.outbox.send(extensions.response(self.id, "", result.data))
+        except LocalProtocolError as error:
+            state.error(self.id, MessageTooLarge(f"the reply is too large for this connection: {error}"))
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, VibeMQError
 from vibemq.model.commands import Settle, Settlement
-from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import handshake
@@ -20,7 +20,7 @@ from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, told_a
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.handshake import ConnectAsked
-from vibemq.protocols.native.replies import ask_plain
+from vibemq.protocols.native.replies import Requested, ask_plain
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.native.state import NativeState, Pending
 from vibemq.protocols.native.subscriptions import NativeSubscription
@@ -103,6 +103,8 @@ class NativeSession:
                     token.answer(self._state, effect.result)
             elif isinstance(effect, ConsumerEnded):
                 self._consumer_ended(effect)
+            elif isinstance(effect, Responded):
+                cast(Requested, effect.token).respond(self._state, effect.result)
 
     def _consumer_ended(self, effect: ConsumerEnded) -> None:
         subscription = self._state.subscriptions.of_consumer(effect.consumer)

@@ -19,6 +19,8 @@ class NativeSubscription:
     queue: str
     queue_block: bytes
     plain: bool
+    share: str = ""
+    """What it shares its capacity with; "" = nothing."""
     active: bool = False
     """The engine has said yes."""
     asked_by: list[str] = field(default_factory=list)
@@ -42,7 +44,7 @@ class NativeSubscriptions:
     def full(self) -> bool:
         return len(self._by_consumer) >= self._max
 
-    def add(self, message_id: str, queue: str, *, plain: bool) -> NativeSubscription:
+    def add(self, message_id: str, queue: str, *, plain: bool, share: str = "") -> NativeSubscription:
         """Raises LimitError, or InvalidMessage when the id is in use."""
         if self.full:
             raise LimitError(f"a connection may have {self._max} subscriptions; open another connection")
@@ -51,7 +53,7 @@ class NativeSubscriptions:
                 f"the subscription id {message_id[:64]!r} is in use on this connection; take a new one"
             )
         subscription = NativeSubscription(
-            self._next_consumer, message_id, queue, str16(queue), plain, asked_by=[message_id]
+            self._next_consumer, message_id, queue, str16(queue), plain, share, asked_by=[message_id]
         )
         self._next_consumer += 1
         self._by_consumer[subscription.consumer] = subscription

@@ -4,11 +4,11 @@ from vibemq.auth.grants import Grants
 from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthorized, RateLimited, VibeMQError
 from vibemq.model.access import Principal
-from vibemq.model.commands import Command, Extend, Publish, SetCapacity, Settle, Unsubscribe
+from vibemq.model.commands import Command, Extend, Publish, SetCapacity, SetShare, Settle, Unsubscribe
 from vibemq.server.access.limits import TokenBucket
 from vibemq.server.monitoring.metrics import Metrics
 
-NOT_LIMITED: frozenset[type] = frozenset((Settle, Extend, SetCapacity, Unsubscribe))
+NOT_LIMITED: frozenset[type] = frozenset((Settle, Extend, SetCapacity, SetShare, Unsubscribe))
 """What makes room is never refused for want of room."""
 
 

@@ -45,7 +45,7 @@ def test_all_types_of_the_protocol_have_their_numbers() -> None:
             32,
             *range(40, 44),
             *range(50, 57),
-            *range(60, 68),
+            *range(60, 70),
             *range(70, 74),
             99,
         )
@@ -233,6 +233,15 @@ def test_settlement_frames_round_trip() -> None:
     assert (ended.id, ended.queue, ended.code, ended.message) == ("s", "q", "QUEUE_NOT_FOUND", "gone")
 
 
+def test_requests_and_responses_round_trip() -> None:
+    asked = extensions.parse_request(extensions.request("r", "q", b"row", 2**32 - 1, {"priority": 2}))
+    assert (asked.id, asked.queue, asked.timeout_ms, asked.row) == ("r", "q", 2**32 - 1, b"row")
+    assert asked.extra == {"priority": 2}
+    assert extensions.parse_request(extensions.request("r", "q", b"row", 1)).extra is None
+    said = extensions.parse_response(extensions.response("r", "address", b"row"))
+    assert (said.id, said.address, said.row) == ("r", "address", b"row")
+
+
 BODIES = {
     extensions.parse_publish_many: extensions.publish_many("r", "q", ROWS, {0: {"priority": 1}}),
     extensions.parse_publish_many_ack: extensions.publish_many_ack("r", "q", 1, 3, {0: ("A", "b")}),
@@ -241,6 +250,8 @@ BODIES = {
     extensions.parse_extend_many: extensions.extend_many("s", [(1, 2)]),
     extensions.parse_flow: extensions.flow("s", 1, 2, 3),
     extensions.parse_subscription_ended: extensions.subscription_ended("s", "q", "C", "m"),
+    extensions.parse_request: extensions.request("r", "q", b"row", 2_000, {"priority": 2}),
+    extensions.parse_response: extensions.response("r", "address", b"row"),
 }
 
 
@@ -263,6 +274,7 @@ def test_cut_extension_frames_are_refused(parse) -> None:
         (extensions.parse_deliver_many, extensions.deliver_many("s", "q", 1, 1, ROWS, {1: "two"})),  # type: ignore[dict-item]
         (extensions.parse_settle, extensions.settle("s", 0, [(5, 4)])),
         (extensions.parse_flow, b"\x01\x41" + bytes(30)),
+        (extensions.parse_request, extensions.request("r", "q", b"row", 1, [1])),  # type: ignore[arg-type]
     ],
 )
 def test_extension_frames_of_wrong_content_are_refused(parse, body: bytes) -> None:

@@ -16,11 +16,13 @@ from vibemq.model.effects import (
     QueueInfo,
     QueuePage,
     Reply,
+    Responded,
     Subscribed,
 )
 from vibemq.model.options import Overflow, QueueOptions
 from vibemq.model.records import MessageExtra
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.runs import END
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
@@ -582,6 +584,26 @@ def test_bulk_subscriptions_deliver_settle_extend_and_flow_by_id() -> None:
     ]
 
 
+def test_a_flow_for_a_subscription_of_a_share_is_for_the_share() -> None:
+    peer = bulk()
+    headers = {"share": "worker", "prefetch": "4", "prefetch-bytes": "9"}
+    first = peer.ask(T.SUBSCRIBE, "s1", "q", headers=headers)
+    assert isinstance(first, c.Subscribe)
+    assert (first.share, first.capacity_messages, first.capacity_bytes) == (c.SharedCapacity("worker", 4, 9), None, 0)
+    other = peer.ask(T.SUBSCRIBE, "s2", "q", headers={"share": "worker"})
+    assert isinstance(other, c.Subscribe)
+    assert other.share == c.SharedCapacity("worker")
+    assert list(peer.hear(encode_frame(extensions.flow("s2", 6, 7)))) == [c.SetShare(SESSION, None, "worker", 6, 7)]
+    assert list(peer.hear(encode_frame(extensions.flow("s1", 6, 7, 3)))) == [
+        c.SetShare(SESSION, None, "worker", 6, 7),
+        c.SetCapacity(SESSION, None, first.consumer, END, 0, 3),
+    ]
+    peer.frames()
+    peer.hear(frame(T.SUBSCRIBE, "s3", "q", headers={"share": "s" * 257}))
+    answer = peer.one()
+    assert (answer.id, answer.error_code) == ("s3", "INVALID_MESSAGE")
+
+
 def test_bulk_unsubscribe_names_the_subscription_and_settling_goes_on() -> None:
     peer = bulk()
     consumer = peer.subscribed("s1")
@@ -855,3 +877,74 @@ def test_nothing_is_unread_behind_a_connect_that_is_not_answered() -> None:
     [request] = peer.session.commands()
     assert isinstance(request, Authenticate)
     assert not peer.session.unread
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
+REQUESTING = ALL + ",request/1"
+
+
+def asking(peer: Peer, message_id: str = "r1", timeout_ms: int = 2_000, **more) -> Sequence[Request]:
+    row = pack_row("m", b"1", more.pop("headers", ()))
+    return peer.hear(encode_frame(extensions.request(message_id, "q", row, timeout_ms, more.pop("extra", None))))
+
+
+def test_a_request_is_published_with_the_address_of_its_reply() -> None:
+    peer = bulk(REQUESTING)
+    [first] = asking(peer, headers=[("a", "b"), ("reply-to", "forged")], extra={"priority": 3})
+    [second] = asking(peer, "r2")
+    assert isinstance(first, c.Publish)
+    assert isinstance(second, c.Publish)
+    assert (first.requester is not None, second.requester is not None) == (True, True)
+    assert first.requester.address != second.requester.address
+    assert RowView(first.rows[0]).headers == {
+        "a": "b",
+        "reply-to": first.requester.address,
+        "correlation-id": "r1",
+    }
+    assert (first.extras, second.extras) == ({0: MessageExtra(3)}, None)
+    assert first.requester.timeout_ms == 2_000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"timeout_ms": 0}, "timeout_ms of a Request is 0"),
+        ({"extra": {"ttl_ms": 5}}, "may have priority; not"),
+        ({"extra": {"priority": -1}}, "priority of row 0"),
+        ({"headers": [(f"h{n}", "x") for n in range(49)]}, "49 headers; a request may have 48"),
+        ({"message_id": "r" * 257}, "257 characters"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(wrong: dict[str, object], words: str) -> None:
+    peer = bulk(REQUESTING)
+    assert asking(peer, **wrong) == []
+    answer = peer.one()
+    assert (answer.type, answer.error_code) == (T.ERROR, "INVALID_MESSAGE")
+    assert words in str(answer.error_message)
+
+
+def test_a_broken_row_of_a_request_or_reply_is_refused() -> None:
+    peer = bulk(REQUESTING)
+    assert peer.hear(encode_frame(extensions.request("r", "q", b"no row", 5))) == []
+    assert peer.hear(encode_frame(extensions.request("r", "", pack_row("m", b"1"), 5))) == []
+    assert peer.hear(encode_frame(extensions.response("r", "a", b"no row"))) == []
+    assert [answer.error_code for answer in peer.frames()] == ["INVALID_MESSAGE", "INVALID_QUEUE", "INVALID_MESSAGE"]
+
+
+def test_requests_exist_where_they_were_agreed_on() -> None:
+    peer = bulk()
+    assert peer.hear(frame(T.REQUEST, "x", "q")) == []
+    assert peer.one().error_code == "UNKNOWN_COMMAND"
+
+
+def test_a_reply_that_does_not_fit_is_an_error_of_the_request() -> None:
+    peer = bulk(REQUESTING)
+    [request] = asking(peer)
+    assert isinstance(request, c.Publish)
+    assert request.requester is not None
+    large = Rows.of([pack_row("m", b"x" * 1_048_576)])
+    peer.session.apply([Responded(SESSION, request.requester.token, large)])
+    answer = peer.one()
+    assert (answer.id, answer.error_code) == ("r1", "MESSAGE_TOO_LARGE")

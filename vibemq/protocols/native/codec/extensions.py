@@ -1,5 +1,5 @@
-"""Bodies of the extension frames 60 to 65, 67 and 73, both ways. 66, 70 and 71 have a plain body: see `wire`; 72 is
-columns: see `columns`.
+"""Bodies of the extension frames 60 to 65, 67 to 69 and 73, both ways. 66, 70 and 71 have a plain body: see `wire`; 72
+is columns: see `columns`.
 
 Each starts as every body does: version u8, type u8, id str16, queue str16. A *run* is two u64, first and last
 sequence, both inclusive. JSON blocks are a u32 size and the text.
@@ -12,6 +12,8 @@ sequence, both inclusive. JSON blocks are a u32 size and the text.
     64 ExtendMany         ack_timeout_ms i64 (-1 = the subscription's), count u32, runs
     65 Flow               capacity_messages u32, capacity_bytes u64, add_credit u32
     67 SubscriptionEnded  code str16, message str16
+    68 Request            timeout_ms u32, flags u8 (1 = extra), [extra], row u32 length and bytes
+    69 Response           address str16, row u32 length and bytes
     73 Stage              stage u32 and JSON, flags u8 (1 = extras), [extras], count u32, count x u32 row length, rows
 
 Source: docs/spec/native.md, "Extensions". Decoders raise RemoteProtocolError for anything cut short, of the wrong
@@ -39,7 +41,15 @@ BATCH_EXTENSION = "batch/1"
 ADMIN_EXTENSION = "admin/1"
 CURSOR_EXTENSION = "cursor/1"
 FAILURES_EXTENSION = "failures/1"
-EXTENSIONS = (SETTLE_EXTENSION, BATCH_EXTENSION, ADMIN_EXTENSION, CURSOR_EXTENSION, FAILURES_EXTENSION)
+REQUEST_EXTENSION = "request/1"
+EXTENSIONS = (
+    SETTLE_EXTENSION,
+    BATCH_EXTENSION,
+    ADMIN_EXTENSION,
+    CURSOR_EXTENSION,
+    FAILURES_EXTENSION,
+    REQUEST_EXTENSION,
+)
 
 ToldAttempts = Mapping[int, int | tuple[int, int]]
 """Sequence -> hand-outs so far, or those and the failed ones among them (`failures/1`)."""
@@ -135,6 +145,27 @@ class SubscriptionEnded:
     message: str
 
 
+@dataclass(slots=True)
+class RequestFrame:
+    id: str
+    queue: str
+    timeout_ms: int
+    row: bytes
+    """Unchecked."""
+    extra: dict[str, Any] | None = None
+    """priority; unchecked."""
+
+
+@dataclass(slots=True)
+class ResponseFrame:
+    id: str
+    """To the broker, of the frame; from it, of the Request."""
+    address: str
+    """From the message's header `reply-to`; empty from the broker."""
+    row: bytes
+    """Unchecked."""
+
+
 # -- encoders -------------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +237,15 @@ def flow(
 
 def subscription_ended(subscription: str, queue: str, code: str, message: str) -> bytes:
     return _start(CommandType.SUBSCRIPTION_ENDED, subscription, queue) + str16(code) + str16(message)
+
+
+def request(request_id: str, queue: str, row: bytes, timeout_ms: int, extra: Mapping[str, Any] | None = None) -> bytes:
+    start = _start(CommandType.REQUEST, request_id, queue)
+    return b"".join((start, U32.pack(timeout_ms), _json_block(extra), U32.pack(len(row)), row))
+
+
+def response(message_id: str, address: str, row: bytes) -> bytes:
+    return b"".join((_start(CommandType.RESPONSE, message_id, ""), str16(address), U32.pack(len(row)), row))
 
 
 def stage(
@@ -307,6 +347,9 @@ class _Reader:
             raise self._cut()
         return rows if total == len(rows.data) else Rows(count, lengths, rows.data[:total])
 
+    def row(self) -> bytes:
+        return self.raw(self.number(U32))
+
     def runs(self) -> Sequence[Run]:
         count = self.number(U32)
         if count > _RUNS_AT_ONCE:
@@ -346,6 +389,21 @@ def parse_stage(body: bytes) -> StageFrame:
         raise RemoteProtocolError("the stage of a Stage frame is not an object")
     extras = _by_index(reader.json_block(), "extras")
     return StageFrame(message_id, queue, about, reader.rows(), extras)
+
+
+def parse_request(body: bytes) -> RequestFrame:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    timeout_ms, extra = reader.number(U32), reader.json_block()
+    if extra is not None and not isinstance(extra, dict):
+        raise RemoteProtocolError("the extra of a Request is not an object")
+    return RequestFrame(message_id, queue, timeout_ms, reader.row(), extra)
+
+
+def parse_response(body: bytes) -> ResponseFrame:
+    reader = _Reader(body)
+    message_id, _ = reader.start()
+    return ResponseFrame(message_id, reader.text(), reader.row())
 
 
 def parse_publish_many_ack(body: bytes) -> PublishManyAck:

@@ -33,7 +33,7 @@ STR16_MAX = 0xFFFF
 
 
 class CommandType(IntEnum):
-    """The type byte; 31, 32, 60 to 67 and 70 to 73 exist only where the handshake agreed on their extension."""
+    """The type byte; 31, 32, 60 to 73 exist only where the handshake agreed on their extension."""
 
     CONNECT = 0
     CONNECT_ACK = 1
@@ -69,6 +69,8 @@ class CommandType(IntEnum):
     FLOW = 65
     ADMIN = 66
     SUBSCRIPTION_ENDED = 67
+    REQUEST = 68
+    RESPONSE = 69
     CURSOR_REQUEST = 70
     CURSOR_REPLY = 71
     COLUMNS = 72
@@ -100,7 +102,7 @@ def body_type(body: bytes) -> int:
 
 
 def decode_body(body: bytes) -> WireMessage:
-    """Decode one uncompressed body of any plain type (66 included, 60 to 65 and 67 not: see `extensions`).
+    """Decode one uncompressed body of any plain type (66 included, 60 to 65 and 67 to 69 not: see `extensions`).
 
     Invalid UTF-8 reads as U+FFFD; pairs with an empty key or value are left out; of equal keys the last wins.
 

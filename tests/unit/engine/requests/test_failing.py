@@ -1,0 +1,116 @@
+"""Requests whose messages leave their queue: the requester is told why, at once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.engine_driver import Driver
+from vibemq.errors import NoReply, RequestFailed
+from vibemq.model.commands import DeleteQueue, PurgeQueue, RemoveMessages, Settle, Settlement
+from vibemq.model.effects import Responded
+from vibemq.model.options import DeliveryMode, Overflow, Retention
+
+
+def reject(driver: Driver) -> None:
+    driver.settle(1, 1, verb=Settlement.REJECT, reason="no such item")
+
+
+def use_up(driver: Driver) -> None:
+    driver.settle(1, 1, verb=Settlement.RETRY, reason="KeyError: 'x'")
+
+
+WAYS: dict[str, tuple[Callable[[Driver], object], bool]] = {
+    "a consumer rejected it: no such item": (reject, True),
+    "its attempts are used up: KeyError: 'x'": (use_up, True),
+    "its attempts are used up: connection lost": (lambda driver: driver.close(1), True),
+    "it was removed from the queue": (lambda driver: driver.ask(PurgeQueue(9, None, "q")), False),
+    "removed from the queue": (lambda driver: driver.ask(RemoveMessages(9, None, "q", [(1, 1)])), False),
+    "the queue was deleted": (lambda driver: driver.ask(DeleteQueue(9, None, "q")), False),
+    "queue is full": (lambda driver: driver.publish(5), False),
+}
+
+
+@pytest.mark.parametrize("dead_letter", [True, False])
+@pytest.mark.parametrize("words", WAYS)
+def test_the_requester_hears_why(words: str, dead_letter: bool) -> None:
+    way, taken = WAYS[words]
+    driver = Driver()
+    driver.create(dead_letter=dead_letter, max_attempts=1, max_messages=5, overflow=Overflow.DROP_OLDEST)
+    driver.request("a")
+    if taken:
+        driver.subscribe(1)
+    assert driver.outcomes() == {}
+    way(driver)
+    [error] = driver.outcomes()["a"]
+    assert isinstance(error, RequestFailed)
+    assert str(error).startswith("the request to queue 'q' was not answered, because ")
+    assert words in str(error)
+    driver.advance(10_000)
+    assert len(driver.outcomes()["a"]) == 1
+
+
+def test_nobody_hears_of_a_dead_letter_that_is_not_kept() -> None:
+    driver = Driver()
+    driver.create()
+    driver.request("a")
+    driver.subscribe(1)
+    outcome = driver.engine.handle([Settle(1, None, 1, Settlement.REJECT, [(1, 1)])], driver.now)
+    assert not [effect for effect in outcome.effects if isinstance(effect, Responded)]
+    assert [type(effect) for effect in outcome.after_append] == [Responded]
+
+
+def test_overflow_that_goes_into_the_dead_letters_at_once() -> None:
+    driver = Driver()
+    driver.create(dead_letter=True, max_messages=1, overflow=Overflow.REDIRECT_TO_DLQ)
+    driver.publish(1)
+    driver.request("a")
+    assert isinstance(driver.outcomes()["a"][0], RequestFailed)
+
+
+def test_expiry_in_the_queue_is_no_reply() -> None:
+    driver = Driver()
+    driver.create(dead_letter=True)
+    driver.request("a", timeout_ms=1_000)
+    driver.advance(1_000)
+    [error] = driver.outcomes()["a"]
+    assert isinstance(error, NoReply)
+    assert "nobody works on it" in str(error)
+    assert driver.info().dead == 1
+
+
+def test_a_log_that_is_full() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG, retain_messages=1)
+    driver.subscribe(1)
+    driver.request("a")
+    driver.publish(3)
+    assert "its log is full" in str(driver.outcomes()["a"][0])
+
+
+def test_a_request_that_another_group_still_has_is_not_lost() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.subscribe(1, group="one")
+    driver.subscribe(2, group="two")
+    driver.request("a")
+    driver.settle(1, 1, verb=Settlement.REJECT)
+    assert driver.outcomes() == {}
+    driver.settle(2, 1, verb=Settlement.REJECT)
+    assert isinstance(driver.outcomes()["a"][0], RequestFailed)
+
+
+def test_an_acknowledged_request_may_be_answered_later() -> None:
+    driver = Driver()
+    driver.subscribe(1)
+    driver.request("a")
+    driver.settle(1, 1)
+    assert driver.respond("a") is None
+
+
+def test_very_many_of_a_purged_queue_are_told_in_steps() -> None:
+    driver = Driver()
+    for number in range(4_000):
+        driver.request(f"a{number}")
+    driver.ask(PurgeQueue(9, None, "q"))
+    driver.advance(1)
+    assert len(driver.outcomes()) == 4_000

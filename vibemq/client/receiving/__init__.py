@@ -1,0 +1,1 @@
+"""What the broker delivers, and how much at a time."""

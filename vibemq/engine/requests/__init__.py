@@ -1,0 +1,1 @@
+"""Requests: messages whose publisher waits for a reply."""

@@ -1,0 +1,66 @@
+"""A publish that asks for a reply, from its acceptance to the end of the waiting."""
+
+from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.step import Step
+from vibemq.engine.waiting import PER_UNIT, RequestTable, Waiting
+from vibemq.errors import NoReply, RateLimited, VibeMQError
+from vibemq.model.commands import Publish, Requester
+from vibemq.model.effects import Responded
+from vibemq.model.records import MessageExtra
+from vibemq.model.runs import END
+
+REQUESTS_MAX = 16_384
+"""Requests of one session that wait at a time."""
+
+
+def prepare(table: RequestTable, step: Step, command: Publish, requester: Requester) -> None:
+    """The message lives as long as its publisher waits.
+
+    Raises:
+        RateLimited: the session waits for too many replies.
+    """
+    if table.count(command.session) >= REQUESTS_MAX:
+        raise RateLimited(
+            f"{REQUESTS_MAX:,} requests of this connection wait for their replies, which is the limit; wait for some "
+            "of them, or open another connection"
+        )
+    extra = (command.extras or {}).get(0, MessageExtra())
+    expires_at = min(extra.expires_at or END, step.now + requester.timeout_ms)
+    command.extras = {0: extra._replace(expires_at=expires_at)}
+
+
+def wait(table: RequestTable, step: Step, queue: Queue, session: int, requester: Requester, sequence: int) -> None:
+    """The message is in the queue, or on its way into it."""
+    due_at = step.now + requester.timeout_ms
+    table.add(Waiting(session, requester, queue.name, due_at, table, queue.place_for_requests(), sequence))
+
+
+def expire(table: RequestTable, step: Step) -> None:
+    """Those that were not answered in time, as many as are the work of one step; the others stay due."""
+    room = PER_UNIT * max(1, STEP_UNITS - step.work)
+    for waiting in table.take_due(step.now, room):
+        step.effects.append(_told(waiting, overdue(waiting)))
+
+
+def overdue(waiting: Waiting) -> NoReply:
+    return NoReply(
+        f"no reply to the request to queue {waiting.queue!r} within {waiting.requester.timeout_ms / 1000:g} s; a "
+        "consumer may still work on it"
+    )
+
+
+def tell_failed(table: RequestTable, step: Step) -> bool:
+    """Tell the requesters of what will never be answered, as many as are the work of one step; whether that is all.
+
+    Behind the records of the step: nobody hears of a dead letter that is not kept.
+    """
+    effects = step.after_append if step.records else step.effects
+    for _ in range(min(len(table.failed), PER_UNIT * STEP_UNITS)):
+        waiting, error = table.failed.popleft()
+        effects.append(_told(waiting, error))
+    return not table.failed
+
+
+def _told(waiting: Waiting, error: VibeMQError) -> Responded:
+    return Responded(waiting.session, waiting.requester.token, error)

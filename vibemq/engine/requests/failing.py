@@ -1,0 +1,74 @@
+"""Requests whose messages leave their queue otherwise than by a settlement: nobody will answer them."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.waiting import PER_UNIT, Waiting
+from vibemq.errors import NoReply, RequestFailed, VibeMQError
+from vibemq.model.records import Reason
+from vibemq.model.runs import Run, runs_of
+
+_WORDS = {
+    Reason.MAX_ATTEMPTS: "its attempts are used up",
+    Reason.DESERIALIZATION: "it could not be read",
+    Reason.REJECTED: "a consumer rejected it",
+    Reason.OVERFLOW: "the queue is full, and the message was dropped for others",
+    Reason.PURGED: "it was removed from the queue",
+    Reason.RETENTION: "the queue has dropped it, because its log is full",
+    Reason.QUEUE_DELETED: "the queue was deleted",
+}
+
+
+def fail_requests(
+    queue: Queue, runs: Iterable[Run], reason: Reason, error: str = "", *, group: Group | None = None
+) -> None:
+    """These messages are gone, from all groups or from one of them.
+
+    A request that another group still has is not lost.
+    """
+    for waiting in list(_among(queue, runs)):
+        if group is None or not _elsewhere(queue, group, waiting.sequence):
+            waiting.fail(_why(waiting, reason, error))
+
+
+def fail_sequences(queue: Queue, group: Group, sequences: Iterable[int], reason: Reason, error: str) -> None:
+    """The same of messages one by one."""
+    fail_requests(queue, runs_of(sequences), reason, error, group=group)
+
+
+def fail_some(queue: Queue) -> None:
+    """Of a deleted queue: some of its requests."""
+    for waiting in list(islice(queue.requests.values(), PER_UNIT)):
+        waiting.fail(_why(waiting, Reason.QUEUE_DELETED, ""))
+
+
+def forget_requests(queue: Queue, first: int, last: int) -> None:
+    """These messages were never accepted, and their publishers hear it as such."""
+    for waiting in list(_among(queue, [(first, last)])):
+        waiting.table.forget(waiting)
+
+
+def _among(queue: Queue, runs: Iterable[Run]) -> Iterator[Waiting]:
+    requests = queue.requests
+    for first, last in runs:
+        if last - first < len(requests):
+            yield from (requests[sequence] for sequence in range(first, last + 1) if sequence in requests)
+        else:
+            yield from (waiting for sequence, waiting in requests.items() if first <= sequence <= last)
+
+
+def _elsewhere(queue: Queue, group: Group, sequence: int) -> bool:
+    others = (other for other in queue.groups.values() if other is not group)
+    return any(other.unsettled_within(sequence, sequence) for other in others)
+
+
+def _why(waiting: Waiting, reason: Reason, error: str) -> VibeMQError:
+    if reason is Reason.EXPIRED:
+        return NoReply(
+            f"no reply to the request to queue {waiting.queue!r} within {waiting.requester.timeout_ms / 1000:g} s; it "
+            "has expired, and nobody works on it"
+        )
+    said = f": {error}" if error else ""
+    return RequestFailed(f"the request to queue {waiting.queue!r} was not answered, because {_WORDS[reason]}{said}")

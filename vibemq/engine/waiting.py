@@ -1,0 +1,118 @@
+"""Requests that wait for a reply: who asked, until when, and which message it is.
+
+A request is known by its reply address, which its session has made and which nobody can guess. It leaves the table with
+its outcome, so there is one and no second: a reply, an error, or nothing when its session has ended.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import islice
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Requester
+
+_BUCKETS_PER_TIMEOUT = 64
+"""Deadlines are seen to together, late by this part of the timeout at most. So the table is as large as what waits,
+however long it may wait, and to forget a request costs the same wherever its deadline is."""
+PER_UNIT = 2
+"""Requests that end for the cost of one run."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One request."""
+
+    session: int
+    requester: Requester
+    queue: str
+    due_at: int
+    table: "RequestTable"
+    places: "dict[int, Waiting]"
+    """The requests of its queue, by sequence."""
+    sequence: int
+    bucket: int = 0
+
+    def fail(self, error: VibeMQError) -> None:
+        """It will never be answered; the requester is told soon."""
+        if self.table.forget(self):
+            self.table.failed.append((self, error))
+
+
+class RequestTable:
+    def __init__(self) -> None:
+        self._waiting: dict[str, Waiting] = {}
+        self._of_session: dict[int, dict[str, Waiting]] = {}
+        self._buckets: dict[int, dict[str, Waiting]] = {}
+        """Instant -> those whose deadline has passed by then."""
+        self._instants: list[int] = []
+        self.failed: deque[tuple[Waiting, VibeMQError]] = deque()
+        """Those whose requesters are to be told."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def count(self, session: int) -> int:
+        return len(self._of_session.get(session, ()))
+
+    def add(self, waiting: Waiting) -> None:
+        address = waiting.requester.address
+        self._waiting[address] = waiting
+        self._of_session.setdefault(waiting.session, {})[address] = waiting
+        waiting.places[waiting.sequence] = waiting
+        width = max(1, waiting.requester.timeout_ms // _BUCKETS_PER_TIMEOUT)
+        # Powers of two, so that timeouts that differ a little share their instants.
+        width = 1 << (width.bit_length() - 1)
+        waiting.bucket = -(-waiting.due_at // width) * width
+        bucket = self._buckets.get(waiting.bucket)
+        if bucket is None:
+            bucket = self._buckets[waiting.bucket] = {}
+            heappush(self._instants, waiting.bucket)
+        bucket[address] = waiting
+
+    def find(self, address: str, now: int) -> Waiting | None:
+        """None: there is none, or its time has passed."""
+        waiting = self._waiting.get(address)
+        return waiting if waiting is not None and now < waiting.due_at else None
+
+    def forget(self, waiting: Waiting) -> bool:
+        """Whether it still waited."""
+        address = waiting.requester.address
+        if self._waiting.get(address) is not waiting:
+            return False
+        del self._waiting[address]
+        its_session = self._of_session[waiting.session]
+        del its_session[address]
+        if not its_session:
+            del self._of_session[waiting.session]
+        del self._buckets[waiting.bucket][address]
+        waiting.places.pop(waiting.sequence, None)
+        for emptied in (self._waiting, waiting.places):
+            if not emptied:
+                # A dict keeps the room of what it has had.
+                emptied.clear()
+        return True
+
+    def next_due(self) -> int | None:
+        self._drop_empty()
+        return self._instants[0] if self._instants else None
+
+    def take_due(self, now: int, most: int) -> list[Waiting]:
+        """Up to `most` of those whose deadline has passed, taken out."""
+        taken: list[Waiting] = []
+        while len(taken) < most and (at := self.next_due()) is not None and at <= now:
+            waiting = next(iter(self._buckets[at].values()))
+            self.forget(waiting)
+            taken.append(waiting)
+        return taken
+
+    def take_of(self, session: int, most: int) -> list[Waiting]:
+        """Up to `most` of a session's, taken out."""
+        taken = list(islice(self._of_session.get(session, {}).values(), most))
+        for waiting in taken:
+            self.forget(waiting)
+        return taken
+
+    def _drop_empty(self) -> None:
+        while self._instants and not self._buckets[self._instants[0]]:
+            del self._buckets[heappop(self._instants)]
