@@ -50,6 +50,7 @@ def connect(
     safe_retry: bool | None = None,
     max_unconfirmed: int | None = None,
     max_unconfirmed_bytes: int | None = None,
+    max_message_bytes: int | None = None,
 ) -> "Client":
     """A client for `async with`, which connects when the block is entered, or for `open()` and `close()`. Times in
     seconds.
@@ -88,6 +89,7 @@ def connect(
         "safe_retry": safe_retry,
         "max_unconfirmed": max_unconfirmed,
         "max_unconfirmed_bytes": max_unconfirmed_bytes,
+        "max_message_bytes": max_message_bytes,
     }
     return Client(replace(settings, **{key: value for key, value in given.items() if value is not None}))  # type: ignore[arg-type]
 

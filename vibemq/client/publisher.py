@@ -46,7 +46,7 @@ class Publishing:
         self._link = link
         self.unwaited = UnwaitedPublishes()
         self._turn = TURN_MESSAGES
-        self._packer = RowPacker()
+        self._packer = RowPacker(lambda: link.row_bytes_max)
         self._good_names: set[str] = set()
 
     async def one(self, queue: str, message: Outgoing) -> Receipt:
