@@ -12,7 +12,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from vibemq.auth.passwords import check_hash, hash_password
@@ -27,6 +36,19 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 """0 = any free port; the chosen one is reported."""
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
+MESSAGE_BYTES_LIMIT = 256 << 20
+
+
+def _of_a_size_that_travels(value: int) -> int:
+    if not 0 < value <= MESSAGE_BYTES_LIMIT:
+        raise ValueError(
+            f"{value:,} bytes cannot be the largest message; the limit lies between 1 and {MESSAGE_BYTES_LIMIT:,} bytes"
+            " (256 MiB); keep larger objects in a file store and publish their names"
+        )
+    return value
+
+
+MessageBytes = Annotated[int, AfterValidator(_of_a_size_that_travels)]
 
 
 class WhenChanged(StrEnum):
@@ -94,6 +116,19 @@ class Limits(_Part):
     messages_per_client_per_second: Annotated[NotNegative, NEW_CONNECTIONS] = 0
     """Published messages and other requests of one connection; settlements are never limited."""
     body_bytes_max: Annotated[Positive, NEW_CONNECTIONS] = 1_048_576
+    """Of a frame, unless it carries one large message for a peer that has agreed on more."""
+    message_bytes_max: Annotated[MessageBytes, NEW_CONNECTIONS] = 16_777_216
+    """Largest body of a message, for peers that agree on it in Connect."""
+
+    @property
+    def row_bytes_max(self) -> int:
+        """Of any message that comes in."""
+        return max(self.body_bytes_max, self.message_bytes_max)
+
+    message_timeout_ms: Annotated[Positive, NEW_CONNECTIONS] = 30_000
+    """A peer that sends less than 64 KiB of a message above 1 MiB for so long is dropped."""
+    message_memory_bytes: Annotated[Positive, RESTART] = 67_108_864
+    """Memory of the broker for messages above 1 MiB: half of it for those that come, half for those that go."""
     handshake_bytes_max: Annotated[Positive, NEW_CONNECTIONS] = 65_536
     handshake_timeout_ms: Annotated[Positive, RESTART] = 5_000
     idle_timeout_ms: Annotated[Positive, NEW_CONNECTIONS] = 120_000

@@ -21,6 +21,7 @@ from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import ConfigInvalid
 
 DEFAULT_PORT = 2925
+MESSAGE_BYTES_MAX = 256 << 20
 COMPRESSIONS = ("brotli", "gzip")
 _SCHEMES = ("vibemq://", "vibemqs://")
 
@@ -62,6 +63,8 @@ class ClientSettings:
     max_unconfirmed: int = 20_000
     max_unconfirmed_bytes: int = 16 * 1024 * 1024
     """Published and not yet confirmed; publishers wait above either bound."""
+    max_message_bytes: int = MESSAGE_BYTES_MAX
+    """Largest body that this client sends and receives; the broker's own limit counts when it is smaller."""
 
     def __post_init__(self) -> None:
         if (self.username is None) != (self.password is None):
@@ -73,6 +76,10 @@ class ClientSettings:
             object.__setattr__(self, "tls", True)
         if not 0 < self.port <= 65535:
             raise ConfigInvalid(f"port must be 1 to 65535, not {self.port}")
+        if not 0 < self.max_message_bytes <= MESSAGE_BYTES_MAX:
+            raise ConfigInvalid(
+                f"max_message_bytes must be 1 to {MESSAGE_BYTES_MAX:,} (256 MiB), not {self.max_message_bytes:,}"
+            )
         for name in ("keep_alive", "command_timeout", "max_unconfirmed", "max_unconfirmed_bytes"):
             if not getattr(self, name) > 0:
                 raise ConfigInvalid(f"{name} must be above 0, not {getattr(self, name)}")
@@ -262,6 +269,7 @@ _OPTION_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "queues": _queues,
     # Ours; the .NET client ignores them.
     "token": _text("token"),
+    "maxmessagebytes": _number("max_message_bytes", least=1, most=MESSAGE_BYTES_MAX),
     "name": _text("name"),
 }
 _PLACE_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {

@@ -53,6 +53,7 @@ def connect(
     safe_retry: bool | None = None,
     max_unconfirmed: int | None = None,
     max_unconfirmed_bytes: int | None = None,
+    max_message_bytes: int | None = None,
     hooks: Iterable[ClientHook] = (),
 ) -> "Client":
     """A client for `async with`, which connects when the block is entered, or for `open()` and `close()`. Times in
@@ -93,6 +94,7 @@ def connect(
         "safe_retry": safe_retry,
         "max_unconfirmed": max_unconfirmed,
         "max_unconfirmed_bytes": max_unconfirmed_bytes,
+        "max_message_bytes": max_message_bytes,
     }
     settings = replace(settings, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
     return Client(settings, hooks=hooks_of_a_client(settings, hooks))

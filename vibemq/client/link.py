@@ -20,8 +20,8 @@ from vibemq.client.failures import PASSING, error_of
 from vibemq.client.observing.hooks import Hooks
 from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol, Incoming
-from vibemq.client.publishing.outbox import Failure, Outbox
-from vibemq.client.publishing.outgoing import Extra, RowPacker
+from vibemq.client.publishing.outbox import Failure, Outbox, PublishBatch
+from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, RowPacker, too_large
 from vibemq.client.publishing.requests import AwaitedReplies, Response, too_late
 from vibemq.errors import (
     ConnectionLost,
@@ -40,6 +40,8 @@ from vibemq.protocols.native.codec.extensions import (
     ResponseFrame,
     SubscriptionEnded,
 )
+from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX
+from vibemq.protocols.native.codec.large import ROW_OVERHEAD_BYTES
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 
 logger = logging.getLogger(__name__)
@@ -149,6 +151,7 @@ class ClientLink:
         self._creating: dict[str, tuple[str, float]] = {}
         """Requests that create queues anew -> queue, and when it was sent."""
         self.packer = RowPacker()
+        """Of requests and replies, which fit into an ordinary frame."""
         self.replies = AwaitedReplies()
         self._waiting: dict[str, dict[str, Subscriber]] = {}
         """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
@@ -156,6 +159,8 @@ class ClientLink:
         """Exclusive queue that another connection has -> since when we know, and when it is created again."""
         self._dirty: dict[str, Subscriber] = {}
         self._outgoing: list[bytes] = []
+        self._row: bytes | None = None
+        self._body_bytes_max = BODY_BYTES_MAX
         self._farewell = False
         self._wake = anyio.Event()
         self._hurry = anyio.Event()
@@ -166,6 +171,7 @@ class ClientLink:
         """A connection has shaken hands: subscriptions first, then what is unconfirmed, then what waited."""
         self.epoch += 1
         self.protocol = protocol
+        self._body_bytes_max = protocol.body_bytes_max
         self._create_passing(protocol, now)
         for subscriber in self.subscriptions.values():
             self._begin_subscribing(subscriber, now)
@@ -178,6 +184,7 @@ class ClientLink:
             return
         self.protocol = None
         self._offline_since = now
+        self._row = None
         self._outgoing.clear()
         self._dirty.clear()
         self._subscribing.clear()
@@ -432,11 +439,45 @@ class ClientLink:
             parts.extend(self._outgoing)
             self._outgoing.clear()
         if self.outbox.waiting:
-            parts.extend(protocol.publish(batch) for batch in self.outbox.take(now, SEND_BYTES_MAX, self.new_id))
+            for batch in self.outbox.take(now, SEND_BYTES_MAX, self.new_id):
+                if batch.size > ROW_BYTES_MAX and len(batch.rows[0]) > ROW_BYTES_MAX:
+                    parts.append(self._begin_large(protocol, batch))
+                else:
+                    parts.append(protocol.publish(batch))
         elif self._farewell:
             parts.append(protocol.request(CommandType.DISCONNECT, self.new_id()))
             self._farewell = False
         return b"".join(parts)
+
+    def _begin_large(self, protocol: ClientProtocol, batch: PublishBatch) -> bytes:
+        """The frame up to its row. It was packed for a broker that took more, if this one does not."""
+        size, most = len(batch.rows[0]), protocol.body_bytes_max - ROW_OVERHEAD_BYTES
+        if size > most:
+            self.outbox.settled(batch.id)
+            batch.fail(lambda: too_large(size, most))
+            return b""
+        self._row = batch.rows[0]
+        return protocol.publish_head(batch)
+
+    def row_to_send(self) -> bytes | None:
+        """A large row that goes behind the bytes of `data_to_send`, before anything else."""
+        row, self._row = self._row, None
+        return row
+
+    def postpone(self, seconds: float) -> None:
+        """Nothing else could be sent for so long: the waits for answers begin later."""
+        self.outbox.postpone(seconds)
+        for pending in self._requests.values():
+            pending.sent_at += seconds
+        for request_id in self._subscribing:
+            self._subscribing[request_id] += seconds
+        for request_id, (queue, sent_at) in self._creating.items():
+            self._creating[request_id] = queue, sent_at + seconds
+
+    @property
+    def row_bytes_max(self) -> int:
+        """Of one message, as agreed with the broker on the latest connection."""
+        return self._body_bytes_max - ROW_OVERHEAD_BYTES
 
     def ping(self) -> None:
         """Ask for a sign of life; any byte that comes back is one."""

@@ -19,8 +19,15 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression, choose
-from vibemq.protocols.native.codec.extensions import DeliverMany, PublishManyAck, ResponseFrame, SubscriptionEnded
-from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
+from vibemq.protocols.native.codec.extensions import (
+    DeliverMany,
+    PublishManyAck,
+    ResponseFrame,
+    SubscriptionEnded,
+    begin_deliver_many,
+)
+from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX, HEADER, encode_frame
+from vibemq.protocols.native.codec.large import MAX_BODY_HEADER, LargeFrameReader, asked_body_bytes, body_bytes_for
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, body_type, decode_body, encode_body
 
 Incoming = WireMessage | PublishManyAck | DeliverMany | SubscriptionEnded | ResponseFrame
@@ -41,7 +48,9 @@ class ClientProtocol:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._reader = NativeFrameReader()
+        self._reader = LargeFrameReader({int(CommandType.DELIVER_MANY): begin_deliver_many}, _join)
+        self.body_bytes_max = BODY_BYTES_MAX
+        """Of a frame with one message; agreed with the broker."""
         self._compression = Compression.NONE
         self.extensions: frozenset[str] = frozenset()
         """Granted by the broker."""
@@ -55,8 +64,11 @@ class ClientProtocol:
             RemoteProtocolError: the stream cannot be read on.
         """
         self._reader.receive_data(data)
-        while bodies := self._reader.bodies():
-            for body in bodies:
+        while frames := self._reader.frames():
+            for body in frames:
+                if isinstance(body, DeliverMany):
+                    yield body
+                    continue
                 parse = _PARSERS.get(body_type(body))  # type: ignore[call-overload]  # a plain int finds its member
                 yield decode_body(body) if parse is None else parse(body)
 
@@ -70,6 +82,7 @@ class ClientProtocol:
             "client-name": settings.name,
             "supported-compression": ",".join(settings.compression),
             "supported-extensions": ",".join(extensions.EXTENSIONS),
+            MAX_BODY_HEADER: str(body_bytes_for(settings.max_message_bytes)),
         }
         return self.request(CommandType.CONNECT, request_id, headers={k: v for k, v in headers.items() if v})
 
@@ -99,6 +112,8 @@ class ClientProtocol:
             )
         self.server_version = answer.headers.get("serverVersion", "")
         self.connection_id = answer.headers.get("connectionId", "")
+        self.body_bytes_max = asked_body_bytes(answer.headers) or BODY_BYTES_MAX
+        self._reader.large_bytes_max = self.body_bytes_max
         self._compression = choose(answer.headers.get("negotiated-compression", ""), self._settings.compression)
 
     def request(
@@ -134,6 +149,11 @@ class ClientProtocol:
                 "replies; upgrade the broker, or use a queue for the replies"
             )
 
+    def publish_head(self, batch: PublishBatch) -> bytes:
+        """Of a batch whose one row is too large for an ordinary frame: what comes before the row."""
+        head = extensions.publish_one(batch.id, batch.queue, len(batch.rows[0]), batch.extras)
+        return HEADER.pack(len(head) + len(batch.rows[0]), Compression.NONE) + head
+
     def settle(self, subscription: str, settled: SettleRuns) -> bytes:
         delay = None if settled.delay_ms < 0 else settled.delay_ms
         return b"".join(
@@ -152,6 +172,10 @@ class ClientProtocol:
 
     def _frame(self, body: bytes) -> bytes:
         return encode_frame(body, self._compression, self._settings.compression_threshold)
+
+
+def _join(frame: DeliverMany, row: Rows) -> None:
+    frame.rows = row
 
 
 def _pieces(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:

@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 from vibemq.client.link import ClientLink
 from vibemq.client.observing.hooks import Hooks
 from vibemq.client.publishing.outbox import PublishBatch
-from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, Seconds, extra_of, milliseconds
+from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of, milliseconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
 from vibemq.client.publishing.requests import Response
 from vibemq.client.publishing.unwaited import UnwaitedPublishes
@@ -50,7 +50,7 @@ class Publishing:
         self._link = link
         self.unwaited = UnwaitedPublishes()
         self._turn = TURN_MESSAGES
-        self._packer = link.packer
+        self._packer = RowPacker(lambda: link.row_bytes_max)
         self._good_names: set[str] = set()
 
     async def one(self, queue: str, message: Outgoing) -> Receipt:
@@ -67,7 +67,7 @@ class Publishing:
             raise LocalProtocolError(
                 f"timeout is {timeout_ms / 1000:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
             )
-        return await self._link.reply_to(queue, self._packer.row(message), extra_of(message), timeout_ms / 1000)
+        return await self._link.reply_to(queue, self._link.packer.row(message), extra_of(message), timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what

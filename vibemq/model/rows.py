@@ -14,6 +14,10 @@ big-endian u32 and the rows joined. The engine never looks inside: it counts row
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
+
+LARGE_ROW_BYTES = 1 << 20
+"""A row above this travels alone, and takes steps of its own through the broker."""
 
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
@@ -190,6 +194,19 @@ class Rows:
             return Rows(stop - start, self.lengths[4 * start : 4 * stop], self.data[size * start : size * stop])
         offsets = self.offsets()
         return Rows(stop - start, self.lengths[4 * start : 4 * stop], self.data[offsets[start] : offsets[stop]])
+
+
+class LargeRow(Rows):
+    """One row above `LARGE_ROW_BYTES`."""
+
+    __slots__ = ("memory", "prepared")
+
+    def __init__(self, data: bytes, memory: Any = None) -> None:
+        super().__init__(1, _U32.pack(len(data)), data)
+        self.memory = memory
+        """What holds its part of the broker's memory for large bodies; given back when it is dropped."""
+        self.prepared: Any = None
+        """The place where a storage provider has written it ahead of its record."""
 
 
 def join_rows(parts: Iterable[Rows]) -> Rows:

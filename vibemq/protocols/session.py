@@ -69,6 +69,10 @@ class SessionLimits:
     """Plain values a session needs; each protocol may add its own through its settings."""
 
     body_bytes_max: int = 1_048_576
+    message_bytes_max: int = 16_777_216
+    """Largest payload that may be agreed on."""
+    message_timeout_ms: int = 30_000
+    """A peer that has begun a large frame, and sends less than `LARGE_PROGRESS_BYTES` of it for so long, is closed."""
     handshake_bytes_max: int = 65_536
     """Largest frame accepted before authentication."""
     headers_max: int = 50
@@ -77,6 +81,11 @@ class SessionLimits:
     idle_timeout_ms: int = 120_000
     """A peer that sends nothing for this long is closed; several ping intervals."""
     handshake_timeout_ms: int = 5_000
+
+
+def _any_memory(size: int) -> Any:
+    """Without a broker around it a session may hold what it likes."""
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,9 @@ class SessionContext:
     """Instant of the accept, ms."""
     new_id: Callable[[], str]
     """Source of fresh ids (32 hex), injected so that sessions stay deterministic in tests."""
+    reserve_memory: Callable[[int], Any] = _any_memory
+    """(bytes of a large body) -> what holds that much of the broker's memory as long as it is kept; None: not now. Then
+    nothing is read from the peer, and `commands` is called again when there is room."""
     certified: bool = False
     """Whether the peer's TLS certificate may stand for a user: then it may leave its credentials out."""
 

@@ -46,6 +46,7 @@ from vibemq.server.clock import Clock
 from vibemq.server.commit.backpressure import Backpressure
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
+from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
@@ -187,6 +188,7 @@ async def assemble(
         queue_defaults=queue_defaults,
         new_id=new_id,
         turns_away=guesses.turns_away,
+        incoming=MessageMemory(settings.limits.message_memory_bytes // 2),
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
@@ -208,7 +210,11 @@ async def assemble(
             Queues(engine, store, local_session, accounts.policy, queue_defaults),
             QueueMoves(engine, store, local_session),
             QueueExports(engine, kept_messages),
-            QueueImports(local_session, clock, row_bytes_max=settings.limits.body_bytes_max),
+            QueueImports(
+                local_session,
+                clock,
+                row_bytes_max=settings.limits.row_bytes_max,
+            ),
             MessageRemoval(engine, kept_messages, local_session),
             Groups(engine, store, local_session, long_polls),
             RangeReads(engine, store, letters, local_session),
@@ -233,6 +239,7 @@ async def assemble(
         guesses=guesses,
         monotonic=time.monotonic,
     )
+    store.memory = MessageMemory(settings.limits.message_memory_bytes // 2)
     peer_services = PeerServices(
         clock=clock,
         metrics=metrics,

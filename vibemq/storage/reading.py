@@ -2,17 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice
-from vibemq.storage.interface import IStorageProvider
 
 SPAN_WASTE_MAX = 8
 """Scattered sequences are read as one stretch while at most this many rows are read for each one wanted."""
 SPAN_RUNS_MAX = 256
 STRETCH_BYTES_LEAST = 8_192
 """What the read of a stretch counts as: it takes as long as that of so many bytes in small slices."""
+
+
+class ReadsRows(Protocol):
+    """Of a storage provider, what is needed here."""
+
+    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]: ...
 
 
 @dataclass(slots=True)
@@ -40,7 +46,7 @@ def _cost(slices: Iterable[Slice]) -> int:
     return sum(part.cost for part in slices)
 
 
-def read_piece(storage: IStorageProvider, queue_id: int, runs: Sequence[Run], max_bytes: int) -> Piece:
+def read_piece(storage: ReadsRows, queue_id: int, runs: Sequence[Run], max_bytes: int) -> Piece:
     """Read wanted sequences, ascending within each run, until about `max_bytes` have come or all runs are done.
 
     The work is bounded by that, too: see `Slice.cost` and `STRETCH_BYTES_LEAST`.
@@ -69,7 +75,7 @@ def _stretch(runs: Sequence[Run], index: int) -> list[Run]:
     return wanted
 
 
-def _read_stretch(storage: IStorageProvider, queue_id: int, wanted: list[Run], max_bytes: int, piece: Piece) -> int:
+def _read_stretch(storage: ReadsRows, queue_id: int, wanted: list[Run], max_bytes: int, piece: Piece) -> int:
     """Read one stretch into `piece`; return what it cost."""
     first, last = wanted[0][0], wanted[-1][1]
     taken = 0
@@ -99,7 +105,7 @@ def _read_stretch(storage: IStorageProvider, queue_id: int, wanted: list[Run], m
     return taken
 
 
-def _sound_until(storage: IStorageProvider, queue_id: int, first: int, last: int) -> int:
+def _sound_until(storage: ReadsRows, queue_id: int, first: int, last: int) -> int:
     """The first sequence in [first, last] whose own read fails; called when a read of all of them has failed."""
     while first < last:
         middle = (first + last) // 2
@@ -112,7 +118,7 @@ def _sound_until(storage: IStorageProvider, queue_id: int, first: int, last: int
     return first
 
 
-def _read_whole(storage: IStorageProvider, queue_id: int, first: int, last: int) -> None:
+def _read_whole(storage: ReadsRows, queue_id: int, first: int, last: int) -> None:
     while first <= last:
         slices = storage.read(queue_id, first, last, 1 << 20)
         if not slices:

@@ -17,6 +17,8 @@ from vibemq.errors import ConfigInvalid, NotABroker, NotConnected, RemoteProtoco
 from vibemq.protocols.native.codec.wire import WireMessage
 
 READ_BYTES = 262_144
+PIECE_BYTES = 262_144
+"""Of a large message: so much is written at once."""
 GOODBYE_SECONDS = 2.0
 """For the last bytes out, and the broker's hanging up."""
 PATIENCE = 0.4
@@ -37,6 +39,7 @@ class ClientConnection:
         self._why = ""
         self._heard_at = self._spoke_at = anyio.current_time()
         self._pinged_at: float | None = None
+        self._sending_row = False
 
     @property
     def descriptor(self) -> int:
@@ -62,6 +65,9 @@ class ClientConnection:
 
     def tick(self, now: float) -> None:
         """Send a ping into a long silence, give up on a peer that does not answer one, fail what is overdue."""
+        if self._sending_row:
+            self._tick_sending(now)
+            return
         settings = self._link.settings
         patience = settings.command_timeout * PATIENCE
         if self._pinged_at is not None and now - self._pinged_at > patience:
@@ -102,8 +108,31 @@ class ClientConnection:
                 while data := link.data_to_send(anyio.current_time()):
                     self._spoke_at = anyio.current_time()
                     await self._stream.send(data)
+                    if (row := link.row_to_send()) is not None:
+                        await self._send_row(row)
         except _BROKEN as exc:
             self.end(_sentence(exc))
+
+    async def _send_row(self, row: bytes) -> None:
+        """In pieces, each of which is a sign that the broker is there."""
+        begun = self._spoke_at
+        self._sending_row = True
+        try:
+            for start in range(0, len(row), PIECE_BYTES):
+                await self._stream.send(row[start : start + PIECE_BYTES])
+                self._spoke_at = anyio.current_time()
+        finally:
+            self._sending_row = False
+            # Nothing could be asked for or answered in the meantime.
+            self._pinged_at = None
+            self._link.postpone(anyio.current_time() - begun)
+
+    def _tick_sending(self, now: float) -> None:
+        """Frames are not mixed: there is no ping before the end of a large message. A broker that makes it wait says so
+        now and then."""
+        silence = now - max(self._heard_at, self._spoke_at)
+        if silence > self._link.settings.command_timeout:
+            self.end(f"the broker has taken nothing of a large message for {silence:.1f} s")
 
 
 @asynccontextmanager

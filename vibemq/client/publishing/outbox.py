@@ -227,6 +227,11 @@ class Outbox:
             self._count(-batch.count, -batch.size)
         return batch
 
+    def postpone(self, seconds: float) -> None:
+        """What is sent could not be answered for so long."""
+        for batch in self._sent.values():
+            batch.sent_at += seconds
+
     def lost(self) -> None:
         """The connection is gone: what it had not confirmed goes to the front again, in order."""
         self._ready.extendleft(reversed(self._sent.values()))

@@ -2,7 +2,7 @@
 
 import secrets
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
@@ -19,7 +19,7 @@ Extra = dict[str, int | str]
 """One message's part of a frame's `extras`."""
 
 ROW_BYTES_MAX: Final = 1_048_576 - 4_096
-"""A frame has 1 MiB; the rest is for the names and the extras around a single row."""
+"""An ordinary frame has 1 MiB; the rest is for the names and the extras around a single row. More has to be agreed."""
 DEDUP_ID_BYTES_MAX: Final = 256
 HEADERS_MAX: Final = 50
 HEADER_VALUE_UNITS_MAX: Final = 4_096
@@ -50,9 +50,11 @@ class Outgoing:
 class RowPacker:
     """Packs rows with ids of its own making: 20 random hex digits that stay, then 12 that count."""
 
-    __slots__ = ("_dedup_prefix", "_head", "_numbers", "_prefix")
+    __slots__ = ("_dedup_prefix", "_head", "_largest", "_numbers", "_prefix")
 
-    def __init__(self) -> None:
+    def __init__(self, largest: Callable[[], int] | None = None) -> None:
+        """`largest`: the size of the largest row that the connection carries; asked for rows above `ROW_BYTES_MAX`."""
+        self._largest = largest
         self._prefix = secrets.token_hex(10)
         self._head = _U16.pack(_ID_SIZE) + self._prefix.encode()
         """How every row with an id of ours begins."""
@@ -81,7 +83,10 @@ class RowPacker:
             headers[payloads.CONTENT_TYPE] = payloads.BINARY
         if message.priority is not None:
             headers.setdefault("priority", str(priority_number(message.priority)))
-        return _pack(message_id, raw, header_block(headers) if headers else _NO_HEADERS)
+        row = _pack(message_id, raw, header_block(headers) if headers else _NO_HEADERS)
+        if len(row) > ROW_BYTES_MAX:
+            self._check_size(len(row))
+        return row
 
     def plain_row(self, body: object) -> bytes:
         """The same for a body alone, in one formatting step: half the time of `row`."""
@@ -92,8 +97,13 @@ class RowPacker:
             headers = _NO_HEADERS if json else _BINARY_HEADERS
         row = b"%b%012x%b%b%b" % (self._head, next(self._numbers), _U32.pack(len(raw)), raw, headers)
         if len(row) > ROW_BYTES_MAX:
-            raise _too_large(row)
+            self._check_size(len(row))
         return row
+
+    def _check_size(self, size: int) -> None:
+        most = ROW_BYTES_MAX if self._largest is None else max(ROW_BYTES_MAX, self._largest())
+        if size > most:
+            raise too_large(size, most)
 
 
 def extra_of(message: Outgoing) -> Extra | None:
@@ -174,14 +184,15 @@ def _pack(message_id: str, payload: bytes, headers: bytes) -> bytes:
     id_size = len(raw_id)
     if not 0 < id_size <= 0xFFFF:
         raise LocalProtocolError(f"a message id has 1 to 65,535 bytes, not {id_size}")
-    row = b"".join((_U16.pack(id_size), raw_id, _U32.pack(len(payload)), payload, headers))
-    if len(row) > ROW_BYTES_MAX:
-        raise _too_large(row)
-    return row
+    return b"".join((_U16.pack(id_size), raw_id, _U32.pack(len(payload)), payload, headers))
 
 
-def _too_large(row: bytes) -> MessageTooLarge:
-    return MessageTooLarge(f"a message of {len(row):,} bytes does not fit; the limit is {ROW_BYTES_MAX:,} in all")
+def too_large(size: int, most: int) -> MessageTooLarge:
+    """`size` and `most`: bytes with id and headers."""
+    return MessageTooLarge(
+        f"a message of {size:,} bytes does not fit; {most:,} bytes in all were agreed with the broker, see its setting"
+        " limits.message_bytes_max and max_message_bytes of this client"
+    )
 
 
 def _labelled(body: object) -> tuple[bytes, bool]:

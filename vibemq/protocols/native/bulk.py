@@ -34,7 +34,10 @@ _REQUEST_ID_MAX = 256
 
 
 def publish_many(state: NativeState, body: bytes) -> None:
-    frame = extensions.parse_publish_many(body)
+    publish(state, extensions.parse_publish_many(body))
+
+
+def publish(state: NativeState, frame: extensions.PublishMany) -> None:
     token = PublishedMany(frame.id, frame.queue)
     try:
         if not frame.queue:

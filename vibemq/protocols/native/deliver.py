@@ -128,15 +128,15 @@ def told_attempts(deliver: Deliver, *, with_failures: bool) -> ToldAttempts:
 
 def bulk_bodies(
     piece: Slice, subscription: str, queue: str, attempts: ToldAttempts, body_bytes_max: int
-) -> Iterator[tuple[int, bytes | None]]:
-    """DeliverMany bodies of one slice within the limit: (first sequence, body), None for one row that fits nowhere."""
+) -> Iterator[tuple[int, bytes | Rows]]:
+    """DeliverMany bodies of one slice within the limit: (first sequence, body); the row itself when it does not fit."""
     rows, first = piece.rows, piece.first_sequence
     room = body_bytes_max - _bulk_overhead(subscription, queue)
     while rows.count:
         count = _fitting(rows, room)
         if count == 0:
             count = 1
-            yield first, None
+            yield first, rows.slice(0, 1)
         else:
             again = _told(attempts, first, count) if attempts else {}
             body = deliver_many(subscription, queue, first, piece.published_at, rows.slice(0, count), again)

@@ -11,8 +11,14 @@ from vibemq.model.commands import Publish
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import bulk, commands, handshake
 from vibemq.protocols.native.codec.compression import Inflater
-from vibemq.protocols.native.codec.extensions import CURSOR_EXTENSION, REQUEST_EXTENSION
-from vibemq.protocols.native.codec.frames import ByteBuffer, Frame, find_frame
+from vibemq.protocols.native.codec.extensions import (
+    CURSOR_EXTENSION,
+    REQUEST_EXTENSION,
+    PublishMany,
+    begin_publish_many,
+)
+from vibemq.protocols.native.codec.frames import HEADER_SIZE, ByteBuffer, Frame, FrameTooLong, find_frame
+from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES, LargeFrame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 from vibemq.protocols.native.publish import NativeRefused
 from vibemq.protocols.native.replies import PublishedPlain
@@ -28,6 +34,7 @@ _BYTES_PER_UNIT = 8_192
 """Of a frame's body, compressed or not."""
 _PUBLISHES_PER_UNIT, _ACKS_PER_UNIT = 4, 8
 """Frames that look alike."""
+_LARGE_ONES = {int(CommandType.PUBLISH_MANY): begin_publish_many}
 
 
 class FrameParser:
@@ -42,6 +49,25 @@ class FrameParser:
         self._inflater = Inflater(body_bytes_max=limits.body_bytes_max)
         self.unread = False
         """`read` has stopped before the end of what has come, so that others have their turn."""
+        self.waits_for_memory = False
+        """A large frame has begun for which there is no memory yet."""
+        self.large_under_way = False
+        """A large frame has begun and is not complete."""
+        self._large: LargeFrame[PublishMany] | None = None
+        self._progress_at = self._progress_left = 0
+        """When the large frame has last come on by a piece worth counting, and what was left of it."""
+
+    @property
+    def stall_deadline(self) -> int | None:
+        """When a large frame must have come on; None while none is coming."""
+        if self._large is None:
+            return None
+        self._note_progress(self._large)
+        return self._progress_at + self._state.context.limits.message_timeout_ms
+
+    def _note_progress(self, large: LargeFrame[PublishMany]) -> None:
+        if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
+            self._progress_at, self._progress_left = self._state.now, large.left
 
     def append(self, data: bytes) -> None:
         self._buffer.append(data)
@@ -59,7 +85,10 @@ class FrameParser:
             self._check_patience()
         if state.authenticating or state.left:
             return
-        data = self._buffer.take(self._limit())
+        if self._large is not None and not self._read_large(self._large):
+            return
+        limit = self._limit()
+        data = self._buffer.take(limit)
         at, units = 0, READ_UNITS
         try:
             while not (state.authenticating or state.left):
@@ -67,16 +96,58 @@ class FrameParser:
                 if units <= 0:
                     self.unread = at < len(data)
                     break
-                frame = find_frame(data, at, self._limit())
+                frame = find_frame(data, at, limit)
                 if frame is None:
                     break
                 units -= 1 + self._frame(data, frame) // _BYTES_PER_UNIT
                 at = frame.end
+        except FrameTooLong as error:
+            at = self._begin_large(error, data, at)
+            self.unread = at < len(data) and not self.large_under_way
         finally:
             if at < len(data):
                 self._buffer.put_back(data[at:] if at else data)
             # Even a broken stream's good part counts.
             self.flush()
+
+    def _begin_large(self, found: FrameTooLong, data: bytes, at: int) -> int:
+        """Where the rest begins; at the frame itself when more of it has to come, or memory for it.
+
+        Raises:
+            RemoteProtocolError: larger than was agreed.
+        """
+        size = found.size
+        if size > self._state.large_bytes_max:
+            raise FrameTooLong(size, max(self._limit(), self._state.large_bytes_max)) from None
+        if len(data) - at < HEADER_SIZE:
+            return at
+        memory = self._state.context.reserve_memory(size)
+        self.large_under_way = True
+        self.waits_for_memory = memory is None
+        if memory is None:
+            return at
+        self._large = LargeFrame(size, data[at + 4], _LARGE_ONES, memory)
+        self._progress_at, self._progress_left = self._state.now, size
+        return self._go_on(self._large, data, at + HEADER_SIZE)
+
+    def _read_large(self, large: LargeFrame[PublishMany]) -> bool:
+        """Go on with a large frame; whether it has come to its end."""
+        data = self._buffer.take_all()
+        at = self._go_on(large, data, 0)
+        if at < len(data):
+            self._buffer.put_back(data[at:])
+        return not self.large_under_way
+
+    def _go_on(self, large: LargeFrame[PublishMany], data: bytes, at: int) -> int:
+        at = large.feed(data, at)
+        if not large.left:
+            self._large = None
+            self.large_under_way = False
+            self.flush()
+            frame, row = large.finish()
+            frame.rows = row
+            bulk.publish(self._state, frame)
+        return at
 
     def _check_patience(self) -> None:
         """A stranger may not fill our memory while its credentials are being checked."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from vibemq.errors import AuthRequired, VibeMQError
 from vibemq.protocols.native.codec.compression import Compression, choose
 from vibemq.protocols.native.codec.extensions import EXTENSIONS
+from vibemq.protocols.native.codec.large import MAX_BODY_HEADER, asked_body_bytes
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, encode_body
 from vibemq.protocols.native.state import NativeState
 from vibemq.protocols.session import Authenticate, Principal
@@ -20,6 +21,8 @@ class ConnectAsked:
     compression: Compression
     extensions: frozenset[str]
     client_name: str
+    body_bytes: int
+    """The largest body that the peer takes; 0: it does not say."""
 
 
 def connect(state: NativeState, message: WireMessage) -> None:
@@ -32,6 +35,7 @@ def connect(state: NativeState, message: WireMessage) -> None:
         choose(headers.get("supported-compression", ""), state.settings.compressions),
         _granted(headers.get("supported-extensions", "")),
         headers.get("client-name", "")[:CLIENT_NAME_MAX],
+        asked_body_bytes(headers),
     )
     nothing = not (auth_token or password)
     lacking = not auth_token and not (username and password)
@@ -50,13 +54,16 @@ def _granted(offered: str) -> frozenset[str]:
 
 def accept(state: NativeState, token: ConnectAsked, principal: Principal) -> None:
     """Answer with ConnectAck. Extensions are agreed once, compression with every Connect."""
+    headers = {"connectionId": state.context.connection_id, "serverVersion": state.context.server_version}
     if state.principal is None:
         state.extensions = token.extensions
         state.publishes.any_payload = state.bulk
+        if state.bulk and token.body_bytes:
+            # Payloads of other peers are JSON, whose check takes too long at this size.
+            headers[MAX_BODY_HEADER] = str(state.agree_on_body(token.body_bytes))
     state.authenticating = False
     state.principal = principal
     state.client_name = token.client_name
-    headers = {"connectionId": state.context.connection_id, "serverVersion": state.context.server_version}
     if token.compression:
         headers["negotiated-compression"] = token.compression.name.lower()
     if state.extensions:

@@ -1,6 +1,9 @@
 """What one connection will send: frames in order, compressed as agreed."""
 
+from collections import deque
+
 from vibemq.errors import LocalProtocolError
+from vibemq.model.rows import Rows
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import VERSION, CommandType, str16
@@ -17,6 +20,9 @@ class FrameQueue:
         self.compression = Compression.NONE
         self._threshold = threshold
         self._parts: list[bytes] = []
+        self._before_rows: deque[tuple[list[bytes], Rows]] = deque()
+        """Frames up to the head of a large one, and its row."""
+        self._row: Rows | None = None
 
     def send(self, body: bytes) -> None:
         """Queue one body. Raises LocalProtocolError when it is larger than a peer accepts."""
@@ -31,12 +37,26 @@ class FrameQueue:
         """Whether a body of this size must go through `send` one by one."""
         return self.compression is not Compression.NONE and body_size >= self._threshold
 
+    def send_large(self, head: bytes, row: Rows) -> None:
+        """Queue a frame whose body is the head and the row, which is not copied."""
+        self._parts.append(HEADER.pack(len(head) + row.size, Compression.NONE) + head)
+        self._before_rows.append((self._parts, row))
+        self._parts = []
+
+    def take_row(self) -> Rows | None:
+        """What follows the bytes that `take` has returned; then `take` goes on."""
+        row, self._row = self._row, None
+        return row
+
     def take(self) -> bytes:
+        if self._before_rows:
+            parts, self._row = self._before_rows.popleft()
+            return b"".join(parts)
         parts, self._parts = self._parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def __bool__(self) -> bool:
-        return bool(self._parts)
+        return bool(self._parts or self._before_rows)
 
 
 def send_publish_acks(outbox: FrameQueue, ids: list[bytes], queue_block: bytes, *, with_headers: bool) -> None:

@@ -11,10 +11,12 @@ from typing import Any, cast
 from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, VibeMQError
 from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
+from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, told_attempts
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
@@ -27,6 +29,8 @@ from vibemq.protocols.native.subscriptions import NativeSubscription
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 _TOO_LARGE = "too large for this protocol"
+WAITING_TOLD_MS = 2_000
+"""A peer whose large frame waits for memory gets a Pong so often."""
 
 
 class NativeSession:
@@ -40,6 +44,8 @@ class NativeSession:
         self._ended = False
         self._heard = False
         self._heard_at = context.now
+        self._told_at = 0
+        """When the peer was told last that its large frame waits."""
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -130,7 +136,13 @@ class NativeSession:
             else:
                 too_large = self._deliver_bulk(deliver, piece, subscription)
             if too_large:
-                self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), _TOO_LARGE)
+                self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), self._too_large(subscription))
+
+    def _too_large(self, subscription: NativeSubscription) -> str:
+        if subscription.plain:
+            return _TOO_LARGE
+        most = max(self._state.large_bytes_max, self._state.outbox.body_bytes_max)
+        return f"{_TOO_LARGE}: this consumer takes frames of {most:,} bytes"
 
     def _deliver_plain(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> list[int]:
         acquired = deliver.acquired or {}
@@ -144,10 +156,15 @@ class NativeSession:
         too_large: list[int] = []
         attempts = told_attempts(deliver, with_failures=self._state.told_failures)
         for first, body in bulk_bodies(piece, subscription.id, deliver.queue, attempts, outbox.body_bytes_max):
-            if body is None:
-                too_large.append(first)
-            else:
+            if isinstance(body, bytes):
                 outbox.send(body)
+                continue
+            told = {first: attempts[first]} if first in attempts else {}
+            head = extensions.deliver_one(subscription.id, deliver.queue, first, piece.published_at, body.size, told)
+            if len(head) + body.size <= self._state.large_bytes_max:
+                outbox.send_large(head, body)
+            else:
+                too_large.append(first)
         return too_large
 
     def _settle(self, consumer: int, verb: Settlement, runs: list[Run], reason: str) -> None:
@@ -161,6 +178,10 @@ class NativeSession:
     def data_to_send(self) -> bytes:
         return self._state.outbox.take()
 
+    def row_to_send(self) -> Rows | None:
+        """A large row that follows what `data_to_send` has returned; call that again behind it."""
+        return self._state.outbox.take_row()
+
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
@@ -171,17 +192,42 @@ class NativeSession:
             # Nobody is silent whose bytes have not been read yet.
             self._heard = False
             self._heard_at = state.now
-            if state.principal is not None and self._fatal is None and not state.wanted:
+            if (
+                state.principal is not None
+                and self._fatal is None
+                and not state.wanted
+                and not self._frame_parser.large_under_way
+            ):
                 return  # As with nearly every read: it is not silent, and nothing else can be due.
         if self._fatal is not None:
             self._hang_up(self._fatal)
             return
+        if self._frame_parser.large_under_way:
+            self._look_at_large_frame()
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not state.closing:
             self._give_up()
         for queue in state.wanted.due(state.now) if state.wanted else ():
             if state.subscriptions.of_queue(queue) is None and not state.subscriptions.full:
                 ask_plain(state, queue, [])
+
+    def _look_at_large_frame(self) -> None:
+        state, parser = self._state, self._frame_parser
+        if parser.waits_for_memory:
+            self._heard_at = state.now
+        if parser.waits_for_memory and state.now >= self._told_at + WAITING_TOLD_MS:
+            # The peer's writes do not come on, and without a word from here it would take us for dead.
+            self._told_at = state.now
+            state.reply(CommandType.PONG, "waiting")
+        deadline = parser.stall_deadline
+        if deadline is not None and state.now >= deadline and not state.closing:
+            wait_ms = state.context.limits.message_timeout_ms
+            self._hang_up(
+                RemoteProtocolError(
+                    f"less than {LARGE_PROGRESS_BYTES:,} B of a large frame have come within {wait_ms} ms"
+                    " (limits.message_timeout_ms); send it faster, or in smaller messages"
+                )
+            )
 
     def _silence_deadline(self) -> int | None:
         state, limits = self._state, self._state.context.limits
@@ -206,9 +252,16 @@ class NativeSession:
         if self._fatal is not None or state.requests:
             return state.now
         silence, wanted = self._silence_deadline(), state.wanted.next_due()
+        if self._frame_parser.large_under_way:
+            silence = self._large_deadline(silence)
         if silence is None or wanted is None:
             return wanted if silence is None else silence
         return min(silence, wanted)
+
+    def _large_deadline(self, other: int | None) -> int | None:
+        parser = self._frame_parser
+        due = self._told_at + WAITING_TOLD_MS if parser.waits_for_memory else parser.stall_deadline
+        return due if other is None or due is None else min(other, due)
 
     # -- end --------------------------------------------------------------------------------------------------------
 

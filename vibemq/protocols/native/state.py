@@ -8,6 +8,7 @@ from vibemq.errors import LocalProtocolError, MessageTooLarge, VibeMQError
 from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION, FAILURES_EXTENSION
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck
+from vibemq.protocols.native.codec.large import FRAME_OVERHEAD_BYTES, body_bytes_for
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex
 from vibemq.protocols.native.errors import error_body
@@ -44,6 +45,8 @@ class NativeState:
     principal: Principal | None = None
     client_name: str = ""
     extensions: frozenset[str] = frozenset()
+    large_bytes_max: int = 0
+    """Of a frame with one large message, when more than an ordinary one was agreed on."""
     requests: list[Request] = field(default_factory=list)
     """What `commands()` returns next."""
     authenticating: bool = False
@@ -84,6 +87,15 @@ class NativeState:
     def told_failures(self) -> bool:
         """Whether the peer speaks failures/1."""
         return FAILURES_EXTENSION in self.extensions
+
+    def agree_on_body(self, asked: int) -> int:
+        """Have frames of up to so many bytes in both directions, as far as the broker takes them; what counts now."""
+        limits = self.context.limits
+        most = max(limits.body_bytes_max, body_bytes_for(limits.message_bytes_max))
+        agreed = max(FRAME_OVERHEAD_BYTES, min(asked, most))
+        self.large_bytes_max = agreed if agreed > limits.body_bytes_max else 0
+        self.outbox.body_bytes_max = min(agreed, limits.body_bytes_max)
+        return agreed
 
     def ask(self, request: Request) -> None:
         self.requests.append(request)

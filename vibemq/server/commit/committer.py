@@ -20,11 +20,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from vibemq.errors import StorageFull
 from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
+from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.server.clock import Clock
 from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
@@ -49,6 +51,8 @@ class CommitStep:
     size: int
     """Bytes of rows."""
     begun: float
+    large: Sequence[LargeRow] = ()
+    """Rows above `LARGE_ROW_BYTES` that it adds."""
     position: int = 0
     """How many appends had returned when its own had; a flush that starts later covers it."""
 
@@ -61,6 +65,11 @@ class Flush:
     """Appends that had returned when it began."""
     steps: list[CommitStep]
     begun: float
+
+
+def _large_rows(outcome: Outcome) -> list[LargeRow]:
+    rows = [record.rows for record in outcome.records if type(record) is MessagesAdded]
+    return [row for row in rows if isinstance(row, LargeRow)]
 
 
 def append_steps(storage: IStorageProvider, steps: Sequence[CommitStep]) -> tuple[int, StorageFull | None]:
@@ -84,6 +93,19 @@ def append_steps(storage: IStorageProvider, steps: Sequence[CommitStep]) -> tupl
         except StorageFull as error:
             return index, error
     return len(steps), None
+
+
+def append_apart(storage: IStorageProvider, steps: Sequence[CommitStep]) -> tuple[int, StorageFull | None]:
+    """As `append_steps`, and each with a large row by itself: a row that was written ahead is its record's first."""
+    written = 0
+    for large, group in groupby(steps, lambda step: bool(step.large)):
+        together = list(group)
+        for part in [[step] for step in together] if large else [together]:
+            number, full = append_steps(storage, part)
+            written += number
+            if full is not None:
+                return written, full
+    return written, None
 
 
 class Committer:
@@ -112,6 +134,8 @@ class Committer:
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._gathered: list[CommitStep] = []
+        self._append = append_steps
+        """`append_apart` since the first large message."""
         self._awaiting_flush: list[CommitStep] = []
         self._appending = False
         self._flushing = 0
@@ -145,9 +169,16 @@ class Committer:
         if not (outcome.records or held.gated or held.after_append or outcome.ticket or deliveries):
             return
         size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
+        large = _large_rows(outcome) if size > LARGE_ROW_BYTES else ()
+        if large:
+            self._append = append_apart
+            # They have a memory of their own, and others are read from while they wait for it.
+            size -= sum(row.size for row in large)
         self.backlog_bytes += size
         waiting = self._effect_router.hold(deliveries) if deliveries else ()
-        self._gathered.append(CommitStep(outcome, held.gated, held.after_append, waiting, size, self._loop.time()))
+        self._gathered.append(
+            CommitStep(outcome, held.gated, held.after_append, waiting, size, self._loop.time(), large)
+        )
         self._idle.clear()
         self._wake()
 
@@ -179,12 +210,12 @@ class Committer:
         provider = self._store.provider
         if self._store.blocking and any(step.outcome.records for step in steps):
             self._appending = True
-            self._store.begin_append(lambda: append_steps(provider, steps)).add_done_callback(
+            self._store.begin_append(lambda: self._append(provider, steps)).add_done_callback(
                 lambda done: self._appended_aside(steps, done)
             )
             return
         try:
-            self._appended(steps, *append_steps(provider, steps))
+            self._appended(steps, *self._append(provider, steps))
         except Exception as error:
             self.fail(error)
 
@@ -276,6 +307,10 @@ class Committer:
 
     def _tell(self, step: CommitStep) -> None:
         self.backlog_bytes -= step.size
+        if step.large:
+            for row in step.large:
+                # A provider that keeps rows in memory counts them by itself.
+                row.memory = None
         if step.holds:
             self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
             self._effect_router.release(step.holds)

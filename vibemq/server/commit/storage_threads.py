@@ -3,6 +3,7 @@
     storage thread   maintain, close; and append when the provider's append may wait for the disk
     read thread      everything else of such a provider, so that reads do not stand behind commits; the storage thread
                      when the provider cannot do both at the same time
+    large threads    rows above 1 MiB: written ahead of their record, and read back
     sync threads     sync: as many flushes at a time as the provider says, beside everything else; woken by a queue and
                      heard on the loop, because a future on either side costs a lone message more than all the rest of
                      the way
@@ -23,9 +24,16 @@ from typing import Any, TypeVar
 
 from anyio import to_thread
 
+from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
+from vibemq.model.stored import Slice
+from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.commit.unwritten import Unwritten
 from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.reading import ReadsRows
+
+LARGE_THREADS = 2
+"""At a time, so that a slow disk does not keep large reads behind large writes."""
 
 Result = TypeVar("Result")
 Told = Callable[[BaseException | None], None]
@@ -44,6 +52,29 @@ class Store:
         aside = provider.concurrent_reads
         self._read_thread = ThreadPoolExecutor(1, "vibemq-read") if aside else self._storage_thread
         self._flusher = Flusher(provider)
+        self.memory: MessageMemory | None = None
+        """For large rows from their read until the socket has taken them; None = any amount."""
+        self._large_threads = ThreadPoolExecutor(LARGE_THREADS, "vibemq-large")
+        self._find_large = getattr(provider, "first_large", None)
+        self.large_rows: ReadsRows = LargeRows(provider) if hasattr(provider, "read_large") else provider
+        """Reads a large row beside everything else, in the thread that asks."""
+
+    def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
+        """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`, where the provider knows."""
+        return None if self._find_large is None else self._find_large(queue_id, runs)
+
+    def begin_large(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
+        """Read a large row through `large_rows`."""
+        if self.large_rows is self.provider:
+            return self.begin(work)
+        return asyncio.get_running_loop().run_in_executor(self._large_threads, work)
+
+    def begin_prepare(self, row: LargeRow) -> "asyncio.Future[None] | None":
+        """Write a large row ahead of its record; None when the provider writes it with the record."""
+        prepare = getattr(self.provider, "prepare", None)
+        if prepare is None:
+            return None
+        return asyncio.get_running_loop().run_in_executor(self._large_threads, prepare, row)
 
     def begin(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Run in the read thread, behind what was begun there before."""
@@ -108,8 +139,20 @@ class Store:
     def abandon(self) -> None:
         """End the threads without another word to the provider; its outcome is unknown."""
         self._storage_thread.shutdown(wait=False, cancel_futures=True)
+        self._large_threads.shutdown(wait=False, cancel_futures=True)
         self._read_thread.shutdown(wait=False, cancel_futures=True)
         self._flusher.end()
+
+
+class LargeRows:
+    """Reads single rows as a provider reads them, without the turn that its other reads take."""
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        slices: list[Slice] = self._provider.read_large(queue_id, first)
+        return slices
 
 
 class Flusher:

@@ -6,7 +6,8 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from vibemq._version import __version__
@@ -17,6 +18,7 @@ from vibemq.protocols.session import Principal, ProtocolPlugin, Session, Session
 from vibemq.server.access.limits import AddressLimiter
 from vibemq.server.access.newcomers import Newcomers
 from vibemq.server.clock import Clock
+from vibemq.server.commit.message_memory import MemoryShare, MessageMemory
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.peer_driver import PeerDriver
 
@@ -65,6 +67,9 @@ class AdmittedConnection(Protocol):
     @property
     def peer(self) -> PeerDriver: ...
 
+    def memory_granted(self) -> None:
+        """There is room for the large message that it has begun to send."""
+
     def unwritten_bytes(self) -> int:
         """Bytes that the socket has not taken yet."""
 
@@ -98,8 +103,14 @@ class ConnectionTable:
         queue_defaults: QueueOptions,
         new_id: Callable[[], str],
         turns_away: Callable[[str, float], bool],
+        incoming: MessageMemory | None = None,
     ) -> None:
-        """`turns_away`: (host, now), whether the address may not connect because of logins that failed."""
+        """
+        Args:
+            turns_away: (host, now), whether the address may not connect because of logins that failed.
+            incoming: memory for large messages that are being received, until they are stored; None = any amount.
+        """
+        self._incoming = incoming
         self.limits = limits
         self._metrics = metrics
         self._clock = clock
@@ -187,6 +198,8 @@ class ConnectionTable:
         endpoint: ListenerEndpoint = connection.endpoint
         assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
         context = self._context(connection.number, certified=bool(connection.certified))
+        if self._incoming is not None and connection.number:
+            context = replace(context, reserve_memory=partial(self._reserve, connection.number))
         connection.connection_id = context.connection_id
         connection.since = context.now
         return endpoint.plugin.create(context, endpoint.settings)
@@ -205,6 +218,8 @@ class ConnectionTable:
             authentication=self._authentication,
             limits=SessionLimits(
                 body_bytes_max=limits.body_bytes_max,
+                message_bytes_max=limits.message_bytes_max,
+                message_timeout_ms=limits.message_timeout_ms,
                 handshake_bytes_max=limits.handshake_bytes_max,
                 idle_timeout_ms=limits.idle_timeout_ms,
                 handshake_timeout_ms=limits.handshake_timeout_ms,
@@ -214,6 +229,25 @@ class ConnectionTable:
             new_id=self._new_id,
             certified=certified,
         )
+
+    def _reserve(self, number: int, size: int) -> MemoryShare | None:
+        """By number: a session that refers to its connection would make a cycle."""
+        assert self._incoming is not None
+        return self._incoming.take(number, size, partial(self._granted, number))
+
+    def _granted(self, number: int) -> None:
+        connection = self._connections.get(number)
+        if connection is not None:
+            connection.memory_granted()
+
+    def waits_for_memory(self, connection: AdmittedConnection) -> bool:
+        """Whether it has begun a large message for which there is no room yet."""
+        return self._incoming is not None and self._incoming.waits(connection.number)
+
+    def forget_memory(self, connection: AdmittedConnection) -> None:
+        """The connection has ended."""
+        if self._incoming is not None:
+            self._incoming.forget(connection.number)
 
     async def wait_until_empty(self) -> None:
         while self._connections:

@@ -6,10 +6,11 @@ wait here, except the two that promise "no delivery after this": the answer to a
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vibemq.model.effects import Deliver, Effect
+from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Session
 from vibemq.server.commit.release_order import told_to_nobody
@@ -45,6 +46,8 @@ class DeliveryQueue:
         wake: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
+        self._memory = store.memory
+        self._waits_for_memory = False
         self._session = session
         self._store = store
         self._delivered = delivered
@@ -63,8 +66,8 @@ class DeliveryQueue:
 
     @property
     def reading(self) -> bool:
-        """A piece is on its way from the storage thread."""
-        return self._reading
+        """A piece is on its way from the storage thread, or waits for memory; `wake` is called when it has come."""
+        return self._reading or self._waits_for_memory
 
     def add(self, effect: Effect) -> None:
         self._items.append(effect)
@@ -83,6 +86,8 @@ class DeliveryQueue:
     def close(self) -> None:
         """Nothing is delivered any more: a read under way comes too late, and who was to hear of it is let go."""
         self._era += 1
+        if self._memory is not None:
+            self._memory.forget(self)
         self._delivered = self._damaged = self._wake = self._failed = told_to_nobody
 
     def pump(self, room: int) -> None:
@@ -97,6 +102,13 @@ class DeliveryQueue:
                 continue
             runs = item.runs if self._rest is None else self._rest
             size = min(room, READ_BYTES)
+            large = self._store.first_large(item.queue_id, runs)
+            if large is not None:
+                if large[0] == runs[0][0]:
+                    self._begin_large(item, runs, *large)
+                    return
+                self._before_large(item, runs, large[0], size, left)
+                return
             if self._store.blocking:
                 self._begin(item, runs, size)
                 return
@@ -106,11 +118,53 @@ class DeliveryQueue:
             slices = max(STRETCH_SLICES * piece.stretches, len(piece.slices))
             left -= piece.count + slices * rows // SLICES_AT_ONCE
 
-    def _begin(self, item: Deliver, runs: list[Run], size: int) -> None:
+    def _begin(self, item: Deliver, runs: list[Run], size: int, later: Sequence[Run] = ()) -> None:
         self._reading = True
         provider, era, rows = self._store.provider, self._era, self._session.rows_at_once
-        future = self._store.begin(lambda: _read(provider, item.queue_id, runs, rows, size))
+        wanted, runs = runs, [*runs, *later]
+
+        def read() -> Piece:
+            piece = _read(provider, item.queue_id, wanted, rows, size)
+            piece.rest += later
+            return piece
+
+        future = self._store.begin(read)
         future.add_done_callback(lambda done: self._came(item, runs, era, done))
+
+    def _before_large(self, item: Deliver, runs: list[Run], sequence: int, size: int, rows: int) -> None:
+        """Read what comes before a large row; it goes on with the next `pump`."""
+        near, far = _before(runs, [(sequence, sequence)]), _from(runs, sequence)
+        if self._store.blocking:
+            self._begin(item, near, size, far)
+        else:
+            piece = _read(self._store.provider, item.queue_id, near, rows, size)
+            piece.rest += far
+            self._encode(item, runs, piece)
+            self._wake()
+
+    def _begin_large(self, item: Deliver, runs: list[Run], sequence: int, size: int) -> None:
+        """Read one large row, once there is memory for it."""
+        memory = self._memory.take(self, size, self._memory_granted) if self._memory is not None else size
+        self._waits_for_memory = memory is None
+        if memory is None:
+            return
+        self._reading = True
+        queue_id, era = item.queue_id, self._era
+        later = _from(runs, sequence + 1)
+
+        def read() -> Piece:
+            piece = read_piece(self._store.large_rows, queue_id, [(sequence, sequence)], 1)
+            for part in piece.slices:
+                part.rows = LargeRow(part.rows.data, memory)
+            piece.rest += later
+            return piece
+
+        future = self._store.begin_large(read)
+        future.add_done_callback(lambda done: self._came(item, runs, era, done))
+
+    def _memory_granted(self) -> None:
+        self._waits_for_memory = False
+        self._wake()
 
     def _came(self, item: Deliver, runs: list[Run], era: int, done: "asyncio.Future[Piece]") -> None:
         self._reading = False
@@ -154,6 +208,11 @@ def _leading(runs: list[Run], rows: int) -> tuple[list[Run], list[Run]]:
         if not rows:
             return runs[: index + 1], runs[index + 1 :]
     return runs[:RUNS_AT_ONCE], runs[RUNS_AT_ONCE:]
+
+
+def _from(runs: list[Run], sequence: int) -> list[Run]:
+    """The runs from the sequence on."""
+    return [(max(first, sequence), last) for first, last in runs if last >= sequence]
 
 
 def _before(runs: list[Run], rest: list[Run]) -> list[Run]:

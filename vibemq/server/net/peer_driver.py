@@ -17,8 +17,9 @@ from functools import partial
 
 from vibemq.engine import Batch
 from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError, forget_frames
-from vibemq.model.commands import CloseSession, Command, ListQueues, SetFlow, Settle, Settlement
+from vibemq.model.commands import CloseSession, Command, ListQueues, Publish, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.rows import LargeRow, Rows
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
 from vibemq.server.access.admission import PeerAdmission
@@ -47,6 +48,22 @@ class PeerServices:
     authenticator: Authenticator
     operations: OperationRunner
     fatal: Callable[[BaseException], None]
+
+
+class Prepared(Iterator[None]):
+    """The place of a large message among the works of a peer, while it is being written ahead of its record."""
+
+    def __init__(self, future: "asyncio.Future[None]") -> None:
+        self.future = future
+        self.then: Iterator[None] = iter(())
+        """Once it is written."""
+
+    def __next__(self) -> None:
+        return next(self.then)
+
+
+def _no_row() -> None:
+    return None
 
 
 class PeerDriver:
@@ -125,6 +142,9 @@ class PeerDriver:
             wake=self.wake,
             failed=self._read_failed,
         )
+        self._store = services.store
+        self.row_to_send: Callable[[], Rows | None] = getattr(session, "row_to_send", _no_row)
+        """A large row behind the bytes that the session has given."""
 
     @property
     def ending(self) -> bool:
@@ -218,6 +238,10 @@ class PeerDriver:
             elif (refusal := self.guard.check(self.principal, request, now)) is not None:
                 self._command_audit.denied(self, self.principal, request, refusal)
                 self.session.refused(getattr(request, "token", None), refusal)
+            elif type(request) is Publish and type(request.rows) is LargeRow and self._prepare(request, request.rows):
+                asked.popleft()
+                self._decide(batch)
+                return
             else:
                 if isinstance(request, ListQueues):
                     request.visible = partial(self.guard.may_see, self.principal)
@@ -226,6 +250,32 @@ class PeerDriver:
                 batch.append(request)
             asked.popleft()
         self._decide(batch)
+
+    def _prepare(self, publish: Publish, row: LargeRow) -> bool:
+        """Have a large message written ahead of its record, so that its commit is as short as everybody's. What comes
+        behind it waits, and so does whatever the peer sends meanwhile. False: the provider does no such thing."""
+        future = self._store.begin_prepare(row)
+        if future is None:
+            return False
+        prepared = Prepared(future)
+        self._works.append(prepared)
+        future.add_done_callback(lambda _: self._prepared(prepared, publish))
+        return True
+
+    def _prepared(self, prepared: Prepared, publish: Publish) -> None:
+        if prepared.future.cancelled():
+            return
+        error = prepared.future.exception()
+        if isinstance(error, StorageError):
+            self._fatal(error)
+            return
+        if error is not None:
+            self.give_up("a large message could not be written", error)
+        elif self.hears_answers:
+            # Else its publisher has gone, or has lost its rights, and is told nothing.
+            prepared.then = self._decider.steps(Batch([publish]))
+        if self._works[0] is prepared:
+            self._decider.go_on(self._go_on())
 
     def _login_has_ended(self) -> bool:
         """A change of users looks at the connections one after the other: what this one asks must not pass before its
@@ -284,6 +334,9 @@ class PeerDriver:
     def _go_on(self) -> Iterator[None]:
         """What is lined up, step by step; then what was asked meanwhile."""
         while self._works:
+            if isinstance(self._works[0], Prepared) and not self._works[0].future.done():
+                # It goes on when that is written.
+                return
             try:
                 more = next(self._works[0], self) is not self
             except Exception as error:
@@ -472,6 +525,9 @@ class PeerDriver:
             if isinstance(request, Goodbye):
                 self._clean = True
             elif isinstance(request, Authenticate | OperationRequest):
+                continue
+            elif type(request) is Publish and type(request.rows) is LargeRow:
+                # Nobody hears of it, and written in one piece it would hold up everybody.
                 continue
             elif (refusal := self.guard.check(self.principal, request, now)) is not None:
                 self._command_audit.denied(self, self.principal, request, refusal)

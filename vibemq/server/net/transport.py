@@ -7,6 +7,7 @@ timeout without progress it is dropped.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,6 +26,11 @@ from vibemq.server.net.tls import rule_of
 
 log = logging.getLogger("vibemq.connection")
 
+PIECE_BYTES = 262_144
+"""Of a large row: so much goes to the socket at once."""
+PIECES_AT_ONCE = 4
+"""In one turn of the loop."""
+_NO_ROW = object()
 LINGER_S = 1.0
 """After our end of stream, how long the peer may take for its own."""
 
@@ -71,6 +77,10 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._hung_up = False
         self._closed = False
+        self._unsent: deque[tuple[memoryview, Any]] = deque()
+        """A large row on its way, what holds its memory, and what comes behind it."""
+        self._answers_bytes = 0
+        """What of it are no rows."""
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -120,8 +130,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        self._unsent.clear()
         if not self.number:
             return
+        self._services.connection_table.forget_memory(self)
         self._services.backpressure.paused.discard(self)
         self._services.connection_table.remove(self)
         self.peer.part()
@@ -136,7 +148,12 @@ class Connection(asyncio.Protocol):
         return self.peer.pending
 
     def unwritten_bytes(self) -> int:
-        return self.transport.get_write_buffer_size()
+        return self.transport.get_write_buffer_size() + sum(len(part) for part, _ in self._unsent)
+
+    def memory_granted(self) -> None:
+        """There is room for the large message that this peer has begun to send."""
+        if self.number and not (self._closed or self.peer.parted):
+            self.peer.process()
 
     def described(self) -> dict[str, Any]:
         """For an operator; JSON-ready."""
@@ -182,12 +199,20 @@ class Connection(asyncio.Protocol):
             return
         try:
             if peer.broken:
-                self._write(peer.last_word())
+                # In the middle of a frame nothing else can be said.
+                self._write(b"" if self._unsent else peer.last_word())
+                self._unsent.clear()
                 self._hang_up()
                 return
-            data, finished = peer.collect(self.high_water - self.transport.get_write_buffer_size())
+            room = 0 if self._unsent else self.high_water - self.transport.get_write_buffer_size()
+            data, finished = peer.collect(room)
             self._write(data)
-            if finished:
+            while (row := peer.row_to_send()) is not None:
+                self._unsent.append((memoryview(row.data), getattr(row, "memory", None)))
+                self._write(self.session.data_to_send())
+            if self._unsent:
+                self._feed_socket()
+            if finished and not self._unsent:
                 self._hang_up()
             self._apply_flow_control()
             # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
@@ -202,10 +227,34 @@ class Connection(asyncio.Protocol):
                 peer.give_up("what was due could not be written")
 
     def _write(self, data: bytes) -> None:
-        if data:
-            self.bytes_sent += len(data)
-            self._services.metrics.bytes_sent += len(data)
-            self.transport.write(data)
+        if not data:
+            return
+        if self._unsent:
+            self._unsent.append((memoryview(data), _NO_ROW))
+            self._answers_bytes += len(data)
+        else:
+            self._give(data)
+
+    def _give(self, data: bytes | memoryview) -> None:
+        self.bytes_sent += len(data)
+        self._services.metrics.bytes_sent += len(data)
+        self.transport.write(data)
+
+    def _feed_socket(self) -> None:
+        """Give it of what is unsent as much as it takes, a bounded part in each turn of the loop."""
+        unsent = self._unsent
+        for _ in range(PIECES_AT_ONCE):
+            if not unsent or self.transport.get_write_buffer_size() > self.high_water:
+                break
+            part, memory = unsent.popleft()
+            if len(part) > PIECE_BYTES:
+                unsent.appendleft((part[PIECE_BYTES:], memory))
+            piece = part[:PIECE_BYTES]
+            if memory is _NO_ROW:
+                self._answers_bytes -= len(piece)
+            self._give(piece)
+        if unsent and self.transport.get_write_buffer_size() <= self.high_water:
+            self.wake()
 
     def _hang_up(self) -> None:
         """End our side of the stream, and soon the whole: the last bytes must outlive those we have not read."""
@@ -229,8 +278,8 @@ class Connection(asyncio.Protocol):
     def _apply_flow_control(self) -> None:
         if self.peer.leaving or self.transport.is_closing():
             return
-        buffered = self.transport.get_write_buffer_size()
-        full = buffered >= self.high_water
+        buffered = self.transport.get_write_buffer_size() + self._answers_bytes
+        full = buffered >= self.high_water or bool(self._unsent)
         if full and self._flow_open:
             self._set_flow(open_=False)
         elif not full and not self._flow_open and not self.peer.delivery_queue:
@@ -242,6 +291,7 @@ class Connection(asyncio.Protocol):
 
     def _limit_reading(self, buffered: int) -> None:
         reading = buffered < 4 * self.high_water and not (self._services.backpressure.overloaded or self.peer.busy)
+        reading = reading and not self._services.connection_table.waits_for_memory(self)
         if reading == self._reading:
             return
         self._reading = reading

@@ -8,6 +8,7 @@ info is the same is the same.
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.stored import Slice
 from vibemq.storage.kvstore.blocks import SEQUENCE_KEY_MAX, BlockInfo, between, block_infos, load_block
 from vibemq.storage.kvstore.store import KV
@@ -34,7 +35,10 @@ class BlockCache:
         key = (queue_id, info)
         parts = self._blocks.get(key)
         if parts is None:
-            parts = self._blocks[key] = load_block(kv, queue_id, info, name)
+            parts = load_block(kv, queue_id, info, name)
+            if info.size > LARGE_ROW_BYTES:
+                return parts
+            self._blocks[key] = parts
             if len(self._blocks) > BLOCKS_AT_HAND:
                 self._blocks.popitem(last=False)
         else:

@@ -84,6 +84,7 @@ _RUNS = struct.Struct("!III")
 _REMOVED = struct.Struct("!BI")
 _SEAL = struct.Struct("!BI")
 SEAL_BYTES = _SEAL.size
+_ADDED_TAG = 8
 
 U64_MAX = 2**64 - 1
 DEDUP_ID_BYTES_MAX = 0xFFFF
@@ -209,9 +210,24 @@ def _encode_added(record: MessagesAdded, parts: list[bytes]) -> None:
         len(rows.data),
     )
     size = len(head) + len(rows.lengths) + len(rows.data) + len(extras)
-    parts += (_RECORD.pack(8, size) + head + rows.lengths, rows.data)
+    parts += (_RECORD.pack(_ADDED_TAG, size) + head + rows.lengths, rows.data)
     if extras:
         parts.append(extras)
+
+
+LONE_ROW_PREFIX_BYTES = _BATCH.size + _RECORD.size + _ADDED.size + 4
+"""What stands before the row in a batch whose first record adds one row."""
+
+
+def lone_row_bytes(prefix: bytes, queue_id: int, sequence: int) -> int:
+    """The size of the row behind the first `LONE_ROW_PREFIX_BYTES` of a batch; 0 when the batch does not begin with
+    this one row."""
+    if len(prefix) < LONE_ROW_PREFIX_BYTES:
+        return 0
+    tag = _RECORD.unpack_from(prefix, _BATCH.size)[0]
+    added = _ADDED.unpack_from(prefix, _BATCH.size + _RECORD.size)
+    found = prefix[0] == VERSION and tag == _ADDED_TAG and (added[0], added[1], added[3]) == (queue_id, sequence, 1)
+    return int(added[5]) if found else 0
 
 
 def _encode_extras(extras: dict[int, MessageExtra]) -> bytes:

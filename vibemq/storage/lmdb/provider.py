@@ -21,15 +21,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from vibemq.errors import StorageError, StorageFailed, StorageFull
+from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
 from vibemq.model.records import DeadRemoved, MessagesAdded, QueueCreated, Record
-from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
+from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
+from vibemq.model.runs import Run
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kvstore.blocks import limit
+from vibemq.storage.kvstore.blocks import block_infos, clip, limit, load_block
 from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead_letters import assemble, page, select
-from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
+from vibemq.storage.kvstore.encoding import LONE_ROW_PREFIX_BYTES, decode_batch, encode_batch, lone_row_bytes
 from vibemq.storage.kvstore.integrity import load_sound_state
 from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.lmdb import backup, check, compaction
@@ -39,6 +41,7 @@ from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.environment.env import open_reader
 from vibemq.storage.lmdb.environment.tables import reading, translated
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
+from vibemq.storage.lmdb.journal.large import TAIL_BYTES_MAX, PreparedRow
 from vibemq.storage.lmdb.journal.recent import LeftOnly, RecentRows
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
 from vibemq.storage.lmdb.journal.room import VALUE_BYTES
@@ -55,6 +58,7 @@ from vibemq.storage.local.high_water import HighWater, read_note
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.large import first_large, has_large
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
 logger = logging.getLogger(__name__)
@@ -66,6 +70,10 @@ SHORT_PART = 10
 UNUSED_BYTES_MIN = 1 << 20
 """Unused pages that are not worth a copy of the store."""
 
+NOT_PREPARED = object()
+"""Instead of a prepared row: there was no room for it."""
+PARTS_BEFORE_ROW = 2
+"""Of an encoded batch whose first record adds one row."""
 LETTERS_FORGOTTEN_AT_ONCE = 1000
 """A millisecond of work."""
 
@@ -108,6 +116,12 @@ class LmdbProvider:
         self._where = str(self._layout.data_file)
         self._owner = DirectoryLock(data_dir)
         self._lock = threading.RLock()
+        self._large_lock = threading.Lock()
+        """Held while a large row is read from LMDB; taken before `_lock`."""
+        self._prepares = False
+        """A row was written ahead of its record at some time."""
+        self._large_queues: set[int] = set()
+        """Queues that have, or had, rows above `LARGE_ROW_BYTES`."""
         self._left: Dirty = LeftOnly()
         self._ballast = Ballast(data_dir, settings.ballast_bytes)
         self._torn_bytes = 0
@@ -170,6 +184,7 @@ class LmdbProvider:
             self._swap_store,
             applied_lsn=self._applied_lsn,
         )
+        self._large_queues = {queue_id for queue_id, queue in self._state.queues.items() if has_large(queue)}
         self._replay(report)
         self._ballast.take()
         self._spare_segments = SpareSegments(self._keep_up)
@@ -330,6 +345,11 @@ class LmdbProvider:
         if self._refusal and any(type(record) is MessagesAdded for record in records):
             raise StorageFull(self._refusal)
         parts = encode_batch(records)
+        prepared = self._prepared_of(records) if self._prepares else None
+        if prepared is not None and sum(map(len, parts)) <= prepared.size + TAIL_BYTES_MAX:
+            return self._journal.append_prepared(
+                b"".join(parts[:PARTS_BEFORE_ROW]), prepared, parts[PARTS_BEFORE_ROW + 1 :]
+            )
         # A full disk must still be drained: what only settles messages may use the last room, and the ballast.
         urgent = not any(type(record) is MessagesAdded for record in records)
         try:
@@ -344,6 +364,27 @@ class LmdbProvider:
             logger.warning("the ballast is given up so that the queues can be drained: %s", self._ballast.why)
             return self._journal.append(parts, urgent=True)
 
+    def prepare(self, row: LargeRow) -> None:
+        """Write a row ahead of its record: then its commit is as short as that of any message. May run beside all other
+        verbs. Where there is no room the row stays as it is, and `append` says so."""
+        self._check_open()
+        self._prepares = True
+        try:
+            row.prepared = self._journal.prepare_row(row.data, LONE_ROW_PREFIX_BYTES)
+        except StorageFull:
+            row.prepared = NOT_PREPARED
+
+    def _prepared_of(self, records: Sequence[Record]) -> PreparedRow | None:
+        """The row of the first record, when it was written ahead and the rest is small enough to stand behind it."""
+        first = records[0]
+        if type(first) is not MessagesAdded or type(first.rows) is not LargeRow:
+            return None
+        row, prepared = first.rows, first.rows.prepared
+        row.prepared = None
+        if not isinstance(prepared, PreparedRow) or prepared.size != row.size:
+            return None
+        return prepared
+
     def _apply(self, records: Sequence[Record], lsn: int, position: JournalPosition | None) -> None:
         state, left = self._state, self._left
         self._dead.lsn = lsn
@@ -355,6 +396,8 @@ class LmdbProvider:
             apply(state, record, self._dead, left)
             if type(record) is MessagesAdded:
                 self._recent.add(state, record, position)
+                if record.rows.size > LARGE_ROW_BYTES and position is not None:
+                    self._large_queues.add(record.queue_id)
         state.lsn = lsn
         if left.left:
             self._recent.forget(state, left.left)
@@ -382,10 +425,53 @@ class LmdbProvider:
             if is_transient(self._state, queue_id):
                 return self._recent.read_transient(queue_id, first, last, max_bytes)
             queue = self._state.queues.get(queue_id)
-            parts = self._parts(queue_id, first, last)
-            if queue is not None:
-                parts = all_alive(queue, parts, first, last, self._where)
-            return list(limit(parts, max_bytes))
+            if queue is not None and queue_id in self._large_queues:
+                found = first_large(queue, [(first, last)])
+                if found is not None and found[0] > first:
+                    # Not read only to be found too much.
+                    before = self._read(queue, queue_id, first, found[0] - 1, max_bytes)
+                    if before:
+                        return before
+                    first = found[0]
+            return self._read(queue, queue_id, first, last, max_bytes)
+
+    def _read(self, queue: StoredQueue | None, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        parts = self._parts(queue_id, first, last)
+        if queue is not None:
+            parts = all_alive(queue, parts, first, last, self._where)
+        return list(limit(parts, max_bytes))
+
+    def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
+        """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`."""
+        if queue_id not in self._large_queues:
+            return None
+        with self._lock:
+            queue = self._state.queues.get(queue_id)
+            return None if queue is None else first_large(queue, runs)
+
+    def read_large(self, queue_id: int, sequence: int) -> list[Slice]:
+        """As `read` of one row, without the lock that appends take. May run beside all other verbs."""
+        self._check_open()
+        with self._lock:
+            place = self._recent.place_of(queue_id, sequence)
+        if place is not None:
+            position, published_at = place
+            wanted = partial(lone_row_bytes, queue_id=queue_id, sequence=sequence)
+            try:
+                row = self._journal.read_row(position, LONE_ROW_PREFIX_BYTES, wanted)
+                if row is not None:
+                    return [Slice(sequence, published_at, Rows.of([row]))]
+            except (StorageDamaged, LookupError):
+                pass  # A checkpoint may have it by now; if not, the read below says what is wrong.
+        with self._large_lock:
+            found = self._stored_large(queue_id, sequence)
+        return found or self.read(queue_id, sequence, sequence, 1)
+
+    def _stored_large(self, queue_id: int, sequence: int) -> list[Slice]:
+        with reading(self._env, self._where) as kv:
+            for info in block_infos(kv, queue_id, sequence, sequence):
+                return clip(load_block(kv, queue_id, info), [(sequence, sequence)])
+        return []
 
     def _parts(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
         """From the store below the first recent row, from the recent rows from there on."""
@@ -617,7 +703,7 @@ class LmdbProvider:
 
     def _swap_store(self) -> None:
         """Put the compacted copy in the store's place. The caller has the turn, and there is no checkpointer."""
-        with self._lock:
+        with self._large_lock, self._lock:
             self._env.close()
             try:
                 compaction.swap_compacted(self._layout)

@@ -48,6 +48,10 @@ def rows(*payloads: bytes) -> Rows:
     return Rows.of([pack_row(f"id-{number}", payload) for number, payload in enumerate(payloads)])
 
 
+def nothing_large(queue_id: int, runs: object) -> None:
+    return None
+
+
 class World:
     """Publishes and ticks; `hold` keeps gated answers back as a slow disk would."""
 
@@ -159,7 +163,9 @@ class Client:
         self.world = world
         self.number = number
         self.session = OmqSession(context(number, now=world.now), world.settings)
-        store = cast(Store, SimpleNamespace(blocking=False, provider=world.storage))
+        store = cast(
+            Store, SimpleNamespace(blocking=False, provider=world.storage, memory=None, first_large=nothing_large)
+        )
         self.delivery_queue = DeliveryQueue(
             self.session,
             store,

@@ -35,6 +35,10 @@ def stored(batch: int) -> MemoryStorage:
     return storage
 
 
+def nothing_large(queue_id: int, runs: Sequence[Run]) -> None:
+    return None
+
+
 class Reader:
     """A session of one consumer, whose socket takes everything."""
 
@@ -47,7 +51,10 @@ class Reader:
         self.sent = 0
         self.queue = DeliveryQueue(
             self.session,
-            cast(Store, SimpleNamespace(blocking=False, provider=storage)),
+            cast(
+                Store,
+                SimpleNamespace(blocking=False, provider=storage, memory=None, first_large=lambda queue_id, runs: None),
+            ),
             delivered=self._delivered,
             damaged=lambda deliver, piece: pytest.fail("nothing is damaged"),
             wake=lambda: None,

@@ -57,6 +57,8 @@ ToldAttempts = Mapping[int, int | tuple[int, int]]
 _DELIVERED = struct.Struct("!QQ")
 _ACKED = struct.Struct("!QI")
 _FLOW = struct.Struct("!IQI")
+_LONE_ROW = struct.Struct("!II")
+_NO_ROW = Rows(0, b"", b"")
 _JSON_FLAG = 1
 _RUNS_AT_ONCE = 4_096
 """More of one frame become tuples only as they are worked off."""
@@ -198,6 +200,21 @@ def publish_many_ack(
     return start + _ACKED.pack(first_sequence, count) + _json_block(detail)
 
 
+def deliver_one(
+    subscription: str, queue: str, first_sequence: int, published_at: int, row_size: int, attempts: ToldAttempts
+) -> bytes:
+    """A DeliverMany of one row, without the row itself, which follows."""
+    start = _start(CommandType.DELIVER_MANY, subscription, queue)
+    told = _DELIVERED.pack(first_sequence, published_at) + _json_block(attempts)
+    return start + told + _LONE_ROW.pack(1, row_size)
+
+
+def publish_one(request_id: str, queue: str, row_size: int, extras: Mapping[int, Mapping[str, Any]] | None) -> bytes:
+    """A PublishMany of one row, without the row itself, which follows."""
+    start = _start(CommandType.PUBLISH_MANY, request_id, queue)
+    return start + _json_block(extras) + _LONE_ROW.pack(1, row_size)
+
+
 def deliver_many(
     subscription: str,
     queue: str,
@@ -281,6 +298,10 @@ def _runs_block(runs: Sequence[Run]) -> bytes:
 
 
 # -- decoders -------------------------------------------------------------------------------------------------------
+
+
+class CutShort(RemoteProtocolError):
+    """The body ends inside a field."""
 
 
 class _Reader:
@@ -369,8 +390,18 @@ class _Reader:
             raise RemoteProtocolError(_BACKWARD)
         return RunArrays(firsts, lasts)
 
+    def lone_row(self, size: int) -> int:
+        """Where the one row of a body of `size` bytes begins, of which the beginning is here."""
+        count, length = self.unpack(_LONE_ROW)
+        if count != 1 or self.at + length != size:
+            raise RemoteProtocolError(
+                f"a frame of type {self.body[1]} has a body of {size:,} B and {count:,} rows; a body above the ordinary"
+                " limit carries one row and nothing behind it"
+            )
+        return self.at
+
     def _cut(self) -> RemoteProtocolError:
-        return RemoteProtocolError(f"a body of {len(self.body)} B, type {self.body[1]}, ends inside a field")
+        return CutShort(f"a body of {len(self.body)} B, type {self.body[1]}, ends inside a field")
 
 
 def parse_publish_many(body: bytes) -> PublishMany:
@@ -379,6 +410,29 @@ def parse_publish_many(body: bytes) -> PublishMany:
     extras = _by_index(reader.json_block(), "extras")
     rows = reader.rows()
     return PublishMany(message_id, queue, rows, extras)
+
+
+def begin_publish_many(head: bytes, size: int) -> tuple[PublishMany, int]:
+    """What stands before the one row of a body of `size` bytes, and where the row begins.
+
+    Raises:
+        CutShort: more than `head` is needed.
+        RemoteProtocolError: the body carries something else.
+    """
+    reader = _Reader(head)
+    message_id, queue = reader.start()
+    extras = _by_index(reader.json_block(), "extras")
+    return PublishMany(message_id, queue, _NO_ROW, extras), reader.lone_row(size)
+
+
+def begin_deliver_many(head: bytes, size: int) -> tuple[DeliverMany, int]:
+    """As `begin_publish_many`."""
+    reader = _Reader(head)
+    message_id, queue = reader.start()
+    first_sequence, published_at = reader.unpack(_DELIVERED)
+    acquired = _by_index(reader.json_block(), "acquired") or {}
+    at = reader.lone_row(size)
+    return DeliverMany(message_id, queue, first_sequence, published_at, _NO_ROW, _numbers(acquired, "acquired")), at
 
 
 def parse_stage(body: bytes) -> StageFrame:

@@ -29,20 +29,31 @@ class Frame(NamedTuple):
     end: int
 
 
+class FrameTooLong(RemoteProtocolError):
+    """The body of a frame is larger than an ordinary one may be."""
+
+    def __init__(self, size: int, body_bytes_max: int) -> None:
+        super().__init__(f"a frame announces a body of {size:,} B; allowed are 2 to {body_bytes_max:,}")
+        self.size = size
+
+
 def find_frame(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
     """The complete frame at `at`, or None when more bytes are needed.
 
     Raises:
-        RemoteProtocolError: an impossible length (judged before the body is there) or an unknown flag (after).
+        FrameTooLong: as judged before the body is there.
+        RemoteProtocolError: another impossible length, or an unknown flag (once the body is there).
     """
     available = len(data) - at
     if available < 4:
         return None
     size = int.from_bytes(data[at : at + 4], "big")
     if not BODY_BYTES_MIN <= size <= body_bytes_max:
+        other = _other_protocol(data[at : at + 4])
+        if size > body_bytes_max and not other:
+            raise FrameTooLong(size, body_bytes_max)
         raise RemoteProtocolError(
-            _other_protocol(data[at : at + 4])
-            or f"a frame announces a body of {size:,} B; allowed are 2 to {body_bytes_max:,}"
+            other or f"a frame announces a body of {size:,} B; allowed are 2 to {body_bytes_max:,}"
         )
     end = at + HEADER_SIZE + size
     if len(data) < end:
@@ -135,6 +146,13 @@ class ByteBuffer:
         if have < 4 or (have < HEADER_SIZE + size and BODY_BYTES_MIN <= size <= body_bytes_max):
             return b""
         data = bytes(self._partial)
+        self._partial.clear()
+        return data
+
+    def take_all(self) -> bytes:
+        """Everything, whatever it begins with."""
+        data = bytes(self._partial) if self._partial else self._whole
+        self._whole = b""
         self._partial.clear()
         return data
 

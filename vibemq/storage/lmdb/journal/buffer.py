@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from vibemq.model.rows import Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows
 from vibemq.model.stored import Slice
 
 PlaceT = TypeVar("PlaceT")
@@ -55,8 +55,12 @@ class WriteBuffer(Generic[PlaceT]):
         """Remember a stretch. Sequences of one queue come in ascending order."""
         entry = JournalEntry(queue_id, first, first + rows.count - 1, published_at, lsn, rows, place)
         self._queues.setdefault(queue_id, []).append(entry)
-        self.bytes_held += rows.size + ENTRY_BYTES
         self._by_age.append(entry)
+        if rows.size > LARGE_ROW_BYTES and rows.count == 1:
+            # It would drive out all others, and is read back as quickly as it is sent.
+            entry.rows = None
+            return
+        self.bytes_held += rows.size + ENTRY_BYTES
         self._evictable.append(entry)
         self._evict()
 
@@ -81,6 +85,12 @@ class WriteBuffer(Generic[PlaceT]):
             start, stop = max(first, entry.first), min(last, entry.last)
             rows = self._rows(entry).slice(start - entry.first, stop - entry.first + 1)
             yield Slice(start, entry.published_at, rows)
+
+    def entry_of(self, queue_id: int, sequence: int) -> JournalEntry[PlaceT] | None:
+        """The stretch that holds the sequence."""
+        entries = self._queues.get(queue_id, [])
+        index = bisect_right(entries, sequence, key=lambda entry: entry.first) - 1
+        return entries[index] if index >= 0 and entries[index].last >= sequence else None
 
     def _rows(self, entry: JournalEntry[PlaceT]) -> Rows:
         if entry.rows is not None:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
+from vibemq.storage.lmdb.journal.large import PreparedRow, large_header, read_row, write_row
 from vibemq.storage.lmdb.journal.recovery import (
     REPAIR_HINT,
     Chain,
@@ -202,6 +203,44 @@ class Journal:
         self._fail_stop.check()
         return position
 
+    def prepare_row(self, row: bytes, before: int) -> PreparedRow:
+        """Write a row ahead of its record, behind `before` bytes of the record's body. May run beside everything else.
+
+        Raises as `append` does.
+        """
+        self._fail_stop.check()
+        try:
+            return write_row(self._disk, self.pool, row, HEADER.size + before)
+        except OSError as error:
+            raise self._fail_stop.fail("write", error) from error
+
+    def append_prepared(self, head: bytes, prepared: PreparedRow, tail: Sequence[bytes]) -> JournalPosition:
+        """Write the record whose body is `head`, the row and `tail`, at the start of the row's segment, which becomes
+        the active one. Its row is durable already. Raises StorageFailed as `append` does."""
+        self._fail_stop.check()
+        segment = prepared.take()
+        lsn = self._last_lsn + 1
+        size = len(head) + prepared.size + sum(map(len, tail))
+        header = large_header(segment, head, prepared, tail, lsn=lsn, durable_lsn=self._durable_lsn, kind=DATA)
+        try:
+            if tail:
+                write_all(self._disk, segment.file, tail, HEADER.size + len(head) + prepared.size)
+            # The header last: what comes before it is no record.
+            write_all(self._disk, segment.file, [header + head], 0)
+        except OSError as error:
+            raise self._fail_stop.fail("write", error) from error
+        segment.end = HEADER.size + size
+        segment.first_lsn = segment.last_lsn = lsn
+        self._appends += 1
+        with self._lock:
+            self._live[segment.serial] = segment
+            self._active = segment
+            self._last_lsn = lsn
+            self._bytes_appended += size + HEADER.size
+            self._dirty[segment.serial] = segment
+        self._fail_stop.check()
+        return JournalPosition(lsn, segment.serial, 0, size)
+
     def sync(self) -> int:
         """Flush everything appended before the call and return the lsn up to which all is durable.
 
@@ -267,6 +306,33 @@ class Journal:
             )
         return body
 
+    def read_row(self, position: JournalPosition, before: int, row_bytes: Callable[[bytes], int]) -> bytes | None:
+        """The row of a record that stands behind `before` bytes of its body; None when it does not. May run beside
+        everything else.
+
+        Args:
+            row_bytes: finds the size of the row in the bytes before it; 0: it is not this row.
+
+        Raises:
+            StorageDamaged: the bytes are not what was written.
+            LookupError: the segment was released.
+        """
+        with self._lock:
+            segment = self._live[position.segment]
+            segment.readers += 1
+        try:
+            size = row_bytes(self._disk.pread(segment.file, before, position.offset + HEADER.size))
+            if not size:
+                return None
+            return read_row(self._disk, segment, position.offset, position.size, before, size)
+        except OSError as error:
+            raise StorageDamaged(
+                f"journal record {position.lsn} cannot be read ({error})", path=segment.path, offset=position.offset
+            ) from error
+        finally:
+            with self._lock:
+                segment.readers -= 1
+
     # -- segments -------------------------------------------------------------------------------------------------
 
     def sealed_segments(self) -> list[SealedSegment]:
@@ -281,7 +347,7 @@ class Journal:
         """Sealed segments wholly at or below `applied_lsn` may be used again. No system call."""
         with self._lock:
             done = [s for s in self._live.values() if s is not self._active and s.last_lsn <= applied_lsn]
-            done = sorted((s for s in done if s.serial not in self._dirty), key=lambda s: s.first_lsn)
+            done = sorted((s for s in done if s.serial not in self._dirty and not s.readers), key=lambda s: s.first_lsn)
             for segment in done:
                 del self._live[segment.serial]
             self.pool.put_back(done)

@@ -9,7 +9,7 @@ from typing import Final
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import MessagesAdded, Record
-from vibemq.model.rows import Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.encoding import decode_batch
@@ -91,13 +91,24 @@ class RecentRows:
     def read_transient(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         return self._transient.read(queue_id, first, last, max_bytes)
 
+    def place_of(self, queue_id: int, sequence: int) -> tuple[JournalPosition, int] | None:
+        """Where the journal has a durable row that stands alone in its stretch, and when it was published."""
+        entry = self._buffer.entry_of(queue_id, sequence)
+        return (entry.place, entry.published_at) if entry is not None and entry.first == entry.last else None
+
     def _load(self, position: JournalPosition, queue_id: int, first: int) -> Rows:
         """Read an evicted stretch back. The last record is kept: a backlog is read in the order it was written."""
         if position.lsn != self._loaded_lsn:
             self._loaded_lsn = 0
-            self._loaded = decode_batch(self._journal.read(position), f"journal record {position.lsn}")
-            self._loaded_lsn = position.lsn
-        for record in self._loaded:
+            loaded = decode_batch(self._journal.read(position), f"journal record {position.lsn}")
+            if position.size > LARGE_ROW_BYTES:
+                return self._found(loaded, position, queue_id, first)
+            self._loaded, self._loaded_lsn = loaded, position.lsn
+        return self._found(self._loaded, position, queue_id, first)
+
+    @staticmethod
+    def _found(loaded: list[Record], position: JournalPosition, queue_id: int, first: int) -> Rows:
+        for record in loaded:
             if type(record) is MessagesAdded and (record.queue_id, record.first_sequence) == (queue_id, first):
                 return record.rows
         raise StorageDamaged(

@@ -37,6 +37,8 @@ class Segment:
     """Where the next record goes."""
     urgent: bool = False
     """Made on a full disk for what drains it: no message goes into it before there is room for one."""
+    readers: int = 0
+    """Who reads a row of it beside all others; it is not released meanwhile."""
     value_bytes: int = VALUE_BYTES
     """Messages up to this size may go into it without another look at the room that is left."""
 

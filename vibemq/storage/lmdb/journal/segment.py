@@ -15,7 +15,7 @@ for one is kept at the end of every segment.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -75,6 +75,14 @@ def pack_header(parts: Sequence[bytes], *, epoch: int, lsn: int, durable_lsn: in
     for part in parts:
         crc = google_crc32c.extend(crc, part)
     return _LENGTH_CRC.pack(length, crc) + rest
+
+
+def record_header(
+    length: int, checksum: Callable[[int], int], *, epoch: int, lsn: int, durable_lsn: int, kind: int
+) -> bytes:
+    """As `pack_header`, of a body that is not at hand. `checksum`: that of the fields -> that with the body behind."""
+    rest = _AFTER_CRC.pack(epoch, lsn, durable_lsn, kind)
+    return _LENGTH_CRC.pack(length, checksum(google_crc32c.value(_LENGTH.pack(length) + rest))) + rest
 
 
 class SegmentReader:

@@ -26,6 +26,11 @@ from vibemq.storage.local.disk import Disk, write_all
 from vibemq.storage.local.file_limit import WHERE_SET
 
 FREE_SEGMENTS_MAX = 12
+LARGE_TAIL_BYTES = 1 << 20
+"""Behind a large record, for the small ones that follow it."""
+LARGE_FREE_MAX = 4
+"""Free segments of large records that are kept for others, for a while."""
+LARGE_DELETED_AT_ONCE = 8
 MISSED_ROUNDS = 60
 """Of housekeeping, for which a disk is short that had no room for a segment."""
 _MENDS = {
@@ -79,6 +84,9 @@ class SegmentPool:
         """One thread at a time makes, renames or deletes."""
         self._spares: deque[Segment] = deque()
         self._free: deque[Segment] = deque()
+        self._lent: dict[int, Segment] = {}
+        """Of `take_large`, that have no record yet."""
+        self._given_up: deque[Segment] = deque()
         self._next_serial = 1
         self._missed = 0
         """Size of the biggest segment for which there was no room lately."""
@@ -107,6 +115,48 @@ class SegmentPool:
                     self._admit(self._spares[0], value_bytes)
                 return self._spares.popleft()
             return self._new_urgent(need) if urgent else self._new(self._segment_bytes, urgent, value_bytes)
+
+    def take_large(self, record_bytes: int, value_bytes: int) -> Segment:
+        """A segment for one large record at its start and small ones behind it; it is the caller's from now on.
+
+        Raises as `take` does.
+        """
+        size = record_bytes + LARGE_TAIL_BYTES
+        with self._change_lock:
+            with self._refused(size):
+                admitted = self._keep_room(size, value_bytes)
+                segment = self._reusable_large(size)
+                if segment is None:
+                    segment = self._create(size, filled_from=record_bytes)
+                else:
+                    self._rename(segment)
+                    self._disk.fsync_dir(self._folder)
+                    with self._lock:
+                        self._free.remove(segment)
+            segment.value_bytes = admitted
+            self._lent[segment.serial] = segment
+            return segment
+
+    def keep(self, segment: Segment) -> None:
+        """A segment of `take_large` has its record: it is one of the journal's now."""
+        self._lent.pop(segment.serial, None)
+
+    def give_up(self, segment: Segment) -> None:
+        """A segment of `take_large` gets no record. In any thread, and within anything: it is looked at later."""
+        self._given_up.append(segment)
+
+    def _take_given_up(self) -> None:
+        while self._given_up:
+            segment = self._given_up.popleft()
+            if self._lent.pop(segment.serial, None) is not None:
+                with self._lock:
+                    self._free.append(segment)
+
+    def _reusable_large(self, size: int) -> Segment | None:
+        self._take_given_up()
+        with self._lock:
+            fitting = [s for s in self._free if size <= s.size <= 2 * size and s.size != self._segment_bytes]
+        return fitting[0] if fitting else None
 
     def prepare_spare(self) -> None:
         """Have one segment ready before it is needed. Raises as `take` does."""
@@ -176,7 +226,13 @@ class SegmentPool:
         if self._missed_rounds < 0:
             self._missed = 0
         with self._change_lock:
-            self._delete(self._surplus(1) if short else self._surplus(FREE_SEGMENTS_MAX)[:1])
+            self._take_given_up()
+            if short:
+                self._delete(self._surplus(1))
+                return
+            odd = self._odd()
+            too_many = odd[:-LARGE_FREE_MAX][:LARGE_DELETED_AT_ONCE]
+            self._delete(too_many or (odd or self._surplus(FREE_SEGMENTS_MAX))[:1])
 
     def make_room(self) -> None:
         """Delete free segments until the disk has the room that is kept for a checkpoint.
@@ -205,8 +261,9 @@ class SegmentPool:
             yield
 
     def close_files(self) -> None:
-        for segment in [*self._spares, *self._free]:
+        for segment in [*self._spares, *self._free, *self._lent.values()]:
             self._disk.close(segment.file)
+        self._lent.clear()
         self._spares.clear()
         self._free.clear()
 
@@ -308,13 +365,14 @@ class SegmentPool:
             )
         return value_bytes
 
-    def _create(self, size: int) -> Segment:
+    def _create(self, size: int, filled_from: int = 0) -> Segment:
+        """`filled_from`: what stands before is written by the caller before it is flushed."""
         serial = self._take_serial()
         path = f"{self._folder}/{segment_name(serial)}"
         file = self._disk.open(path + NEW_SUFFIX, create=True)
         try:
             self._disk.fallocate(file, size)
-            for offset in range(0, size, len(ZEROES)):
+            for offset in range(filled_from, size, len(ZEROES)):
                 write_all(self._disk, file, [ZEROES[: size - offset]], offset)
             self._disk.fsync(file)
             self._disk.rename(path + NEW_SUFFIX, path)
@@ -343,6 +401,11 @@ class SegmentPool:
     def _take_serial(self) -> int:
         self._next_serial += 1
         return self._next_serial - 1
+
+    def _odd(self) -> list[Segment]:
+        """Free segments of another size than most, the oldest first."""
+        with self._lock:
+            return [s for s in self._free if s.size != self._segment_bytes]
 
     def _surplus(self, keep: int) -> list[Segment]:
         """Free segments beyond `keep`; those of another size, which are not used again, come first."""

@@ -1,0 +1,130 @@
+"""Rows that are written ahead of their record."""
+
+import gc
+import random
+
+import pytest
+
+from vibemq.errors import StorageDamaged
+from vibemq.storage.lmdb.journal.journal import Journal
+from vibemq.storage.lmdb.journal.recovery import RecoveryReport
+from vibemq.testing.sim_disk import SimDisk
+
+SEGMENT = 4_096
+ROW = bytes(range(251)) * 6_000
+HEAD, TAIL = b"head!", [b"tail", b"!"]
+BODY = HEAD + ROW + b"tail!"
+
+
+def opened(disk: SimDisk, applied_lsn: int = 0) -> tuple[Journal, RecoveryReport]:
+    return Journal.open(disk, "/j", segment_bytes=SEGMENT, applied_lsn=applied_lsn)
+
+
+def bodies(report: RecoveryReport) -> list[tuple[int, bytes]]:
+    return [(record.lsn, record.body) for record in report]
+
+
+def test_the_record_is_like_one_that_was_written_at_once() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"before"])
+    prepared = journal.prepare_row(ROW, len(HEAD))
+    journal.append([b"meanwhile"])
+    place = journal.append_prepared(HEAD, prepared, TAIL)
+    small = journal.append([b"behind"])
+    assert place.lsn == 3
+    assert small.segment == place.segment, "small records go on behind it"
+    assert journal.read(place) == BODY
+    journal.close()
+    journal, report = opened(disk)
+    assert bodies(report) == [(1, b"before"), (2, b"meanwhile"), (3, BODY), (4, b"behind")]
+    journal.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_row_is_durable_before_its_record_is_flushed(seed: int) -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    prepared = journal.prepare_row(ROW, len(HEAD))
+    journal.append_prepared(HEAD, prepared, TAIL)
+    assert journal.sync() == 1
+    _, report = opened(disk.crash(random.Random(seed)))
+    assert bodies(report) == [(1, BODY)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_without_its_record_is_nothing(seed: int) -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"before"])
+    journal.sync()
+    prepared = journal.prepare_row(ROW, len(HEAD))
+    for after in (disk.kill(), disk.crash(random.Random(seed))):
+        journal, report = opened(after)
+        assert bodies(report) == [(1, b"before")]
+        assert journal.append([b"next"]).lsn == 2
+        journal.close()
+    assert prepared.segment is not None
+
+
+def test_a_row_that_nobody_wants_leaves_its_segment_to_the_next() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    prepared = journal.prepare_row(ROW, len(HEAD))
+    assert prepared.segment is not None
+    serial = prepared.segment.serial
+    del prepared
+    gc.collect()
+    files = len(disk.listdir("/j"))
+    again = journal.prepare_row(ROW[:-5], len(HEAD))
+    assert again.segment is not None
+    assert again.segment.serial > serial
+    assert len(disk.listdir("/j")) == files
+    place = journal.append_prepared(HEAD, again, TAIL)
+    assert journal.read(place) == HEAD + ROW[:-5] + b"tail!"
+    journal.close()
+    _, report = opened(disk)
+    assert bodies(report) == [(1, HEAD + ROW[:-5] + b"tail!")]
+
+
+def test_one_row_is_read_without_the_rest() -> None:
+    journal, _ = opened(SimDisk())
+    place = journal.append_prepared(HEAD, journal.prepare_row(ROW, len(HEAD)), TAIL)
+    asked = []
+
+    def size_of(start: bytes) -> int:
+        asked.append(start)
+        return len(ROW)
+
+    assert journal.read_row(place, len(HEAD), size_of) == ROW
+    assert asked == [HEAD]
+    assert journal.read_row(place, len(HEAD), lambda start: 0) is None
+    plain = journal.append([HEAD, ROW, *TAIL])
+    assert journal.read_row(plain, len(HEAD), lambda start: len(ROW)) == ROW
+
+
+@pytest.mark.parametrize("offset", [0, 40, 33 + len(HEAD) + 700_000, 33 + len(BODY) - 1])
+def test_a_damaged_row_is_not_returned(offset: int) -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    place = journal.append_prepared(HEAD, journal.prepare_row(ROW, len(HEAD)), TAIL)
+    path = next(path for path in disk.listdir("/j") if int(path.split(".")[0], 16) == place.segment)
+    disk.damage(f"/j/{path}", offset, b"\xfe")
+    with pytest.raises(StorageDamaged):
+        journal.read_row(place, len(HEAD), lambda start: len(ROW))
+
+
+def test_a_segment_is_not_released_while_a_row_of_it_is_read() -> None:
+    journal, _ = opened(SimDisk())
+    place = journal.append_prepared(HEAD, journal.prepare_row(ROW, len(HEAD)), TAIL)
+    journal.seal()
+    journal.sync()
+
+    def checkpoint(start: bytes) -> int:
+        journal.release(place.lsn)
+        return len(ROW)
+
+    assert journal.read_row(place, len(HEAD), checkpoint) == ROW
+    journal.release(place.lsn)
+    with pytest.raises(LookupError):
+        journal.read_row(place, len(HEAD), lambda start: len(ROW))

@@ -1,0 +1,28 @@
+from vibemq.model.options import QueueOptions
+from vibemq.model.stored import Chunk, StoredQueue
+from vibemq.storage.state.large import first_large, has_large
+
+LARGE = 2 << 20
+
+
+def queue(*chunks: tuple[int, int, int]) -> StoredQueue:
+    made = StoredQueue(1, "q", QueueOptions(), 0, "1" * 32)
+    made.chunks.extend(Chunk(first, last, size, 0) for first, last, size in chunks)
+    return made
+
+
+def test_the_first_large_row_of_the_runs_is_found() -> None:
+    stored = queue((1, 9, 900), (10, 10, LARGE), (11, 20, 100), (21, 21, LARGE + 1))
+    assert has_large(stored)
+    assert first_large(stored, [(1, 30)]) == (10, LARGE)
+    assert first_large(stored, [(11, 30)]) == (21, LARGE + 1)
+    assert first_large(stored, [(1, 9), (11, 20)]) is None
+    assert first_large(stored, [(11, 12), (21, 21)]) == (21, LARGE + 1)
+    assert first_large(stored, [(22, 30)]) is None
+    assert first_large(stored, []) is None
+
+
+def test_many_rows_that_are_large_together_are_not() -> None:
+    stored = queue((1, 2_000, LARGE))
+    assert first_large(stored, [(1, 2_000)]) is None
+    assert not has_large(queue())

@@ -1,0 +1,118 @@
+"""A large record: its row is written before the record is, and read back beside everything else.
+
+The row of a message above `LARGE_ROW_BYTES` is written to a segment that nobody else uses yet, in pieces that are
+flushed one after the other, so that the flushes of others come in between. It stands where it will stand in its record:
+what comes before it has a fixed size. When the message has its sequence, the record's header, the few bytes before the
+row and those behind it are written, and the segment is the journal's active one. Until then it holds no valid record;
+after a crash it is a file without records.
+"""
+
+from collections.abc import Sequence
+
+import google_crc32c
+
+from vibemq.errors import StorageDamaged
+from vibemq.storage.lmdb.journal.crc_combine import combine
+from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT, Segment
+from vibemq.storage.lmdb.journal.segment import HEADER, record_header
+from vibemq.storage.lmdb.journal.segment_pool import SegmentPool
+from vibemq.storage.local.disk import Disk, write_all
+
+CRC_PIECE_BYTES = 512 << 10
+"""A checksum holds the interpreter lock; so much of it takes less than a tenth of a millisecond."""
+FLUSH_BYTES = 2 << 20
+TAIL_BYTES_MAX = 256 << 10
+"""Of other facts in the same record."""
+
+
+class PreparedRow:
+    """A row that is on disk and in no record yet."""
+
+    def __init__(self, pool: SegmentPool, segment: Segment, size: int) -> None:
+        self._pool = pool
+        self.segment: Segment | None = segment
+        self.size = size
+        self.checksum = 0
+
+    def take(self) -> Segment:
+        """The segment becomes part of the journal."""
+        segment, self.segment = self.segment, None
+        assert segment is not None
+        self._pool.keep(segment)
+        return segment
+
+    def __del__(self) -> None:
+        # Its message was refused, or its publisher has gone.
+        if self.segment is not None:
+            self._pool.give_up(self.segment)
+
+
+def write_row(disk: Disk, pool: SegmentPool, row: bytes, before: int) -> PreparedRow:
+    """Write a row behind `before` bytes of a segment of its own, and flush it.
+
+    Raises:
+        OSError: nobody knows what was written.
+        StorageFull: there is no room; nothing was written.
+    """
+    size = before + len(row) + TAIL_BYTES_MAX + 2 * HEADER.size
+    prepared = PreparedRow(pool, pool.take_large(size, len(row)), len(row))
+    segment = prepared.segment
+    assert segment is not None
+    unflushed = 0
+    for start in range(0, len(row), CRC_PIECE_BYTES):
+        piece = row[start : start + CRC_PIECE_BYTES]
+        prepared.checksum = google_crc32c.extend(prepared.checksum, piece)
+        write_all(disk, segment.file, [piece], before + start)
+        unflushed += len(piece)
+        if unflushed >= FLUSH_BYTES:
+            disk.fdatasync(segment.file)
+            unflushed = 0
+    disk.fdatasync(segment.file)
+    return prepared
+
+
+def large_header(
+    segment: Segment,
+    head: bytes,
+    prepared: PreparedRow,
+    tail: Sequence[bytes],
+    *,
+    lsn: int,
+    durable_lsn: int,
+    kind: int,
+) -> bytes:
+    """The header of a record whose body is the head, the prepared row and the tail."""
+    length = len(head) + prepared.size + sum(map(len, tail))
+
+    def checksum(crc: int) -> int:
+        crc = combine(google_crc32c.extend(crc, head), prepared.checksum, prepared.size)
+        for part in tail:
+            crc = google_crc32c.extend(crc, part)
+        return crc
+
+    return record_header(length, checksum, epoch=segment.serial, lsn=lsn, durable_lsn=durable_lsn, kind=kind)
+
+
+def read_row(disk: Disk, segment: Segment, offset: int, size: int, before: int, row_bytes: int) -> bytes:
+    """The row of a record at `offset`, whose body has `size` bytes, `before` of them before the row.
+
+    Raises:
+        StorageDamaged: the bytes are not what was written.
+    """
+    row_at = offset + HEADER.size + before
+    start = disk.pread(segment.file, HEADER.size + before, offset)
+    row = disk.pread(segment.file, row_bytes, row_at)
+    tail = disk.pread(segment.file, size - before - row_bytes, row_at + row_bytes)
+    crc = google_crc32c.value(start[:4] + start[8:])
+    for at in range(0, len(row), CRC_PIECE_BYTES):
+        crc = google_crc32c.extend(crc, row[at : at + CRC_PIECE_BYTES])
+    header = HEADER.unpack_from(start)
+    if (
+        len(row) != row_bytes
+        or (header[0], header[2]) != (size, segment.serial)
+        or header[1] != google_crc32c.extend(crc, tail)
+    ):
+        raise StorageDamaged(
+            f"journal record {header[3]} is broken", path=segment.path, offset=offset, hint=REPAIR_HINT
+        )
+    return row
