@@ -200,6 +200,15 @@ class Instants(MutableMapping[int, int]):
                 instants.extend([page[sequence & _MASK] for sequence in some])
         return sequences, instants
 
+    def of_pages(self, number: int, most: int) -> tuple[list[int], int | None]:
+        """The instants of up to so many pages from that number on, and the number to go on with; None: that is all."""
+        at = bisect_left(self._numbers, number)
+        found: list[int] = []
+        for place in self._numbers[at : at + most]:
+            page = self._pages[place]
+            found += filter(None, page) if isinstance(page, array) else page.values()
+        return found, self._numbers[at + most] if at + most < len(self._numbers) else None
+
     @property
     def first(self) -> int:
         """The lowest sequence. Raises IndexError when empty."""

@@ -16,7 +16,7 @@ from vibemq.engine.step import Extras, Step
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import Dropped, Reason
 from vibemq.model.rows import Rows
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import END, RunSet
 
 _EXTRAS_PER_UNIT = 8
 """Messages with a delay or a priority that become visible to one group for the cost of one run."""
@@ -44,8 +44,11 @@ def add(
     if extras:
         _remember_extras(queue, first, extras, step.now)
     hidden = _before_groups(queue, first, last, redirected)
-    added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes)
+    added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes, published_at=step.now)
     queue.holes = []
+    if extras:
+        added.due_from = _first_due(extras, step.now)
+        queue.expect(added.due_from)
     step.added.append(added)
     queue.hide(added)
     if durability <= Durability.ASYNC:
@@ -65,6 +68,11 @@ def _remember_extras(queue: Queue, first: int, extras: Extras, now: int) -> None
             members.add(sequence, sequence)
         if extra.dedup_id and window:
             queue.remember(extra.dedup_id, sequence, now)
+
+
+def _first_due(extras: Extras, now: int) -> int:
+    """When the first of the delays ends."""
+    return min((extra.deliver_at for extra in extras.values() if extra.deliver_at > now), default=END)
 
 
 def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:
@@ -115,7 +123,7 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
         for index, extra in added.extras.items():
             if extra.expires_at:
                 queue.set_expiry(first + index, extra.expires_at)
-            if extra.deliver_at > step.now:
+            if extra.deliver_at > added.published_at:
                 queue.delay(first + index, extra.deliver_at)
     runs = [(first, last)]
     if added.hidden is not None:

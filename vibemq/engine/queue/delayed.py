@@ -8,7 +8,7 @@ from operator import le
 
 from vibemq.model.instants import Instants
 from vibemq.model.options import NUMBER_MAX
-from vibemq.model.runs import Run
+from vibemq.model.runs import END, Run
 
 _TOGETHER_MAX = 1024
 """Entries of one stretch of the order."""
@@ -24,9 +24,12 @@ class Delayed:
     """Sequences by due instant: sixteen bytes each in the order of what is due, eight or more by sequence.
 
     The order has exactly what waits, so nothing is ever due that has left, and nothing is ever sorted anew.
+
+    What is due may be taken out (`pop_due`), or stay and count as fallen due (`advance`): that costs nothing for each
+    message, however many fall due at once.
     """
 
-    __slots__ = ("_bounds", "_due", "_order")
+    __slots__ = ("_bounds", "_due", "_horizon", "_order", "fallen")
 
     def __init__(self) -> None:
         self._due: Instants | None = None
@@ -35,6 +38,9 @@ class Delayed:
         """Stretches of (instants, sequences), by instant, and by sequence where instants are the same."""
         self._bounds: list[Entry] = _NO_BOUNDS
         """The last of each stretch, or what was its last."""
+        self._horizon = 0
+        self.fallen = 0
+        """How many are due at or before the horizon."""
 
     def __len__(self) -> int:
         return 0 if self._due is None else len(self._due)
@@ -69,6 +75,8 @@ class Delayed:
         before = self._due.put(sequence, due)
         if before:
             self._leave_order(before, [sequence], 0)
+        if due <= self._horizon:
+            self.fallen += 1
         bounds, order = self._bounds, self._order
         index = bisect_left(bounds, (due, sequence))
         if index == len(bounds):
@@ -116,6 +124,7 @@ class Delayed:
                 end = at + _TOGETHER_MAX
                 self._order.append((instants[at:end], sequences[at:end]))
         self._bounds = [(instants[-1], sequences[-1]) for instants, sequences in self._order]
+        self.fallen = self._count(0, self._horizon)
 
     def within(self, first: int, last: int) -> list[int]:
         """The sequences in [first, last]."""
@@ -127,7 +136,7 @@ class Delayed:
             return []
         found = due.within(first, last)
         if len(found) == len(due):
-            self._due, self._order, self._bounds = None, _NO_ORDER, _NO_BOUNDS
+            self._due, self._order, self._bounds, self.fallen = None, _NO_ORDER, _NO_BOUNDS, 0
             return found
         at = 0
         while at < len(found):
@@ -146,6 +155,8 @@ class Delayed:
             if sequence != other:
                 break
             end += 1
+        if due <= self._horizon:
+            self.fallen -= bisect_right(instants, self._horizon, place, end) - place
         del instants[place:end], sequences[place:end]
         if not instants:
             del self._order[index], self._bounds[index]
@@ -159,6 +170,8 @@ class Delayed:
             assert due is not None
             instants, sequences = self._order[0]
             place = min(bisect_right(instants, now), most - len(found))
+            if self.fallen:
+                self.fallen -= bisect_right(instants, self._horizon, 0, place)
             for sequence in sequences[:place]:
                 del due[sequence]
                 found.append(sequence)
@@ -179,6 +192,57 @@ class Delayed:
 
     def next_due(self) -> int | None:
         return self._order[0][0][0] if self._order else None
+
+    # -- what has fallen due and is still here ------------------------------------------------------------------------
+
+    def advance(self, now: int) -> None:
+        """What is due at or before now has fallen due."""
+        if now > self._horizon:
+            self.fallen += self._count(self._horizon, now)
+            self._horizon = now
+
+    def _count(self, after: int, upto: int) -> int:
+        """How many are due after the one instant, and at or before the other. Costs what the stretches between are."""
+        count = 0
+        for index in range(bisect_left(self._bounds, (after, END)), len(self._order)):
+            instants = self._order[index][0]
+            high = bisect_right(instants, upto)
+            count += high - bisect_right(instants, after)
+            if high < len(instants):
+                break
+        return count
+
+    def next_later(self) -> int:
+        """When the next one falls due; END when none is to."""
+        return self.next_from(self._horizon + 1)
+
+    def next_from(self, instant: int) -> int:
+        """The earliest instant, not before that one, at which something is due; END when nothing is."""
+        for index in range(bisect_left(self._bounds, (instant, 0)), len(self._order)):
+            instants = self._order[index][0]
+            if instants[-1] >= instant:
+                due: int = instants[bisect_left(instants, instant)]
+                return due
+        return END
+
+    def front(self, count: int) -> list[Entry]:
+        """Up to `count` of those that have fallen due, the longest due first; they stay."""
+        found: list[Entry] = []
+        count = min(count, self.fallen)
+        for instants, sequences in self._order:
+            if len(found) >= count:
+                break
+            rest = count - len(found)
+            found += zip(instants[:rest], sequences[:rest], strict=True)
+        return found
+
+    def pop_front(self, count: int) -> list[int]:
+        """Remove and return what `front` tells."""
+        return self.pop_due(self._horizon, min(count, self.fallen))
+
+    def fallen_of(self, sequences: list[int]) -> list[Entry]:
+        """Those that have fallen due, the longest due first."""
+        return sorted((due, s) for s in sequences if 0 < (due := self.due_at(s)) <= self._horizon)
 
 
 def _place_of(instants: "array[int]", sequences: "array[int]", due: int, sequence: int) -> int:

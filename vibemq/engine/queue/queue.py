@@ -52,6 +52,9 @@ class Added:
     """Older holes that are recorded with it."""
     origins: dict[int, int] | None = None
     """Their queues, as far as the command told them."""
+    published_at: int = 0
+    due_from: int = END
+    """None of its delays ends before it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +64,9 @@ class TakenOut:
     queue: "Queue"
     runs: list[Run]
     due: dict[int, int] = field(default_factory=dict)
-    """When those that waited for an instant were due."""
+    """When those that had come back and waited for an instant were due."""
+    scheduled: dict[int, int] = field(default_factory=dict)
+    """The instants of those that were published with a delay and had not been handed out."""
     attempts: dict[int, Attempts] = field(default_factory=dict)
 
 
@@ -103,10 +108,12 @@ _NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
 _NO_TALLY = GroupCounters()
 _NO_SIZES = Sizes()
+_GROUPS_ASKED_MAX = 8
 
 
 class Queue:
     __slots__ = (
+        "_due_from",
         "_expired",
         "_furthest",
         "_furthest_seen",
@@ -190,7 +197,9 @@ class Queue:
         self.swept = 0
         """The queue's TTL has passed for everything up to here."""
         self.delayed: Instants = _NO_INSTANTS
-        """deliver_at of visible messages, until it comes."""
+        """deliver_at of visible messages that were published with a delay, until they are gone."""
+        self._due_from = 0
+        """No delay ends between the beginning of the youngest chunk of `sizes` and this instant."""
         self.dedup: dict[bytes, tuple[int, int]] = _NO_DEDUP
         """dedup_id -> (sequence, published_at)."""
         self.dedup_order: deque[tuple[int, bytes]] = _NO_ORDER
@@ -270,12 +279,37 @@ class Queue:
         """Note the bytes and the age of new messages."""
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
-        self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms))
+        apart = self._due_from < published_at and self._is_due_between(self.sizes.last_begun, published_at)
+        self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms), apart=apart)
+
+    def _is_due_between(self, begin: int, now: int) -> bool:
+        """Whether a delay may have ended from the one instant on and before the other: what is published now comes
+        behind it, and what was published until then before it."""
+        self._due_from = self._due_after(begin)
+        if self._due_from >= now:
+            return False
+        self._due_from = self._due_after(now)
+        return True
+
+    def _due_after(self, instant: int) -> int:
+        """An instant, not before that one, before which no delay ends; END when none does."""
+        if not (self.delayed or self.unseen):
+            return END
+        at = min((added.due_from for added in self.unseen), default=END)
+        if self.delayed and len(self.groups) > _GROUPS_ASKED_MAX:
+            return instant
+        for group in self.groups.values():
+            at = min(at, group.scheduled.next_from(instant))
+        return max(at, instant)
 
     def park(self, parked: Parked) -> None:
         if self.parked is _NO_PARKED:
             self.parked = deque()
         self.parked.append(parked)
+
+    def expect(self, due: int) -> None:
+        """A delay that is on its way ends then, at the earliest."""
+        self._due_from = min(self._due_from, due)
 
     def delay(self, sequence: int, deliver_at: int) -> None:
         if self.delayed is _NO_INSTANTS:
@@ -356,8 +390,8 @@ class Queue:
 
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""
-        if group.ready.run_count + len(group.delayed) <= _LOOKUPS_MAX:
-            return self.sizes.of_runs(group.ready.runs()) + self.sizes.of_runs(group.delayed.runs())
+        if group.ready.run_count + len(group.delayed) + len(group.scheduled) <= _LOOKUPS_MAX:
+            return self.sizes.of_runs(group.waiting_within(0, END))
         return self.sizes.average() * group.waiting
 
     def alive(self, start: int, now: int) -> RunSet:
