@@ -407,8 +407,8 @@ ENGINE = (
     Mutant(
         "what was published before and after a message fell due is taken for one",
         "engine/queue/queue.py",
-        "        apart = self._due_from < published_at and self._is_due_between(",
-        "        apart = self._due_from < 0 and self._is_due_between(",
+        "        apart = self.upcoming is not None and self.upcoming.pass_by(",
+        "        apart = self.upcoming is not None and not self.upcoming.pass_by(",
         sign=r"out of order|others were due before",
         by=(ENGINE_SIM,),
     ),

@@ -21,6 +21,7 @@ from vibemq.model.options import Durability
 from vibemq.model.records import Attempts, TransactionsForgotten
 from vibemq.model.runs import END, RunSet
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
+from vibemq.model.upcoming import Upcoming
 
 _FIRST = Attempts()
 
@@ -92,6 +93,7 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
         queue.set_expiries(stored.expires)
     if stored.has("delayed"):
         queue.delayed = stored.delayed.copy()
+        queue.upcoming = Upcoming()
     oldest = now - queue.options.dedup_window_ms
     dedup = stored.dedup.items() if stored.has("dedup") else ()
     for key, (sequence, published_at) in sorted(dedup, key=_published_at):

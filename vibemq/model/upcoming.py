@@ -9,8 +9,8 @@ from bisect import bisect_left, insort
 
 from vibemq.model.instants import Instants
 
-WINDOW_MS = 600_000
-_PAGES_TOGETHER = 8
+WINDOW_MS = 120_000
+_PAGES_TOGETHER = 16
 _TOGETHER_MAX = 2048
 
 

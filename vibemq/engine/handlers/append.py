@@ -16,7 +16,7 @@ from vibemq.engine.step import Extras, Step
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import Dropped, Reason
 from vibemq.model.rows import Rows
-from vibemq.model.runs import END, RunSet
+from vibemq.model.runs import RunSet
 
 _EXTRAS_PER_UNIT = 8
 """Messages with a delay or a priority that become visible to one group for the cost of one run."""
@@ -47,8 +47,9 @@ def add(
     added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes, published_at=step.now)
     queue.holes = []
     if extras:
-        added.due_from = _first_due(extras, step.now)
-        queue.expect(added.due_from)
+        due = [extra.deliver_at for extra in extras.values() if extra.deliver_at > step.now]
+        if due:
+            queue.expect(due, step.now)
     step.added.append(added)
     queue.hide(added)
     if durability <= Durability.ASYNC:
@@ -68,11 +69,6 @@ def _remember_extras(queue: Queue, first: int, extras: Extras, now: int) -> None
             members.add(sequence, sequence)
         if extra.dedup_id and window:
             queue.remember(extra.dedup_id, sequence, now)
-
-
-def _first_due(extras: Extras, now: int) -> int:
-    """When the first of the delays ends."""
-    return min((extra.deliver_at for extra in extras.values() if extra.deliver_at > now), default=END)
 
 
 def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:

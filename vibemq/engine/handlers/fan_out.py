@@ -215,7 +215,6 @@ def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: i
         at = min(at, due)
     if at < END:
         group.scheduled.advance(state.now)
-        queue.expect(at)
         state.arm_part(queue, group, at)
 
 

@@ -17,6 +17,7 @@ from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retenti
 from vibemq.model.records import DEFAULT_GROUP, Attempts, MessageExtra
 from vibemq.model.rows import Rows
 from vibemq.model.runs import END, Run, RunSet, gaps, runs_of, without
+from vibemq.model.upcoming import Upcoming
 
 WAITING_NAME = ""
 """Name of the default group, and of a fan-out queue's group that waits for a subscriber."""
@@ -53,8 +54,6 @@ class Added:
     origins: dict[int, int] | None = None
     """Their queues, as far as the command told them."""
     published_at: int = 0
-    due_from: int = END
-    """None of its delays ends before it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,12 +107,10 @@ _NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
 _NO_TALLY = GroupCounters()
 _NO_SIZES = Sizes()
-_GROUPS_ASKED_MAX = 8
 
 
 class Queue:
     __slots__ = (
-        "_due_from",
         "_expired",
         "_furthest",
         "_furthest_seen",
@@ -156,6 +153,7 @@ class Queue:
         "unseen",
         "unseen_count",
         "unused_since",
+        "upcoming",
         "walk",
         "whole",
     )
@@ -198,8 +196,8 @@ class Queue:
         """The queue's TTL has passed for everything up to here."""
         self.delayed: Instants = _NO_INSTANTS
         """deliver_at of visible messages that were published with a delay, until they are gone."""
-        self._due_from = 0
-        """No delay ends between the beginning of the youngest chunk of `sizes` and this instant."""
+        self.upcoming: Upcoming | None = None
+        """Which of these, and of those on their way, end next; made when there are some."""
         self.dedup: dict[bytes, tuple[int, int]] = _NO_DEDUP
         """dedup_id -> (sequence, published_at)."""
         self.dedup_order: deque[tuple[int, bytes]] = _NO_ORDER
@@ -279,37 +277,21 @@ class Queue:
         """Note the bytes and the age of new messages."""
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
-        apart = self._due_from < published_at and self._is_due_between(self.sizes.last_begun, published_at)
+        # Those published before and after a delay ended do not share a chunk: what fell due comes between them.
+        apart = self.upcoming is not None and self.upcoming.pass_by(published_at, self.delayed)
         self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms), apart=apart)
-
-    def _is_due_between(self, begin: int, now: int) -> bool:
-        """Whether a delay may have ended from the one instant on and before the other: what is published now comes
-        behind it, and what was published until then before it."""
-        self._due_from = self._due_after(begin)
-        if self._due_from >= now:
-            return False
-        self._due_from = self._due_after(now)
-        return True
-
-    def _due_after(self, instant: int) -> int:
-        """An instant, not before that one, before which no delay ends; END when none does."""
-        if not (self.delayed or self.unseen):
-            return END
-        at = min((added.due_from for added in self.unseen), default=END)
-        if self.delayed and len(self.groups) > _GROUPS_ASKED_MAX:
-            return instant
-        for group in self.groups.values():
-            at = min(at, group.scheduled.next_from(instant))
-        return max(at, instant)
 
     def park(self, parked: Parked) -> None:
         if self.parked is _NO_PARKED:
             self.parked = deque()
         self.parked.append(parked)
 
-    def expect(self, due: int) -> None:
-        """A delay that is on its way ends then, at the earliest."""
-        self._due_from = min(self._due_from, due)
+    def expect(self, due: list[int], now: int) -> None:
+        """Delays that are on their way end then."""
+        if self.upcoming is None:
+            self.upcoming = Upcoming(0 if self.delayed else now)
+        for instant in due:
+            self.upcoming.add(instant)
 
     def delay(self, sequence: int, deliver_at: int) -> None:
         if self.delayed is _NO_INSTANTS:

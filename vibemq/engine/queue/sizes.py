@@ -169,11 +169,6 @@ class Sizes:
                 return ats[place]
         return self._froms[index]
 
-    @property
-    def last_begun(self) -> int:
-        """When the oldest of the youngest chunk was published; 0 when nothing is known."""
-        return self._froms[-1] if self._froms else 0
-
     def begun_at(self, sequence: int) -> int:
         """When the oldest of its chunk was published. Nothing fell due between that and when the message was."""
         index = bisect_left(self._lasts, sequence)

@@ -126,7 +126,6 @@ def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
         if sequence in back:
             back.remove(sequence, sequence)
             group.schedule(sequence, due)
-            queue.expect(due)
             state.arm_part(queue, group, due)
     for first, last in back.runs():
         group.ready.add(first, last)
