@@ -415,7 +415,7 @@ ENGINE = (
     Mutant(
         "a store takes what was published before and after a message fell due for one",
         "storage/state/messages.py",
-        "        and not fell_due\n",
+        "        and not record.apart\n",
         "",
         sign=r"out of order|others were due before",
         by=(ENGINE_SIM,),

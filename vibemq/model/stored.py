@@ -19,7 +19,6 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import Attempts, CursorFacts, DeadFacts, Plan
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
-from vibemq.model.upcoming import Upcoming
 
 _LATER: Any = object()
 """Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
@@ -144,8 +143,6 @@ class StoredQueue(_OnFirstUse):
     expires: Instants = _LATER
     delayed: Instants = _LATER
     """Sequence -> deliver_at, for messages published with a delay that some group or the log still has."""
-    upcoming: Upcoming | None = field(default=None, compare=False, repr=False)
-    """Which of these delays end next, once somebody has asked."""
     dead: RunSet = _LATER
     dedup: dict[bytes, tuple[int, int]] = _LATER
     """dedup_id -> (sequence, published_at), within the window."""

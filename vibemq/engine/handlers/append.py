@@ -35,9 +35,9 @@ def add(
     last = first + rows.count - 1
     queue.next_sequence = last + 1
     queue.published += rows.count
-    queue.measure(first, last, rows.size, step.now)
+    apart = queue.measure(first, last, rows.size, step.now)
     durability = queue.options.durability
-    step.note_added(queue, first, rows, extras)
+    step.note_added(queue, first, rows, extras, apart=apart)
     if queue.holes:
         # After the rows: the gap must not move a group's head beyond the store's next sequence.
         step.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)

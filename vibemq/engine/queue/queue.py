@@ -273,13 +273,14 @@ class Queue:
         self.unseen.append(added)
         self.unseen_count += added.last - added.first + 1
 
-    def measure(self, first: int, last: int, size: int, published_at: int) -> None:
-        """Note the bytes and the age of new messages."""
+    def measure(self, first: int, last: int, size: int, published_at: int) -> bool:
+        """Note the bytes and the age of new messages. Returns whether a delay may have ended since those before."""
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
         # Those published before and after a delay ended do not share a chunk: what fell due comes between them.
         apart = self.upcoming is not None and self.upcoming.pass_by(published_at, self.delayed)
         self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms), apart=apart)
+        return apart
 
     def park(self, parked: Parked) -> None:
         if self.parked is _NO_PARKED:

@@ -3,7 +3,7 @@
     batch     version u8 = 1 | record count u32 | records
     record    tag u8 | body size u32 | body                     size: so that a reader skips nothing by mistake
 
-    MessagesAdded (8)
+    MessagesAdded (8; 26 when they are apart from those before)
         queue_id u32 | first_sequence u64 | published_at u64 | row count u32 | extra count u32 | data size u64
         row lengths   row count x u32                           `Rows.lengths` as it is
         row data      data size bytes                           `Rows.data` as it is
@@ -27,7 +27,7 @@ Changing a layout: raise its version, keep the old reader, add a migration.
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -209,7 +209,7 @@ def _encode_added(record: MessagesAdded, parts: list[bytes]) -> None:
         len(rows.data),
     )
     size = len(head) + len(rows.lengths) + len(rows.data) + len(extras)
-    parts += (_RECORD.pack(8, size) + head + rows.lengths, rows.data)
+    parts += (_RECORD.pack(26 if record.apart else 8, size) + head + rows.lengths, rows.data)
     if extras:
         parts.append(extras)
 
@@ -229,7 +229,7 @@ def _encode_extras(extras: dict[int, MessageExtra]) -> bytes:
     )
 
 
-def _decode_added(body: memoryview) -> MessagesAdded:
+def _decode_added(body: memoryview, *, apart: bool = False) -> MessagesAdded:
     queue_id, first, published_at, count, extra_count, data_size = _ADDED.unpack_from(body)
     data_at = _ADDED.size + 4 * count
     lengths = bytes(body[_ADDED.size : data_at])
@@ -238,7 +238,7 @@ def _decode_added(body: memoryview) -> MessagesAdded:
     if len(data) != data_size or sum(rows.row_lengths()) != data_size:
         raise ValueError("row lengths do not add up")
     extras = _decode_extras(body, data_at + data_size, extra_count, count)
-    return MessagesAdded(queue_id, first, published_at, rows, extras)
+    return MessagesAdded(queue_id, first, published_at, rows, extras, apart)
 
 
 def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) -> dict[int, MessageExtra] | None:
@@ -570,4 +570,5 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     23: _decode_token_stored,
     24: _plain_decoder(TokenRemoved, str),
     25: _plain_decoder(QueueAttended, int),
+    26: partial(_decode_added, apart=True),
 }

@@ -12,7 +12,6 @@ from vibemq.model.options import DEDUP_IDS_MAX, Retention
 from vibemq.model.records import ALL_GROUPS, MessageExtra, MessagesAdded
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import Chunk, StoredQueue
-from vibemq.model.upcoming import Upcoming
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     alive_runs,
@@ -51,14 +50,13 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
     by_age = options.message_ttl_ms is not None or options.retain_ms
     span = AGED_CHUNK_SPAN_MS_MAX if by_age else CHUNK_SPAN_MS_MAX
     tail = chunks[-1] if chunks else None
-    fell_due = _fell_due(queue, record.published_at)
     if (
         tail is not None
         and tail.last < first
         and tail.size + rows.size <= CHUNK_BYTES_MAX
         # Earlier than its tail: that one was written under a clock that was ahead.
         and 0 <= record.published_at - tail.published_at <= span
-        and not fell_due
+        and not record.apart
     ):
         tail.last = first + rows.count - 1
         tail.size += rows.size
@@ -69,24 +67,10 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         dirty.chunks.add((queue.queue_id, tail.first))
 
 
-def _fell_due(queue: StoredQueue, now: int) -> bool:
-    """Whether a delay has ended since the message before was published. The place of a delayed message is found by its
-    instant: what was published before that and what was published after it do not share a chunk."""
-    if not queue.has("delayed"):
-        if queue.upcoming is not None:
-            queue.upcoming = None
-        return False
-    if queue.upcoming is None:
-        queue.upcoming = Upcoming()
-    return queue.upcoming.pass_by(now, queue.delayed)
-
-
 def _add_extras(
     queue: StoredQueue, record: MessagesAdded, extras: dict[int, MessageExtra], dirty: Dirty | None
 ) -> None:
     queue_id, base = queue.queue_id, record.first_sequence
-    if queue.upcoming is None and not queue.has("delayed"):
-        queue.upcoming = Upcoming(record.published_at)
     for index, (priority, expires_at, deliver_at, _) in extras.items():
         sequence = base + index
         if priority != 1:
@@ -97,8 +81,6 @@ def _add_extras(
                 dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.EXPIRES, sequence)
         if deliver_at > record.published_at:
             queue.delayed[sequence] = deliver_at
-            if queue.upcoming is not None:
-                queue.upcoming.add(deliver_at)
             if dirty is not None:
                 dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.DELAYED, sequence)
 

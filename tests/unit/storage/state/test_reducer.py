@@ -1,5 +1,6 @@
 """The reducer, one rule at a time; tests/properties holds it against a naive model."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -150,15 +151,9 @@ def test_a_delay_that_was_over_when_it_came_is_none() -> None:
     }
 
 
-def test_what_was_published_before_and_after_a_delay_ended_does_not_share_a_chunk() -> None:
-    def firsts(*published: int) -> list[int]:
-        records = [add(1, 1, 100, i0=MessageExtra(deliver_at=500))]
-        records += [add(number, 1, at) for number, at in enumerate(published, 2)]
-        return [chunk.first for chunk in queue_of(*records).chunks]
-
-    assert firsts(400, 500, 501, 600) == [1, 4]
-    assert firsts(400, 450) == [1]
-    assert firsts(900, 950) == [1, 2]
+def test_messages_that_are_apart_begin_a_chunk() -> None:
+    records = [add(1, 1), add(2, 1), replace(add(3, 1), apart=True), add(4, 1)]
+    assert [(chunk.first, chunk.last) for chunk in queue_of(*records).chunks] == [(1, 2), (3, 4)]
 
 
 def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:
