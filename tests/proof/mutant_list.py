@@ -398,9 +398,9 @@ ENGINE = (
     ),
     Mutant(
         "a message that falls due takes its place by its sequence",
-        "engine/handlers/fan_out.py",
-        "        group.schedule(sequence, due)\n",
-        "        group.postpone(sequence, due)\n",
+        "engine/queue/scheduled.py",
+        "and fallen[due][0] < published_at:\n",
+        "and fallen[due][1] < first:\n",
         sign=r"out of order|others were due before",
         by=(ENGINE_SIM,),
     ),
