@@ -180,7 +180,7 @@ def _put_later(
     for run in [*due.runs(), *scheduled.runs()]:
         group.ready.remove(*run)
     group.postpone_all(due)
-    group.schedule_all(scheduled)
+    group.schedule_all(scheduled, queue.delayed)
     group.scheduled.advance(step.now)
     at = group.next_due()
     if at < END:

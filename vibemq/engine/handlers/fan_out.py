@@ -210,9 +210,8 @@ def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: i
         group.ready.remove(*run)
     at = END
     for sequence in sequences:
-        due = delayed[sequence]
-        group.schedule(sequence, due)
-        at = min(at, due)
+        group.schedule(sequence, delayed)
+        at = min(at, delayed[sequence])
     if at < END:
         group.scheduled.advance(state.now)
         state.arm_part(queue, group, at)

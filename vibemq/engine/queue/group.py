@@ -63,7 +63,7 @@ _LOOKUPS_MAX = 16
 FORGOTTEN_PER_RUN = 20
 """To forget the history of so many messages costs as much as a run."""
 _NO_DELAYED = Delayed()
-_NO_SCHEDULED = Scheduled()
+_NO_SCHEDULED = Scheduled(Instants())
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_TAIL: "Tail[Group]" = Tail()
 """Of a queue's only group: it is told at once."""
@@ -401,18 +401,18 @@ class Group:
                 self._delayed = Delayed()
             self._delayed.fill(due)
 
-    def schedule(self, sequence: int, due: int) -> None:
-        """The message, which nobody in the group has had, waits for that instant, which may have passed; it is then at
-        its place by instant."""
+    def schedule(self, sequence: int, known: Instants) -> None:
+        """The message, which nobody in the group has had, waits for its instant, which may have passed; it is then at
+        its place by instant. `known`: the queue's, of all such messages."""
         if self.scheduled is _NO_SCHEDULED:
-            self._scheduled = Scheduled(self._ready.queue_levels)
-        self._scheduled.add(sequence, due)
+            self._scheduled = Scheduled(known, self._ready.queue_levels)
+        self._scheduled.add(sequence)
 
-    def schedule_all(self, due: Instants) -> None:
-        """As `schedule` of each, of which none is here. `due` is the group's own from here on."""
+    def schedule_all(self, due: Instants, known: Instants) -> None:
+        """As `schedule` of each, of which none is here. `due` is used up."""
         if due:
             if self.scheduled is _NO_SCHEDULED:
-                self._scheduled = Scheduled(self._ready.queue_levels)
+                self._scheduled = Scheduled(known, self._ready.queue_levels)
             self._scheduled.fill(due)
 
     # -- the order of hand-out ----------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ later. It stays here with its instant; where the two orders meet is found when m
 What comes back from a consumer has its place by sequence, as any other message.
 """
 
-from vibemq.engine.queue.delayed import Delayed, Entry
+from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import NORMAL, Levels
 from vibemq.engine.queue.sizes import Sizes
+from vibemq.model.due_order import Entry
 from vibemq.model.instants import Instants
 from vibemq.model.runs import END, Run
 
@@ -16,11 +17,13 @@ _LOOKED_AT_MAX = 4096
 
 
 class Scheduled:
-    """By priority; with `levels` (a queue's priorities, shared and never changed here) there may be several."""
+    """By priority; with `levels` (a queue's priorities, shared and never changed here) there may be several. `known`:
+    the instants of all messages of the queue that were published with a delay."""
 
-    __slots__ = ("_levels", "_queue_levels")
+    __slots__ = ("_known", "_levels", "_queue_levels")
 
-    def __init__(self, levels: Levels | None = None) -> None:
+    def __init__(self, known: Instants, levels: Levels | None = None) -> None:
+        self._known = known
         self._queue_levels = levels
         self._levels = _NO_LEVELS
 
@@ -45,7 +48,7 @@ class Scheduled:
         if level is None:
             if self._levels is _NO_LEVELS:
                 self._levels = {}
-            level = self._levels[number] = Delayed()
+            level = self._levels[number] = Delayed(self._known)
         return level
 
     def _number_of(self, sequence: int) -> int:
@@ -54,11 +57,11 @@ class Scheduled:
                 return number
         return NORMAL
 
-    def add(self, sequence: int, due: int) -> None:
-        self._level(self._number_of(sequence)).add(sequence, due)
+    def add(self, sequence: int) -> None:
+        self._level(self._number_of(sequence)).add(sequence, self._known[sequence])
 
     def fill(self, due: Instants) -> None:
-        """Take many at once, none of which is here. `due` is this one's own from here on."""
+        """Take many at once, none of which is here. `due` is used up."""
         if not self._queue_levels:
             self._level(NORMAL).fill(due)
             return

@@ -13,14 +13,14 @@ LEVELS: Levels = {3: RunSet([(2, 2), (5, 6)])}
 
 
 def filled(values: dict[int, int]) -> Scheduled:
-    made = Scheduled(LEVELS)
+    made = Scheduled(Instants(values | {6: 5}), LEVELS)
     made.fill(Instants(values))
     return made
 
 
 def test_each_level_has_its_own_order() -> None:
     scheduled = filled({1: 30, 2: 20, 3: 10, 5: 40})
-    scheduled.add(6, 5)
+    scheduled.add(6)
     scheduled.advance(30)
     assert sorted(scheduled.fallen_levels()) == [1, 3]
     level = scheduled.level(3)
@@ -49,7 +49,8 @@ def test_each_level_has_its_own_order() -> None:
     ),
 )
 def test_it_counts_what_has_fallen_due(values: dict[int, int], actions: list[tuple[str, int, int]]) -> None:
-    scheduled, model, horizon = Scheduled(), dict(values), 0
+    known = Instants(values)
+    scheduled, model, horizon = Scheduled(known), dict(values), 0
     scheduled.fill(Instants(values))
     for action, first, more in actions:
         match action:
@@ -60,8 +61,9 @@ def test_it_counts_what_has_fallen_due(values: dict[int, int], actions: list[tup
                 assert scheduled.remove(first, first + more) == gone
                 model = {s: due for s, due in model.items() if s not in gone}
             case "add":
-                model[first] = more
-                scheduled.add(first, more)
+                model.setdefault(first, more)
+                known[first] = model[first]
+                scheduled.add(first)
             case "pop" if scheduled.fallen:
                 level = scheduled.level(1)
                 assert level is not None
