@@ -1,8 +1,8 @@
 """An instant for each of many sequences, in little memory: neighbours share a page of plain 64-bit numbers.
 
-A page with few entries is a dict. One with many is an array of eight bytes for each sequence of its stretch, so a
-million delayed messages in order cost eight megabytes, where a dict takes more than a hundred. Copies share their pages
-until one of them changes a page.
+A page with few entries is a dict. One with many is an array of four bytes for each sequence of its stretch, counted
+from a base, or of eight where the instants are further apart than 49 days. So a million delayed messages in order cost
+four megabytes, where a dict takes more than a hundred. Copies share their pages until one of them changes a page.
 """
 
 from array import array
@@ -17,7 +17,9 @@ PAGE = 1 << PAGE_SHIFT
 _DENSE = PAGE // 10
 """From so many entries on an array is smaller than a dict."""
 _MASK = PAGE - 1
-_NOTHING = array("Q", bytes(8 * PAGE))
+_NOTHING = array("I", bytes(4 * (PAGE + 2)))
+"""Behind the instants of a page of four bytes is the base from which they are counted, its lower half first."""
+_SPAN = 1 << 32
 
 _NO_NUMBERS: list[int] = []
 _NO_FILL: dict[int, int] = {}
@@ -63,7 +65,7 @@ class Instants(MutableMapping[int, int]):
     def __getitem__(self, sequence: int) -> int:
         page = self._pages.get(sequence >> PAGE_SHIFT)
         if page is not None:
-            found: int = page[sequence & _MASK] if isinstance(page, array) else page.get(sequence & _MASK, 0)
+            found = _at(page, sequence & _MASK) if isinstance(page, array) else page.get(sequence & _MASK, 0)
             if found:
                 return found
         raise KeyError(sequence)
@@ -72,7 +74,7 @@ class Instants(MutableMapping[int, int]):
         page = self._pages.get(sequence >> PAGE_SHIFT)
         if page is None:
             return default
-        found: int = page[sequence & _MASK] if isinstance(page, array) else page.get(sequence & _MASK, 0)
+        found = _at(page, sequence & _MASK) if isinstance(page, array) else page.get(sequence & _MASK, 0)
         return found or default
 
     def __setitem__(self, sequence: int, instant: int) -> None:
@@ -88,20 +90,22 @@ class Instants(MutableMapping[int, int]):
         elif number in self._shared:
             page = self._own(number, page)
         if isinstance(page, array):
-            before: int = page[place]
+            before = _at(page, place)
             if not before:
                 self._count += 1
                 self._fill[number] += 1
-            page[place] = instant
+            offset = instant - _base_of(page)
+            if not 0 < offset < _SPAN and len(page) > PAGE:
+                self._pages[number] = page = _packed(dict(enumerate(_values(page))) | {place: instant})
+            else:
+                page[place] = offset
             return before
         before = page.get(place, 0)
         page[place] = instant
         if not before:
             self._count += 1
             if len(page) >= _DENSE:
-                dense = self._pages[number] = _NOTHING[:]
-                for at, value in page.items():
-                    dense[at] = value
+                self._pages[number] = _packed(page)
                 self._fill[number] = len(page)
         return before
 
@@ -145,10 +149,7 @@ class Instants(MutableMapping[int, int]):
         if isinstance(values, Mapping) and len(values) >= _DENSE:
             number = min(values) >> PAGE_SHIFT
             if number == max(values) >> PAGE_SHIFT and number not in self._pages:
-                dense = _NOTHING[:]
-                for sequence, instant in values.items():
-                    dense[sequence & _MASK] = instant
-                self._add_page(number, dense)
+                self._add_page(number, _packed({sequence & _MASK: instant for sequence, instant in values.items()}))
                 self._fill[number] = len(values)
                 self._count += len(values)
                 return
@@ -195,7 +196,7 @@ class Instants(MutableMapping[int, int]):
             some = self._of_page(number)
             sequences.extend(some)
             if isinstance(page, array):
-                instants.extend(filter(None, page))
+                instants.extend(array("Q", filter(None, _values(page))))
             else:
                 instants.extend([page[sequence & _MASK] for sequence in some])
         return sequences, instants
@@ -206,7 +207,7 @@ class Instants(MutableMapping[int, int]):
         found: list[int] = []
         for place in self._numbers[at : at + most]:
             page = self._pages[place]
-            found += filter(None, page) if isinstance(page, array) else page.values()
+            found += filter(None, _values(page)) if isinstance(page, array) else page.values()
         return found, self._numbers[at + most] if at + most < len(self._numbers) else None
 
     @property
@@ -247,7 +248,38 @@ class Instants(MutableMapping[int, int]):
         for number in self._numbers:
             page, base = self._pages[number], number << PAGE_SHIFT
             if isinstance(page, array):
-                found += [base + place for place, instant in enumerate(page) if 0 < instant <= now]
+                found += [base + place for place, instant in enumerate(_values(page)) if 0 < instant <= now]
             else:
                 found += sorted(base + place for place, instant in page.items() if instant <= now)
         return found
+
+
+def _packed(values: Mapping[int, int]) -> "array[int]":
+    """The page of these, by place; 0 is none."""
+    some = list(filter(None, values.values()))
+    base = max(0, min(some) - _SPAN // 2)
+    if max(some) - base >= _SPAN:
+        page, base = array("Q", bytes(8 * PAGE)), 0
+    else:
+        page = _NOTHING[:]
+        page[PAGE], page[PAGE + 1] = base % _SPAN, base // _SPAN
+    for place, value in values.items():
+        if value:
+            page[place] = value - base
+    return page
+
+
+def _base_of(page: "array[int]") -> int:
+    return page[PAGE] + (page[PAGE + 1] << 32) if len(page) > PAGE else 0
+
+
+def _at(page: "array[int]", place: int) -> int:
+    """The instant at the place; 0 when there is none."""
+    found: int = page[place]
+    return found + page[PAGE] + (page[PAGE + 1] << 32) if found and len(page) > PAGE else found
+
+
+def _values(page: "array[int]") -> list[int]:
+    """The instants by place, 0 where there is none."""
+    base = _base_of(page)
+    return [found and found + base for found in page[:PAGE]]

@@ -46,7 +46,8 @@ def test_a_copy_and_what_it_was_copied_from_change_apart(
 def change(instants: Instants, model: dict[int, int], actions: list[tuple[str, int, int]]) -> None:
     for verb, sequence, number in actions:
         if verb == "set":
-            instants[sequence] = model[sequence] = number + 1
+            # Some are further apart than 32 bits.
+            instants[sequence] = model[sequence] = (number + 1) ** 12
         elif verb == "del" and sequence in model:
             del instants[sequence], model[sequence]
         elif verb == "update":
