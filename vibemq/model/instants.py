@@ -17,9 +17,8 @@ PAGE = 1 << PAGE_SHIFT
 _DENSE = PAGE // 10
 """From so many entries on an array is smaller than a dict."""
 _MASK = PAGE - 1
-_NOTHING = array("I", bytes(4 * (PAGE + 2)))
-"""Behind the instants of a page of four bytes is the base from which they are counted, its lower half first."""
 _SPAN = 1 << 32
+"""Behind the instants of a page of four bytes is the base from which they are counted, its lower half first."""
 
 _NO_NUMBERS: list[int] = []
 _NO_FILL: dict[int, int] = {}
@@ -96,7 +95,9 @@ class Instants(MutableMapping[int, int]):
                 self._fill[number] += 1
             offset = instant - _base_of(page)
             if not 0 < offset < _SPAN and len(page) > PAGE:
-                self._pages[number] = page = _packed(dict(enumerate(_values(page))) | {place: instant})
+                row = _values(page)
+                row[place] = instant
+                self._pages[number] = _packed(row)
             else:
                 page[place] = offset
             return before
@@ -105,7 +106,10 @@ class Instants(MutableMapping[int, int]):
         if not before:
             self._count += 1
             if len(page) >= _DENSE:
-                self._pages[number] = _packed(page)
+                row = [0] * PAGE
+                for at, value in page.items():
+                    row[at] = value
+                self._pages[number] = _packed(row)
                 self._fill[number] = len(page)
         return before
 
@@ -149,7 +153,10 @@ class Instants(MutableMapping[int, int]):
         if isinstance(values, Mapping) and len(values) >= _DENSE:
             number = min(values) >> PAGE_SHIFT
             if number == max(values) >> PAGE_SHIFT and number not in self._pages:
-                self._add_page(number, _packed({sequence & _MASK: instant for sequence, instant in values.items()}))
+                row = [0] * PAGE
+                for sequence, instant in values.items():
+                    row[sequence & _MASK] = instant
+                self._add_page(number, _packed(row))
                 self._fill[number] = len(values)
                 self._count += len(values)
                 return
@@ -185,6 +192,8 @@ class Instants(MutableMapping[int, int]):
             return []
         base = number << PAGE_SHIFT
         if isinstance(page, array):
+            if self._fill[number] == PAGE:
+                return list(range(base, base + PAGE))
             return list(compress(range(base, base + PAGE), page))
         return [base + place for place in sorted(page)]
 
@@ -236,7 +245,10 @@ class Instants(MutableMapping[int, int]):
         """The sequences as runs."""
         runs: list[Run] = []
         for number in self._numbers:
-            some = runs_of(self._of_page(number))
+            if self._fill.get(number) == PAGE:
+                some = [(number << PAGE_SHIFT, (number + 1 << PAGE_SHIFT) - 1)]
+            else:
+                some = runs_of(self._of_page(number))
             if runs and some and runs[-1][1] + 1 == some[0][0]:
                 some[0] = (runs.pop()[0], some[0][1])
             runs += some
@@ -254,18 +266,14 @@ class Instants(MutableMapping[int, int]):
         return found
 
 
-def _packed(values: Mapping[int, int]) -> "array[int]":
-    """The page of these, by place; 0 is none."""
-    some = list(filter(None, values.values()))
+def _packed(row: list[int]) -> "array[int]":
+    """The page of the instants by place; 0 is none."""
+    some = list(filter(None, row))
     base = max(0, min(some) - _SPAN // 2)
     if max(some) - base >= _SPAN:
-        page, base = array("Q", bytes(8 * PAGE)), 0
-    else:
-        page = _NOTHING[:]
-        page[PAGE], page[PAGE + 1] = base % _SPAN, base // _SPAN
-    for place, value in values.items():
-        if value:
-            page[place] = value - base
+        return array("Q", row)
+    page = array("I", [instant and instant - base for instant in row])
+    page.extend((base % _SPAN, base // _SPAN))
     return page
 
 

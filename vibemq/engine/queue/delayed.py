@@ -241,16 +241,19 @@ def _sorted_apart(instants: "array[int]", sequences: "array[int]") -> "Iterable[
     if all(map(le, instants, instants[1:])):
         yield instants, sequences
         return
-    low = min(instants)
-    width = (max(instants) - low) * TOGETHER_MAX // len(instants) + 1
-    pieces: dict[int, tuple[array[int], array[int]]] = {}
-    for instant, sequence in zip(instants, sequences, strict=True):
-        piece = pieces.get((instant - low) // width)
-        if piece is None:
-            piece = pieces[(instant - low) // width] = (array("Q"), array("Q"))
-        piece[0].append(instant)
-        piece[1].append(sequence)
+    # Instant and place of an entry are one number, so that a piece is sorted by no key.
+    low, bits = min(instants), len(instants).bit_length()
+    mask = (1 << bits) - 1
+    width = ((max(instants) - low) * TOGETHER_MAX // len(instants) + 1) << bits
+    fits = (max(instants) - low) >> (64 - bits) == 0
+    pieces: dict[int, array[int] | list[int]] = {}
+    for place, instant in enumerate(instants):
+        entry = instant - low << bits | place
+        try:
+            pieces[entry // width].append(entry)
+        except KeyError:
+            pieces[entry // width] = array("Q", [entry]) if fits else [entry]
     for index in sorted(pieces):
-        dues, numbers = pieces.pop(index)
-        ranks = sorted(range(len(dues)), key=dues.__getitem__)
-        yield array("Q", map(dues.__getitem__, ranks)), array("Q", map(numbers.__getitem__, ranks))
+        entries = sorted(pieces.pop(index))
+        dues = array("Q", [low + (entry >> bits) for entry in entries])
+        yield dues, array("Q", [sequences[entry & mask] for entry in entries])
