@@ -16,6 +16,8 @@ PAGE_SHIFT = 10
 PAGE = 1 << PAGE_SHIFT
 _DENSE = PAGE // 10
 """From so many entries on an array is smaller than a dict."""
+_ROW_LEAST = PAGE // 16
+"""From so many neighbours on it is cheaper to make their page anew."""
 _MASK = PAGE - 1
 _SPAN = 1 << 32
 """Behind the instants of a page of four bytes is the base from which they are counted, its lower half first."""
@@ -106,12 +108,58 @@ class Instants(MutableMapping[int, int]):
         if not before:
             self._count += 1
             if len(page) >= _DENSE:
-                row = [0] * PAGE
-                for at, value in page.items():
-                    row[at] = value
-                self._pages[number] = _packed(row)
+                self._pages[number] = _packed(self._row(number))
                 self._fill[number] = len(page)
         return before
+
+    def put_all(self, values: dict[int, int]) -> None:
+        """As `put` of each; neighbours in ascending order are put a page at a time."""
+        if len(values) < _ROW_LEAST or next(reversed(values)) - next(iter(values)) + 1 != len(values):
+            for sequence, instant in values.items():
+                self.put(sequence, instant)
+            return
+        first, instants, at = next(iter(values)), list(values.values()), 0
+        while at < len(instants):
+            number, place = (first + at) >> PAGE_SHIFT, (first + at) & _MASK
+            some = instants[at : at + PAGE - place]
+            if len(some) < _ROW_LEAST:
+                for sequence, instant in enumerate(some, first + at):
+                    self.put(sequence, instant)
+            else:
+                self._put_row(number, place, some)
+            at += len(some)
+
+    def _put_row(self, number: int, place: int, instants: list[int]) -> None:
+        row = self._row(number)
+        before = len(row) - row.count(0)
+        row[place : place + len(instants)] = instants
+        self._shared.discard(number)
+        if number in self._pages:
+            self._pages[number] = _packed(row)
+        else:
+            self._add_page(number, _packed(row))
+        self._fill[number] = len(row) - row.count(0)
+        self._count += self._fill[number] - before
+
+    def _row(self, number: int) -> list[int]:
+        """The instants of a page by place, 0 where there is none."""
+        page = self._pages.get(number)
+        if isinstance(page, array):
+            return _values(page)
+        row = [0] * PAGE
+        for at, value in (page or {}).items():
+            row[at] = value
+        return row
+
+    def span(self, first: int, last: int) -> tuple[list[int], list[int]]:
+        """(sequences, instants) of those in [first, last], ascending."""
+        sequences, instants = self.within(first, last), list[int]()
+        if len(sequences) < _ROW_LEAST or len(sequences) != last - first + 1:
+            return sequences, [self[sequence] for sequence in sequences]
+        for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
+            base = number << PAGE_SHIFT
+            instants += self._row(number)[max(first - base, 0) : last - base + 1]
+        return sequences, instants
 
     def __delitem__(self, sequence: int) -> None:
         number, place = sequence >> PAGE_SHIFT, sequence & _MASK

@@ -21,12 +21,15 @@ class InstantsOfSome:
         self._numbers: list[int] = []
         """Of the pages, ascending."""
         self._count = 0
-        for first, last in runs:
-            for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
-                base = number << PAGE_SHIFT
-                low, high = max(first - base, 0), min(last - base, _MASK)
-                self._set(number, ((1 << (high - low + 1)) - 1) << low)
-            self._count += last - first + 1
+        for run in runs:
+            self._put_run(*run)
+
+    def _put_run(self, first: int, last: int) -> None:
+        for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
+            base = number << PAGE_SHIFT
+            low, high = max(first - base, 0), min(last - base, _MASK)
+            self._set(number, ((1 << (high - low + 1)) - 1) << low)
+        self._count += last - first + 1
 
     def _set(self, number: int, bits: int) -> None:
         page = self._pages.get(number)
@@ -54,6 +57,11 @@ class InstantsOfSome:
         self._set(sequence >> PAGE_SHIFT, 1 << (sequence & _MASK))
         self._count += 1
         return 0
+
+    def put_all(self, sequences: list[int]) -> None:
+        """They are some of them, and none was."""
+        for first, last in runs_of(sequences):
+            self._put_run(first, last)
 
     def __delitem__(self, sequence: int) -> None:
         number = sequence >> PAGE_SHIFT

@@ -112,3 +112,21 @@ def test_a_million_in_order_take_eight_bytes_each(monkeypatch: pytest.MonkeyPatc
         instants.update(dict.fromkeys(range(first, first + 1024), 1 << 41))
     assert len(instants) == 1 << 20
     assert sum(map(sys.getsizeof, instants._pages.values())) < 9 << 20
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([1, 7, 1 << 40])), max_size=6),
+    st.integers(1, 3_000),
+    st.integers(0, 1_500),
+)
+def test_many_are_put_at_once(puts: list[tuple[int, int, int]], first: int, more: int) -> None:
+    instants, copies, model = Instants(), list[tuple[Instants, dict[int, int]]](), dict[int, int]()
+    for start, count, number in puts:
+        copies.append((instants.copy(), dict(model)))
+        values = {sequence: number * sequence for sequence in range(start, start + count)}
+        instants.put_all(values)
+        model |= values
+    assert (instants, len(instants)) == (model, len(model))
+    assert all(copy == before for copy, before in copies)
+    found = sorted(s for s in model if first <= s <= first + more)
+    assert instants.span(first, first + more) == (found, [model[s] for s in found])

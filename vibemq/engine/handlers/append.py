@@ -116,11 +116,14 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
     first, last = added.first, added.last
     queue.unseen_count -= last - first + 1
     if added.extras:
-        for index, extra in added.extras.items():
-            if extra.expires_at:
-                queue.set_expiry(first + index, extra.expires_at)
-            if extra.deliver_at > added.published_at:
-                queue.delay(first + index, extra.deliver_at)
+        due: dict[int, int] = {}
+        for index, (_, expires_at, deliver_at, _) in added.extras.items():
+            if expires_at:
+                queue.set_expiry(first + index, expires_at)
+            if deliver_at > added.published_at:
+                due[first + index] = deliver_at
+        if due:
+            queue.delay(due)
     runs = [(first, last)]
     if added.hidden is not None:
         shown = RunSet(runs)

@@ -205,16 +205,13 @@ def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: i
     delayed = queue.delayed
     if not delayed:
         return
-    sequences = delayed.within(first, last)
-    for run in runs_of(sequences):
-        group.ready.remove(*run)
-    at = END
-    for sequence in sequences:
-        group.schedule(sequence, delayed)
-        at = min(at, delayed[sequence])
-    if at < END:
+    sequences, dues = delayed.span(first, last)
+    if sequences:
+        for run in runs_of(sequences):
+            group.ready.remove(*run)
+        group.schedule_some(sequences, dues, delayed)
         group.scheduled.advance(state.now)
-        state.arm_part(queue, group, at)
+        state.arm_part(queue, group, min(dues))
 
 
 def _empty(group: Group) -> None:

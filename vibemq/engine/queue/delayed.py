@@ -1,7 +1,7 @@
 """Messages that wait for an instant: published with a delay, or to be retried."""
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import le
@@ -74,6 +74,37 @@ class Delayed:
         before = self._due.put(sequence, due)
         if before:
             self._leave_order(before, [sequence], 0)
+        self._enter_order(due, sequence)
+
+    def add_all(self, sequences: list[int], dues: list[int]) -> None:
+        """As `add` of each, of which none is here."""
+        if self._due is None:
+            self._due, self._order, self._bounds = self._nothing(), [], []
+        if isinstance(self._due, Instants):
+            self._due.put_all(dict(zip(sequences, dues, strict=True)))
+        else:
+            self._due.put_all(sequences)
+        entries = sorted(zip(dues, sequences, strict=True))
+        if not self._bounds or entries[0] > self._bounds[-1]:
+            self._follow(entries)
+        else:
+            for entry in entries:
+                self._enter_order(*entry)
+
+    def _follow(self, entries: list[Entry]) -> None:
+        """These, in order, come behind all others."""
+        order, bounds = self._order, self._bounds
+        self.fallen += bisect_right(entries, (self._horizon, END))
+        while entries:
+            if not order or len(order[-1]) >= TOGETHER_MAX:
+                order.append(Stretch(*entries[0]))
+                bounds.append(entries[0])
+            some = entries[: TOGETHER_MAX - len(order[-1])]
+            order[-1].extend(array("Q", [due for due, _ in some]), array("Q", [sequence for _, sequence in some]))
+            bounds[-1] = some[-1]
+            entries = entries[len(some) :]
+
+    def _enter_order(self, due: int, sequence: int) -> None:
         if due <= self._horizon:
             self.fallen += 1
         bounds, order = self._bounds, self._order

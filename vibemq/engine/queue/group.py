@@ -408,6 +408,12 @@ class Group:
             self._scheduled = Scheduled(known, self._ready.queue_levels)
         self._scheduled.add(sequence)
 
+    def schedule_some(self, sequences: list[int], dues: list[int], known: Instants) -> None:
+        """As `schedule` of each, of which none is here."""
+        if self.scheduled is _NO_SCHEDULED:
+            self._scheduled = Scheduled(known, self._ready.queue_levels)
+        self._scheduled.add_all(sequences, dues)
+
     def schedule_all(self, due: Instants, known: Instants) -> None:
         """As `schedule` of each, of which none is here. `due` is used up."""
         if due:

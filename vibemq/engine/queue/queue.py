@@ -294,10 +294,11 @@ class Queue:
         for instant in due:
             self.upcoming.add(instant)
 
-    def delay(self, sequence: int, deliver_at: int) -> None:
+    def delay(self, deliver_at: dict[int, int]) -> None:
+        """Sequence -> instant."""
         if self.delayed is _NO_INSTANTS:
             self.delayed = Instants()
-        self.delayed[sequence] = deliver_at
+        self.delayed.put_all(deliver_at)
 
     def remember(self, dedup_id: bytes, sequence: int, published_at: int) -> None:
         """The id is known for the window from then on."""

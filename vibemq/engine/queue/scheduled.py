@@ -60,6 +60,14 @@ class Scheduled:
     def add(self, sequence: int) -> None:
         self._level(self._number_of(sequence)).add(sequence, self._known[sequence])
 
+    def add_all(self, sequences: list[int], dues: list[int]) -> None:
+        """As `add` of each, of which none is here."""
+        if self._queue_levels:
+            for sequence in sequences:
+                self.add(sequence)
+        else:
+            self._level(NORMAL).add_all(sequences, dues)
+
     def fill(self, due: Instants) -> None:
         """Take many at once, none of which is here. `due` is used up."""
         if not self._queue_levels:

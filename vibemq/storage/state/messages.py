@@ -71,6 +71,7 @@ def _add_extras(
     queue: StoredQueue, record: MessagesAdded, extras: dict[int, MessageExtra], dirty: Dirty | None
 ) -> None:
     queue_id, base = queue.queue_id, record.first_sequence
+    due: dict[int, int] = {}
     for index, (priority, expires_at, deliver_at, _) in extras.items():
         sequence = base + index
         if priority != 1:
@@ -80,8 +81,11 @@ def _add_extras(
             if dirty is not None:
                 dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.EXPIRES, sequence)
         if deliver_at > record.published_at:
-            queue.delayed[sequence] = deliver_at
-            if dirty is not None:
+            due[sequence] = deliver_at
+    if due:
+        queue.delayed.put_all(due)
+        if dirty is not None:
+            for sequence in due:
                 dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.DELAYED, sequence)
 
 
