@@ -129,6 +129,8 @@ class HardLife(Life):
             deliver_at = self.model.extras[sequence].deliver_at
             untouched = sequence not in model.acquired
             model.waiting[sequence] = deliver_at if untouched and deliver_at > self.driver.now else 0
+            if deliver_at > self.model.published_at[sequence]:
+                model.scheduled[sequence] = deliver_at
             self.model.expire(model, sequence, self.driver.now)
         model.acquired.clear()
         model.failed.clear()

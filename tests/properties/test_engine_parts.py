@@ -109,7 +109,7 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[None]:
     """What is kept by instant and by sequence, with short stretches as well."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "many":
-            patch.setattr(later_module, "_TOGETHER_MAX", 2)
+            patch.setattr(later_module, "TOGETHER_MAX", 2)
             patch.setattr(instants_module, "_DENSE", 4)
         yield
 

@@ -225,6 +225,12 @@ class Driver:
         self.effects = [effect for effect in self.effects if not isinstance(effect, Deliver)]
         return dict(found)
 
+    def take_in_order(self) -> list[int]:
+        """Sequences of the deliveries since the last look, in order, whoever got them."""
+        found = [sequence for deliver in self.delivers() for sequence in sequences(deliver.runs)]
+        self.take()
+        return found
+
     def delivers(self) -> list[Deliver]:
         return [effect for effect in self.effects if isinstance(effect, Deliver)]
 

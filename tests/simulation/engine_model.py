@@ -29,6 +29,8 @@ class ModelGroup:
     name: str
     waiting: dict[int, int] = field(default_factory=dict)
     """Sequence -> due instant."""
+    scheduled: dict[int, int] = field(default_factory=dict)
+    """Sequence -> the instant that a message which was never handed out was published to wait for, over or not."""
     acquired: dict[int, int] = field(default_factory=dict)
     failed: dict[int, int] = field(default_factory=dict)
     settled: set[int] = field(default_factory=set)
@@ -41,15 +43,22 @@ class ModelQueue:
         self.options = options
         self.groups: dict[str, ModelGroup] = {}
         self.extras: dict[int, MessageExtra] = {}
+        self.published_at: dict[int, int] = {}
         self.consumers: dict[tuple[int, int], ModelConsumer] = {}
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
-    def show(self, first: int, extras: list[MessageExtra], groups: list[str], now: int) -> None:
-        for offset, extra in enumerate(extras):
-            self.extras[first + offset] = extra
+    def show(
+        self, first: int, extras: list[MessageExtra], groups: list[str], now: int, published_at: int | None = None
+    ) -> None:
+        published_at = now if published_at is None else published_at
+        for sequence, extra in enumerate(extras, first):
+            self.extras[sequence] = extra
+            self.published_at[sequence] = published_at
             for name in groups:
-                self.groups[name].waiting[first + offset] = extra.deliver_at if extra.deliver_at > now else 0
+                self.groups[name].waiting[sequence] = extra.deliver_at if extra.deliver_at > now else 0
+                if extra.deliver_at > published_at:
+                    self.groups[name].scheduled[sequence] = extra.deliver_at
 
     def time_passes(self, now: int) -> None:
         for consumer in self.consumers.values():
@@ -100,7 +109,12 @@ class ModelQueue:
     def order(self, group: ModelGroup, now: int) -> list[int]:
         levels = self.options.mode is DeliveryMode.PRIORITY_BASED
         ready = [s for s, due in group.waiting.items() if not due]
-        return sorted(ready, key=lambda s: (-self.extras[s].priority if levels else 0, s))
+        return sorted(ready, key=lambda s: (-self.extras[s].priority if levels else 0, *self._place(group, s)))
+
+    def _place(self, group: ModelGroup, sequence: int) -> tuple[int, bool, int]:
+        """One that fell due comes behind all that was published until then; one that came back is where it was."""
+        due = group.scheduled.get(sequence, 0)
+        return due or self.published_at[sequence], bool(due), sequence
 
     def check_deliveries(self, delivers: list[Deliver], now: int) -> None:
         """The deliveries of one step."""
@@ -135,6 +149,7 @@ class ModelQueue:
         for sequence in got:
             assert sequence not in group.settled | group.gone | group.dead.keys()
             del group.waiting[sequence]
+            group.scheduled.pop(sequence, None)
             count = group.acquired[sequence] = group.acquired.get(sequence, 0) + 1
             assert acquired.get(sequence, 1) == count
             assert failed.get(sequence, 0) == group.failed.get(sequence, 0)

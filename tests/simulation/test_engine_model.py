@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.simulation.engine_driver import Driver, rows_of, sequences
+from tests.simulation.engine_driver import Driver, rows_of
 from tests.simulation.engine_model import ModelConsumer, ModelGroup, ModelQueue
 from vibemq.engine import EngineSettings
 from vibemq.model.commands import (
@@ -40,6 +40,7 @@ class Life:
             retry_max_ms=1_000,
             lost_connection=pick(list(LostConnection)),
         )
+        self.delayed = pick([0.1, 0.1, 0.5])
         self.driver = Driver(EngineSettings())
         self.driver.create("q", **{name: getattr(self.options, name) for name in self.options.__slots__})
         self.model = ModelQueue(self.options)
@@ -80,7 +81,7 @@ class Life:
         extras = [self._extra() for _ in range(count)]
         given = {index: extra for index, extra in enumerate(extras) if extra != MessageExtra()}
         token = f"publish-{self.random.random()}"
-        self.unseen[token] = (0, extras)
+        self.unseen[token] = (self.driver.now, extras)
         self.driver.hold = True
         self.driver.handle(Publish(1, token, "q", rows_of(count), given or None))
 
@@ -89,7 +90,7 @@ class Life:
         return MessageExtra(
             priority=self.random.randrange(4) if chance() < 0.4 else 1,
             expires_at=now + self.random.randint(1, 8_000) if chance() < 0.1 else 0,
-            deliver_at=now + self.random.randint(1, 3_000) if chance() < 0.1 else 0,
+            deliver_at=now + self.random.randint(1, 3_000) if chance() < self.delayed else 0,
         )
 
     def keep(self) -> None:
@@ -210,12 +211,12 @@ class Life:
         """Take over what the engine told in one step: publishes that are safe by now, and deliveries."""
         for effect in effects:
             if isinstance(effect, Reply) and effect.token in self.unseen:
-                _, extras = self.unseen.pop(effect.token)
+                published_at, extras = self.unseen.pop(effect.token)
                 assert isinstance(effect.result, Published)
                 assert not effect.result.refused
                 assert effect.result.first_sequence == self.first_seen
                 self.first_seen += len(extras)
-                self.model.show(effect.result.first_sequence, extras, self.names, self.driver.now)
+                self.model.show(effect.result.first_sequence, extras, self.names, self.driver.now, published_at)
         self.model.time_passes(self.driver.now)
         self.model.check_deliveries([e for e in effects if isinstance(e, Deliver)], self.driver.now)
 
@@ -228,7 +229,7 @@ class Life:
                 s for c in self.model.consumers.values() if c.group is model for s in c.held
             }
             assert group.in_flight == self.model.held(model)
-            assert {s for s in model.waiting if model.waiting[s]} == set(sequences(group.delayed.runs()))
+            assert group.delayed_count == sum(1 for due in model.waiting.values() if due)
         letters = sum(len(model.dead) for model in self.model.groups.values())
         assert self.driver.engine.dead_count == letters or not self.options.dead_letter
 

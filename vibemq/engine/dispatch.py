@@ -19,44 +19,62 @@ _KNOWN_PER_UNIT = 4
 """Messages with a history that are handed out for the cost of one run."""
 
 _PROBE = 16
-"""Messages looked at together first when a consumer's bytes are limited; then twice as many each time, so that no more
-are put back than were taken."""
+"""Messages looked at together first when a consumer's bytes are limited; then twice as many each time, so that not many
+more are looked at than are taken."""
 
 Given = dict[Consumer, list[Run]]
 
 
 def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: int = END) -> int:
     """Hand out what can be handed out, as far as it costs no more than about so many units; return what it has cost."""
-    ready, top = group.ready, group.top
-    if top is None or not top.open or not ready.count:
+    top = group.top
+    if top is None or not top.open:
         return 0
-    allowed, given = _allowed(group, units), {}  # type: tuple[int, Given]
-    least = ready.count - allowed
+    if group.scheduled:
+        # Ticks may be late: what has fallen due meanwhile comes before what was published since.
+        group.scheduled.advance(step.now)
+    waiting = group.ready_count
+    if not waiting:
+        return 0
+    allowed, given = _allowed(group, waiting, units), {}  # type: tuple[int, Given]
+    least = waiting - allowed
     takers = len(top.members)
-    while ready.count > least and takers:
+    while waiting > least and takers:
         # An even share for everyone who took some in the last round, so that a backlog is split and single messages
         # alternate strictly, and nobody waits for those who are full.
-        share = max(1, min(SLICE, ready.count // takers)) if takers > 1 else ready.count - least
+        share = max(1, min(SLICE, waiting // takers)) if takers > 1 else waiting - least
         takers = _round(step, queue, group, top, share, given, least)
+        waiting = group.ready_count
     if not given:
         return 1
     cost = _tell(state, step, queue, group, given)
-    if takers and ready.count:
+    if takers and waiting:
         step.touch(queue, group)
     return cost
 
 
-def _allowed(group: Group, units: int) -> int:
+def _allowed(group: Group, waiting: int, units: int) -> int:
     """How many messages may be handed out for so many units."""
-    ready = group.ready
-    if ready.count <= units:
-        return ready.count
-    allowed = ready.in_runs(units)
+    if waiting <= units:
+        return waiting
+    allowed = _in_runs(group, units)
     if group.attempts:
         allowed = min(allowed, _KNOWN_PER_UNIT * units)
     if group.top is not None and len(group.top.open) > units:
         allowed = min(allowed, units)
     return allowed
+
+
+def _in_runs(group: Group, units: int) -> int:
+    """How many messages about so many runs of what is ready are, in the order of hand-out."""
+    plain, scheduled = group.ready, group.scheduled
+    if not scheduled.fallen:
+        return plain.in_runs(units)
+    fallen = scheduled.in_runs(units)
+    if not plain.count:
+        return fallen
+    # Of so few neither order has more runs than that, wherever the two meet.
+    return max(units, min(plain.in_runs(units), fallen))
 
 
 def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, given: Given, least: int) -> int:
@@ -74,12 +92,12 @@ def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, gi
             consumer.stand_aside()
             del places[index]
             continue
-        count = min(room, share, group.ready.count - least)
+        count = min(room, share, group.ready_count - least)
         given.setdefault(consumer, []).extend(_take(step, queue, consumer, count))
         group.turn = place + 1
         takers += 1
         index += 1
-        if group.ready.count <= least:
+        if group.ready_count <= least:
             break
     return takers
 
@@ -90,7 +108,7 @@ def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]
     if limited:
         runs = _take_bytes(queue, consumer, count)
     else:
-        runs = consumer.group.ready.pop(count)
+        runs = consumer.group.pop(queue.sizes, count)
     timeout = consumer.ack_timeout_ms if queue.options.consumers_settle else 0
     deadline = step.now + timeout if timeout else NEVER
     for first, last in runs:
@@ -105,19 +123,22 @@ def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]
 
 def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
     """Like `pop`, until the consumer's bytes are used up; the last message may go beyond them."""
-    ready = consumer.group.ready
+    group = consumer.group
     room = consumer.room_bytes()
     taken: list[Run] = []
     probe = _PROBE
-    while count and room > 0 and ready.count:
-        for first, last in ready.pop(min(count, probe)):
-            stop = last_begun(queue.sizes, first, last, room) if room > 0 else first - 1
-            if stop >= first:
-                taken.append((first, stop))
-                count -= stop - first + 1
-                room -= queue.sizes.between(first, stop)
-            if stop < last:
-                ready.add(stop + 1, last)
+    while count and room > 0:
+        begun = 0
+        for first, last in group.peek(queue.sizes, min(count, probe)):
+            if room <= 0:
+                break
+            stop = last_begun(queue.sizes, first, last, room)
+            begun += stop - first + 1
+            room -= queue.sizes.between(first, stop)
+        if not begun:
+            break
+        taken += group.pop(queue.sizes, begun)
+        count -= begun
         probe *= 2
     return taken
 

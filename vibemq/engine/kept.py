@@ -13,7 +13,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.views import GROUPS_PER_STEP
 from vibemq.model.effects import NOTHING_KNOWN, Kept, MessageFacts
-from vibemq.model.runs import Run, RunSet, runs_of
+from vibemq.model.runs import Run, RunSet
 
 
 def kept_within(queue: Queue, start: int, end: int, most: int) -> Generator[None, None, Kept]:
@@ -31,8 +31,7 @@ def kept_within(queue: Queue, start: int, end: int, most: int) -> Generator[None
         for consumer in group.consumers if group.in_flight else ():
             held.add_all(consumer.unacked.overlap(start, last))
         if queue.log is None:
-            found.add_all(sorted(group.ready.overlap(start, last)))
-            found.add_all(runs_of(group.delayed.within(start, last)))
+            found.add_all(group.waiting_within(start, last))
         if not number % GROUPS_PER_STEP:
             yield
     if queue.log is None:

@@ -19,8 +19,9 @@ from vibemq.engine.step import Step
 from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts, TransactionsForgotten
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import END, RunSet
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
+from vibemq.model.upcoming import Upcoming
 
 _FIRST = Attempts()
 
@@ -92,6 +93,7 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
         queue.set_expiries(stored.expires)
     if stored.has("delayed"):
         queue.delayed = stored.delayed.copy()
+        queue.upcoming = Upcoming()
     oldest = now - queue.options.dedup_window_ms
     dedup = stored.dedup.items() if stored.has("dedup") else ()
     for key, (sequence, published_at) in sorted(dedup, key=_published_at):
@@ -166,24 +168,27 @@ def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:
 def _put_later(
     state: EngineState, step: Step, queue: Queue, group: Group, unsettled: RunSet, stored: StoredGroup
 ) -> None:
-    """Take out of `ready` what waits for an instant."""
+    """Take out of `ready` what waits for an instant, and what was published with a delay and never handed out."""
     pending = RunSet(part for run in stored.pending.runs() for part in unsettled.overlap(*run))
-    due = _due_later(queue, unsettled, pending, step.now)
+    due = Instants()
     for sequence in pending:
         history = _due_from(stored.attempts.get(sequence, _FIRST), step.now)
         group.remember(sequence, history)
         if history.due_at > step.now:
             due[sequence] = history.due_at
-    for run in due.runs():
+    scheduled = _scheduled(queue, unsettled, pending)
+    for run in [*due.runs(), *scheduled.runs()]:
         group.ready.remove(*run)
     group.postpone_all(due)
-    first_due = group.delayed.next_due()
-    if first_due is not None:
-        state.arm_part(queue, group, first_due)
+    group.schedule_all(scheduled, queue.delayed)
+    group.scheduled.advance(step.now)
+    at = group.next_due()
+    if at < END:
+        state.arm_part(queue, group, max(at, step.now))
 
 
-def _due_later(queue: Queue, unsettled: RunSet, pending: RunSet, now: int) -> Instants:
-    """What was published with a delay that is not over, as far as the group has never handed it out."""
+def _scheduled(queue: Queue, unsettled: RunSet, pending: RunSet) -> Instants:
+    """What was published with a delay, as far as the group has never handed it out."""
     if not queue.delayed:
         return Instants()
     due = queue.delayed.copy()
@@ -192,8 +197,9 @@ def _due_later(queue: Queue, unsettled: RunSet, pending: RunSet, now: int) -> In
         held.remove(*run)
     for run in pending.runs():
         held.add(*run)
-    for sequence in [*due.until(now), *(s for first, last in held.runs() for s in due.within(first, last))]:
-        due.pop(sequence, None)
+    for first, last in held.runs():
+        for sequence in due.within(first, last):
+            del due[sequence]
     return due
 
 

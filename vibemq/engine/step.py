@@ -94,14 +94,14 @@ class Step:
             if need > self.durability:
                 self.durability = need
 
-    def note_added(self, queue: Queue, first: int, rows: Rows, extras: Extras | None) -> None:
+    def note_added(self, queue: Queue, first: int, rows: Rows, extras: Extras | None, *, apart: bool) -> None:
         """Plain publishes that follow each other become one record: the disk is paid per record."""
         before = self.records[-1] if self._parts else None
-        if isinstance(before, MessagesAdded) and before.queue_id == queue.queue_id and not extras:
+        if isinstance(before, MessagesAdded) and before.queue_id == queue.queue_id and not (extras or apart):
             self._parts.append(rows)
             self.facts += queue.options.durability > Durability.TRANSIENT
             return
-        self.note(MessagesAdded(queue.queue_id, first, self.now, rows, extras), queue.options.durability)
+        self.note(MessagesAdded(queue.queue_id, first, self.now, rows, extras, apart), queue.options.durability)
         if not extras:
             self._parts.append(rows)
 

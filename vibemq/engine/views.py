@@ -8,7 +8,7 @@ from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.model.effects import COUNTERS, CursorFigures, Extent, GroupInfo, QueueDepth, QueueFigures, QueueInfo
-from vibemq.model.runs import END, Run, run_count, runs_of
+from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, without
 
 GROUPS_PER_STEP = 32
 """Of a queue that is described, at about 5 µs each."""
@@ -106,8 +106,8 @@ def describe(queue: Queue, groups_max: int = END) -> Generator[None, None, Queue
     counters = GroupCounters()
     counters.add(queue.retired)
     for number, group in enumerate(groups, 1):
-        ready = max(ready, group.ready.count)
-        delayed = max(delayed, len(group.delayed))
+        ready = max(ready, group.ready_count)
+        delayed = max(delayed, group.delayed_count)
         in_flight += group.in_flight - group.held_back
         consumers += group.active
         size = max(size, queue.group_size(group))
@@ -147,8 +147,8 @@ def depth_steps(queue: Queue) -> Generator[None, None, QueueDepth]:
     ready = in_flight = delayed = consumers = 0
     behind = None
     for number, group in enumerate(list(queue.groups.values()), 1):
-        ready = max(ready, group.ready.count)
-        delayed = max(delayed, len(group.delayed))
+        ready = max(ready, group.ready_count)
+        delayed = max(delayed, group.delayed_count)
         in_flight += group.in_flight - group.held_back
         consumers += group.active
         behind = _further(behind, group)
@@ -205,14 +205,14 @@ class Survey:
         groups = queue.groups
         steps = GROUPS_PER_STEP
         for group in groups.values() if len(groups) == 1 else list(groups.values()):
-            waiting_ready, waiting_delayed = group.ready.count, len(group.delayed)
+            waiting_ready, waiting_delayed = group.ready_count, group.delayed_count
             waiting = waiting_ready + waiting_delayed
             if waiting:
                 if waiting_ready > ready:
                     ready = waiting_ready
                 if waiting_delayed > delayed:
                     delayed = waiting_delayed
-                run = None if waiting_delayed else group.ready.only_run()
+                run = None if waiting_delayed or group.scheduled else group.ready.only_run()
                 group_size = queue.group_size(group) if run is None else queue.sizes.between(*run)
                 if group_size > size:
                     size = group_size
@@ -263,8 +263,12 @@ def waiting_runs(queue: Queue, limit: int, start: int = 0) -> list[Run]:
     group = furthest_behind(queue)
     if group is None or limit <= 0:
         return []
-    runs = group.ready.next(limit, start)
-    return runs + runs_of(group.delayed.smallest(limit - run_count(runs), start))
+    runs = group.peek(queue.sizes, limit, start)
+    rest = limit - run_count(runs)
+    later = RunSet(runs_of(group.delayed.smallest(rest, start)))
+    waiting = group.scheduled.smallest(limit, start) if rest else []
+    later.add_all(without(runs_of(waiting), sorted(runs)))
+    return runs + later.front(rest)
 
 
 def violations(queue: Queue) -> list[str]:

@@ -1,8 +1,8 @@
 """An instant for each of many sequences, in little memory: neighbours share a page of plain 64-bit numbers.
 
-A page with few entries is a dict. One with many is an array of eight bytes for each sequence of its stretch, so a
-million delayed messages in order cost eight megabytes, where a dict takes more than a hundred. Copies share their pages
-until one of them changes a page.
+A page with few entries is a dict. One with many is an array of four bytes for each sequence of its stretch, counted
+from a base, or of eight where the instants are further apart than 49 days. So a million delayed messages in order cost
+four megabytes, where a dict takes more than a hundred. Copies share their pages until one of them changes a page.
 """
 
 from array import array
@@ -16,8 +16,11 @@ PAGE_SHIFT = 10
 PAGE = 1 << PAGE_SHIFT
 _DENSE = PAGE // 10
 """From so many entries on an array is smaller than a dict."""
+_ROW_LEAST = PAGE // 16
+"""From so many neighbours on it is cheaper to make their page anew."""
 _MASK = PAGE - 1
-_NOTHING = array("Q", bytes(8 * PAGE))
+_SPAN = 1 << 32
+"""Behind the instants of a page of four bytes is the base from which they are counted, its lower half first."""
 
 _NO_NUMBERS: list[int] = []
 _NO_FILL: dict[int, int] = {}
@@ -63,7 +66,7 @@ class Instants(MutableMapping[int, int]):
     def __getitem__(self, sequence: int) -> int:
         page = self._pages.get(sequence >> PAGE_SHIFT)
         if page is not None:
-            found: int = page[sequence & _MASK] if isinstance(page, array) else page.get(sequence & _MASK, 0)
+            found = _at(page, sequence & _MASK) if isinstance(page, array) else page.get(sequence & _MASK, 0)
             if found:
                 return found
         raise KeyError(sequence)
@@ -72,7 +75,7 @@ class Instants(MutableMapping[int, int]):
         page = self._pages.get(sequence >> PAGE_SHIFT)
         if page is None:
             return default
-        found: int = page[sequence & _MASK] if isinstance(page, array) else page.get(sequence & _MASK, 0)
+        found = _at(page, sequence & _MASK) if isinstance(page, array) else page.get(sequence & _MASK, 0)
         return found or default
 
     def __setitem__(self, sequence: int, instant: int) -> None:
@@ -88,22 +91,75 @@ class Instants(MutableMapping[int, int]):
         elif number in self._shared:
             page = self._own(number, page)
         if isinstance(page, array):
-            before: int = page[place]
+            before = _at(page, place)
             if not before:
                 self._count += 1
                 self._fill[number] += 1
-            page[place] = instant
+            offset = instant - _base_of(page)
+            if not 0 < offset < _SPAN and len(page) > PAGE:
+                row = _values(page)
+                row[place] = instant
+                self._pages[number] = _packed(row)
+            else:
+                page[place] = offset
             return before
         before = page.get(place, 0)
         page[place] = instant
         if not before:
             self._count += 1
             if len(page) >= _DENSE:
-                dense = self._pages[number] = _NOTHING[:]
-                for at, value in page.items():
-                    dense[at] = value
+                self._pages[number] = _packed(self._row(number))
                 self._fill[number] = len(page)
         return before
+
+    def put_all(self, values: dict[int, int]) -> None:
+        """As `put` of each; neighbours in ascending order are put a page at a time."""
+        if len(values) < _ROW_LEAST or next(reversed(values)) - next(iter(values)) + 1 != len(values):
+            for sequence, instant in values.items():
+                self.put(sequence, instant)
+            return
+        first, instants, at = next(iter(values)), list(values.values()), 0
+        while at < len(instants):
+            number, place = (first + at) >> PAGE_SHIFT, (first + at) & _MASK
+            some = instants[at : at + PAGE - place]
+            if len(some) < _ROW_LEAST:
+                for sequence, instant in enumerate(some, first + at):
+                    self.put(sequence, instant)
+            else:
+                self._put_row(number, place, some)
+            at += len(some)
+
+    def _put_row(self, number: int, place: int, instants: list[int]) -> None:
+        row = self._row(number)
+        before = len(row) - row.count(0)
+        row[place : place + len(instants)] = instants
+        self._shared.discard(number)
+        if number in self._pages:
+            self._pages[number] = _packed(row)
+        else:
+            self._add_page(number, _packed(row))
+        self._fill[number] = len(row) - row.count(0)
+        self._count += self._fill[number] - before
+
+    def _row(self, number: int) -> list[int]:
+        """The instants of a page by place, 0 where there is none."""
+        page = self._pages.get(number)
+        if isinstance(page, array):
+            return _values(page)
+        row = [0] * PAGE
+        for at, value in (page or {}).items():
+            row[at] = value
+        return row
+
+    def span(self, first: int, last: int) -> tuple[list[int], list[int]]:
+        """(sequences, instants) of those in [first, last], ascending."""
+        sequences, instants = self.within(first, last), list[int]()
+        if len(sequences) < _ROW_LEAST or len(sequences) != last - first + 1:
+            return sequences, [self[sequence] for sequence in sequences]
+        for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
+            base = number << PAGE_SHIFT
+            instants += self._row(number)[max(first - base, 0) : last - base + 1]
+        return sequences, instants
 
     def __delitem__(self, sequence: int) -> None:
         number, place = sequence >> PAGE_SHIFT, sequence & _MASK
@@ -145,10 +201,10 @@ class Instants(MutableMapping[int, int]):
         if isinstance(values, Mapping) and len(values) >= _DENSE:
             number = min(values) >> PAGE_SHIFT
             if number == max(values) >> PAGE_SHIFT and number not in self._pages:
-                dense = _NOTHING[:]
+                row = [0] * PAGE
                 for sequence, instant in values.items():
-                    dense[sequence & _MASK] = instant
-                self._add_page(number, dense)
+                    row[sequence & _MASK] = instant
+                self._add_page(number, _packed(row))
                 self._fill[number] = len(values)
                 self._count += len(values)
                 return
@@ -184,6 +240,8 @@ class Instants(MutableMapping[int, int]):
             return []
         base = number << PAGE_SHIFT
         if isinstance(page, array):
+            if self._fill[number] == PAGE:
+                return list(range(base, base + PAGE))
             return list(compress(range(base, base + PAGE), page))
         return [base + place for place in sorted(page)]
 
@@ -195,10 +253,19 @@ class Instants(MutableMapping[int, int]):
             some = self._of_page(number)
             sequences.extend(some)
             if isinstance(page, array):
-                instants.extend(filter(None, page))
+                instants.extend(array("Q", filter(None, _values(page))))
             else:
                 instants.extend([page[sequence & _MASK] for sequence in some])
         return sequences, instants
+
+    def of_pages(self, number: int, most: int) -> tuple[list[int], int | None]:
+        """The instants of up to so many pages from that number on, and the number to go on with; None: that is all."""
+        at = bisect_left(self._numbers, number)
+        found: list[int] = []
+        for place in self._numbers[at : at + most]:
+            page = self._pages[place]
+            found += filter(None, _values(page)) if isinstance(page, array) else page.values()
+        return found, self._numbers[at + most] if at + most < len(self._numbers) else None
 
     @property
     def first(self) -> int:
@@ -226,7 +293,10 @@ class Instants(MutableMapping[int, int]):
         """The sequences as runs."""
         runs: list[Run] = []
         for number in self._numbers:
-            some = runs_of(self._of_page(number))
+            if self._fill.get(number) == PAGE:
+                some = [(number << PAGE_SHIFT, (number + 1 << PAGE_SHIFT) - 1)]
+            else:
+                some = runs_of(self._of_page(number))
             if runs and some and runs[-1][1] + 1 == some[0][0]:
                 some[0] = (runs.pop()[0], some[0][1])
             runs += some
@@ -238,7 +308,34 @@ class Instants(MutableMapping[int, int]):
         for number in self._numbers:
             page, base = self._pages[number], number << PAGE_SHIFT
             if isinstance(page, array):
-                found += [base + place for place, instant in enumerate(page) if 0 < instant <= now]
+                found += [base + place for place, instant in enumerate(_values(page)) if 0 < instant <= now]
             else:
                 found += sorted(base + place for place, instant in page.items() if instant <= now)
         return found
+
+
+def _packed(row: list[int]) -> "array[int]":
+    """The page of the instants by place; 0 is none."""
+    some = list(filter(None, row))
+    base = max(0, min(some) - _SPAN // 2)
+    if max(some) - base >= _SPAN:
+        return array("Q", row)
+    page = array("I", [instant and instant - base for instant in row])
+    page.extend((base % _SPAN, base // _SPAN))
+    return page
+
+
+def _base_of(page: "array[int]") -> int:
+    return page[PAGE] + (page[PAGE + 1] << 32) if len(page) > PAGE else 0
+
+
+def _at(page: "array[int]", place: int) -> int:
+    """The instant at the place; 0 when there is none."""
+    found: int = page[place]
+    return found + page[PAGE] + (page[PAGE + 1] << 32) if found and len(page) > PAGE else found
+
+
+def _values(page: "array[int]") -> list[int]:
+    """The instants by place, 0 where there is none."""
+    base = _base_of(page)
+    return [found and found + base for found in page[:PAGE]]

@@ -249,6 +249,8 @@ class MessagesAdded:
     published_at: int
     rows: Rows
     extras: dict[int, MessageExtra] | None = None
+    apart: bool = False
+    """A delay has ended since the message before was published: what fell due comes between the two."""
 
 
 @dataclass(slots=True)

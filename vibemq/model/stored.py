@@ -142,7 +142,7 @@ class StoredQueue(_OnFirstUse):
     """Priority -> sequences, for priorities other than 1."""
     expires: Instants = _LATER
     delayed: Instants = _LATER
-    """Sequence -> deliver_at, for messages published with a delay and not yet handed out by every group."""
+    """Sequence -> deliver_at, for messages published with a delay that some group or the log still has."""
     dead: RunSet = _LATER
     dedup: dict[bytes, tuple[int, int]] = _LATER
     """dedup_id -> (sequence, published_at), within the window."""

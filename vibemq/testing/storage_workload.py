@@ -192,7 +192,9 @@ class Workload:
                     dedup_id=self._random.choice((b"", f"{queue.queue_id}-{queue.next_sequence + index}".encode())),
                 )
         added = rows(queue.next_sequence, count, self._random.choice((10, 200)))
-        return MessagesAdded(queue.queue_id, queue.next_sequence, self.now, added, extras or None)
+        return MessagesAdded(
+            queue.queue_id, queue.next_sequence, self.now, added, extras or None, self._random.random() < 0.1
+        )
 
     def _progress(self, queue: StoredQueue, group: StoredGroup, state: StoredState) -> Record | None:
         queue_id, group_id = queue.queue_id, group.group_id

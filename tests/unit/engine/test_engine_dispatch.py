@@ -1,5 +1,6 @@
 """Who gets what, and when."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from vibemq.model.commands import (
     Unsubscribe,
 )
 from vibemq.model.effects import Deliver, Reply, Subscribed
-from vibemq.model.options import DeliveryMode, Durability
+from vibemq.model.options import DeliveryMode, Durability, LostConnection
 from vibemq.model.records import HandedOut
 
 
@@ -186,6 +187,8 @@ def test_delayed_messages_come_at_their_time_and_at_their_place() -> None:
     assert driver.info().delayed == 1
     driver.advance(500)
     driver.settle(1, 2)
+    assert driver.take() == {1: [3]}
+    driver.settle(1, 3)
     assert driver.take() == {1: [1]}
 
 
@@ -282,3 +285,104 @@ def test_messages_are_taken_as_long_as_they_begin_within_the_bytes(
         expected += 1
         left -= sizes.between(expected, expected)
     assert last_begun(sizes, first, last, room) == expected
+
+
+def published_with_delays(driver: Driver, *delays: int, **options: object) -> None:
+    for delay in delays:
+        driver.publish(1, **({"deliver_at": driver.now + delay} if delay else {}), **options)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("durability", [Durability.STRONG, Durability.ASYNC])
+def test_a_delayed_message_takes_its_place_by_the_instant_at_which_it_falls_due(
+    durability: Durability, restarted: bool
+) -> None:
+    driver = Driver()
+    driver.create(durability=durability)
+    published_with_delays(driver, 2_000, 1_000, 0)
+    driver.advance(1_500)
+    published_with_delays(driver, 0)
+    driver.advance(1_500)
+    published_with_delays(driver, 0)
+    if restarted:
+        driver.restart()
+    driver.subscribe(1)
+    assert driver.take_in_order() == [3, 2, 4, 1, 5]
+
+
+def test_of_messages_that_fall_due_together_the_first_is_the_first_published() -> None:
+    driver = Driver()
+    driver.create()
+    driver.publish(4, deliver_at=driver.now + 1_000)
+    driver.publish(1, deliver_at=driver.now + 999)
+    driver.advance(1_000)
+    driver.publish(1)
+    driver.advance(1)
+    driver.subscribe(1)
+    assert driver.take_in_order() == [5, 6, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_comes_back_has_its_place_by_sequence(restarted: bool) -> None:
+    driver = Driver()
+    driver.create(lost_connection=LostConnection.RELEASE)
+    published_with_delays(driver, 3_000, 2_000, 1_000, 0)
+    driver.advance(3_000)
+    driver.subscribe(1, capacity_messages=3)
+    assert driver.take_in_order() == [4, 3, 2]
+    if restarted:
+        driver.restart()
+    else:
+        driver.close(1)
+    driver.subscribe(2)
+    assert driver.take_in_order() == [2, 3, 4, 1]
+
+
+def test_every_level_has_its_own_order_by_instant() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.PRIORITY_BASED)
+    published_with_delays(driver, 2_000, 1_000, 0, priority=1)
+    published_with_delays(driver, 2_000, 1_000, 0, priority=3)
+    driver.advance(2_000)
+    driver.restart()
+    driver.subscribe(1)
+    assert driver.take_in_order() == [6, 5, 4, 3, 2, 1]
+
+
+def test_a_late_tick_hands_nothing_out_before_its_turn() -> None:
+    driver = Driver()
+    driver.create()
+    published_with_delays(driver, 2_000, 1_000)
+    driver.now += 3_000
+    driver.publish(1)
+    driver.subscribe(1)
+    assert driver.take_in_order() == [2, 1, 3]
+
+
+def test_named_groups_see_delayed_messages_in_the_same_order() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    for name in ("a", "b"):
+        driver.subscribe(1, group=name, consumer=ord(name))
+        driver.close(1, clean=True)
+    published_with_delays(driver, 2_000, 1_000, 0)
+    driver.advance(1_500)
+    published_with_delays(driver, 0)
+    driver.advance(1_500)
+    driver.subscribe(2, group="a")
+    assert driver.take_in_order() == [3, 2, 4, 1]
+    driver.restart()
+    driver.subscribe(3, group="b")
+    assert driver.take_in_order() == [3, 2, 4, 1]
+
+
+def test_a_consumer_with_little_room_for_bytes_gets_them_in_the_same_order() -> None:
+    driver = Driver()
+    driver.create()
+    published_with_delays(driver, 2_000, 1_000, 0, 0)
+    driver.advance(2_000)
+    driver.subscribe(1, capacity_messages=10, capacity_bytes=25)
+    assert driver.take_in_order() == [3, 4, 2]
+    driver.settle(1, 3)
+    driver.settle(1, 4)
+    assert driver.take_in_order() == [1]

@@ -76,10 +76,12 @@ def test_heads_and_ages_follow_the_lowest_sequence_wherever_it_is(driver: Driver
     assert driver.take() == {1: [2]}
     driver.advance(5_000)
     driver.settle(1, 2)
+    assert driver.take() == {1: [3]}
+    driver.settle(1, 3)
     assert driver.take() == {1: [1]}
     assert driver.info("a").first_sequence == 1
     driver.settle(1, 1)
-    assert driver.info("a").first_sequence == 3
+    assert driver.info("a").first_sequence == 4
     agrees(driver, "a")
 
 

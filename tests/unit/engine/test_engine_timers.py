@@ -49,9 +49,12 @@ def outliving(**options: Any) -> Driver:
     return scatter(driver)
 
 
-def delayed() -> Driver:
+def to_be_tried_again() -> Driver:
     driver = queue()
-    driver.publish(3 * MANY, deliver_at=driver.now + 1_000)
+    driver.publish(6 * MANY)
+    driver.subscribe(1, capacity_messages=6 * MANY)
+    driver.handle(ask.Settle(1, None, 1, ask.Settlement.RETRY, [(1, 6 * MANY)], delay_ms=1_000))
+    driver.close(1)
     return driver
 
 
@@ -114,7 +117,7 @@ DUE: dict[str, tuple[Callable[[], Driver], Callable[[Driver], int]]] = {
         lambda: outliving(dead_letter=True),
         lambda driver: 2 * driver.info().dead,
     ),
-    "delayed messages": (delayed, lambda driver: driver.info().ready // 3),
+    "messages to be tried again": (to_be_tried_again, lambda driver: driver.info().ready // 6),
     "a new limit of the length": (beyond_new_limits, lambda driver: MANY - 2 * driver.info().ready + 20),
     "the retention of a log": (logged, lambda driver: MANY if driver.info().first_sequence > MANY else 0),
     "the hold of a cursor": (held_by_a_cursor, lambda driver: 2 * driver.info().counters["settled"]),
@@ -176,3 +179,24 @@ def test_an_id_is_new_when_its_window_is_over_though_others_are_still_to_be_forg
     assert not driver.answer("t").duplicates
     driver.handle(ask.Publish(1, "again", "q", rows_of(1), extras))
     assert driver.answer("again").duplicates == {0: 10_001}
+
+
+def test_that_very_many_fall_due_at_one_instant_costs_nothing_for_each() -> None:
+    driver = queue()
+    driver.publish(100_000, deliver_at=driver.now + 1_000)
+    driver.now += 1_000
+    taken = ticks(driver)
+    assert driver.info().ready == 100_000
+    assert sum(taken) < INSTRUCTIONS_MAX // 10
+
+
+def test_those_that_have_fallen_due_are_handed_out_in_short_steps() -> None:
+    driver = queue()
+    many = 20_000
+    extras = {i: MessageExtra(deliver_at=driver.now + 1_000 + i * 7919 % many) for i in range(many)}
+    driver.handle(ask.Publish(1, None, "q", rows_of(many), extras))
+    driver.now += 1_000 + many
+    driver.subscribe(1, capacity_messages=many)
+    assert max(ticks(driver)) <= INSTRUCTIONS_MAX
+    order = [s for e in driver.effects if isinstance(e, Deliver) for s in sequences(e.runs)]
+    assert order == sorted(range(1, many + 1), key=lambda sequence: extras[sequence - 1].deliver_at)

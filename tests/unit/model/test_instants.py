@@ -46,7 +46,8 @@ def test_a_copy_and_what_it_was_copied_from_change_apart(
 def change(instants: Instants, model: dict[int, int], actions: list[tuple[str, int, int]]) -> None:
     for verb, sequence, number in actions:
         if verb == "set":
-            instants[sequence] = model[sequence] = number + 1
+            # Some are further apart than 32 bits.
+            instants[sequence] = model[sequence] = (number + 1) ** 12
         elif verb == "del" and sequence in model:
             del instants[sequence], model[sequence]
         elif verb == "update":
@@ -111,3 +112,21 @@ def test_a_million_in_order_take_eight_bytes_each(monkeypatch: pytest.MonkeyPatc
         instants.update(dict.fromkeys(range(first, first + 1024), 1 << 41))
     assert len(instants) == 1 << 20
     assert sum(map(sys.getsizeof, instants._pages.values())) < 9 << 20
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([1, 7, 1 << 40])), max_size=6),
+    st.integers(1, 3_000),
+    st.integers(0, 1_500),
+)
+def test_many_are_put_at_once(puts: list[tuple[int, int, int]], first: int, more: int) -> None:
+    instants, copies, model = Instants(), list[tuple[Instants, dict[int, int]]](), dict[int, int]()
+    for start, count, number in puts:
+        copies.append((instants.copy(), dict(model)))
+        values = {sequence: number * sequence for sequence in range(start, start + count)}
+        instants.put_all(values)
+        model |= values
+    assert (instants, len(instants)) == (model, len(model))
+    assert all(copy == before for copy, before in copies)
+    found = sorted(s for s in model if first <= s <= first + more)
+    assert instants.span(first, first + more) == (found, [model[s] for s in found])

@@ -15,6 +15,7 @@ from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     CursorChanged,
+    MessagesAdded,
     Plan,
     PlanMade,
     PlansForgotten,
@@ -23,7 +24,7 @@ from vibemq.model.records import (
     TokenStored,
     UserStored,
 )
-from vibemq.model.rows import RowView
+from vibemq.model.rows import Rows, RowView
 from vibemq.plugins import find
 from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
@@ -171,7 +172,7 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 5, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [6]
+    assert [step.number for step in migrate(data_dir)] == [6, 7]
     assert_upgraded(data_dir, provider)
     grown = Plan("tag 5", "end 5", 1, "query", 8, 2, 1, "mark", 3, 4, 5)
     passing = QueueOptions(auto_delete=True, expires_ms=60_000, exclusive=True)
@@ -202,8 +203,8 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
 
 @pytest.mark.parametrize(
     "version",
-    [2, 3, 4, 5],
-    ids=["without owners", "without plans", "without users", "without beginnings and lifetimes"],
+    [2, 3, 4, 5, 6],
+    ids=["no owners", "no plans", "no users", "no beginnings and lifetimes", "no order of delays"],
 )
 def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: Path, version: int) -> None:
     plugin = find("storage", provider)
@@ -214,7 +215,7 @@ def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: 
         check_store(tmp_path, provider, version)
 
 
-STORED = {6: "0732b9dd2e4917ff"}
+STORED = {7: "9287154a44eb68ae"}
 """Of each version, a digest of the facts that are stored. Others need another version: an older VibeMQ takes what it
 does not know for damage, if nothing tells it to refuse the store. Add a step to `migrations`, and a kept store."""
 
@@ -338,3 +339,25 @@ def test_a_store_of_another_version_is_not_repaired_but_migrated(old: Path, prov
     with pytest.raises(StoreVersionError, match="vibemq-admin migrate"):
         plugin.repair(old, plugin.settings())
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_kept_store_of_version_6_gets_the_order_of_delays(provider: str, tmp_path: Path) -> None:
+    data_dir = Path(shutil.copytree(FIXTURES / f"store-v6-{provider}", tmp_path / "data"))
+    plugin = find("storage", provider)
+    with pytest.raises(StoreVersionError, match=r"store version 6, .*`vibemq-admin migrate"):
+        plugin.create(data_dir, plugin.settings()).open()
+    assert [step.number for step in migrate(data_dir)] == [7]
+    for opened in range(2):
+        storage = plugin.create(data_dir, plugin.settings())
+        state = storage.open()
+        try:
+            later = state.queues[7]
+            assert later.delayed == {1: 7_000}
+            # The last one was published a second later, but apart from those before.
+            assert [chunk.first for chunk in later.chunks] == [1, 3, *[4] * opened]
+            assert list(storage.check()) == []
+            storage.append([MessagesAdded(7, 4, 501_000, Rows.of([b"c"]), apart=True)])
+            storage.sync()
+            storage.maintain()
+        finally:
+            storage.close()

@@ -35,17 +35,21 @@ def add(
     last = first + rows.count - 1
     queue.next_sequence = last + 1
     queue.published += rows.count
-    queue.measure(first, last, rows.size, step.now)
+    apart = queue.measure(first, last, rows.size, step.now)
     durability = queue.options.durability
-    step.note_added(queue, first, rows, extras)
+    step.note_added(queue, first, rows, extras, apart=apart)
     if queue.holes:
         # After the rows: the gap must not move a group's head beyond the store's next sequence.
         step.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
     if extras:
         _remember_extras(queue, first, extras, step.now)
     hidden = _before_groups(queue, first, last, redirected)
-    added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes)
+    added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes, published_at=step.now)
     queue.holes = []
+    if extras:
+        due = [extra.deliver_at for extra in extras.values() if extra.deliver_at > step.now]
+        if due:
+            queue.expect(due, step.now)
     step.added.append(added)
     queue.hide(added)
     if durability <= Durability.ASYNC:
@@ -112,11 +116,14 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
     first, last = added.first, added.last
     queue.unseen_count -= last - first + 1
     if added.extras:
-        for index, extra in added.extras.items():
-            if extra.expires_at:
-                queue.set_expiry(first + index, extra.expires_at)
-            if extra.deliver_at > step.now:
-                queue.delay(first + index, extra.deliver_at)
+        due: dict[int, int] = {}
+        for index, (_, expires_at, deliver_at, _) in added.extras.items():
+            if expires_at:
+                queue.set_expiry(first + index, expires_at)
+            if deliver_at > added.published_at:
+                due[first + index] = deliver_at
+        if due:
+            queue.delay(due)
     runs = [(first, last)]
     if added.hidden is not None:
         shown = RunSet(runs)

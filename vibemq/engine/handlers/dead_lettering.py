@@ -13,7 +13,7 @@ from vibemq.engine.requests.failing import fail_requests, fail_sequences
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
-from vibemq.model.runs import Run, RunSet, run_count, runs_of
+from vibemq.model.runs import Run, RunSet, run_count
 
 _NEVER_OUT = Attempts(acquired=0)
 
@@ -168,8 +168,7 @@ def waiting_among(queue: Queue, runs: list[Run], held: RunSet) -> RunSet:
     waiting = RunSet()
     for first, last in runs:
         for group in queue.groups.values():
-            waiting.add_all(sorted(group.ready.overlap(first, last)))
-            waiting.add_all(runs_of(group.delayed.within(first, last)))
+            waiting.add_all(group.waiting_within(first, last))
         if queue.log is not None:
             logged = RunSet(queue.log.overlap(first, last))
             for run in held.overlap(first, last):

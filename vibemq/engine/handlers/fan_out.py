@@ -18,7 +18,7 @@ from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
 from vibemq.model.options import Durability
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupOwned, GroupRenamed
-from vibemq.model.runs import END, Run, RunSet, gaps
+from vibemq.model.runs import END, Run, RunSet, gaps, runs_of
 
 PASSING_PREFIX = "~"
 GROUP_NAME_MAX = 256
@@ -201,16 +201,17 @@ def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int
 
 
 def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: int) -> None:
-    """What of the run, which is ready, has to wait for its instant does."""
+    """What of the run, which is ready, was published with a delay has its place by the instant when that ends."""
     delayed = queue.delayed
     if not delayed:
         return
-    for sequence in delayed.within(first, last):
-        due = delayed[sequence]
-        if due > state.now:
-            group.ready.remove(sequence, sequence)
-            group.postpone(sequence, due)
-            state.arm_part(queue, group, due)
+    sequences, dues = delayed.span(first, last)
+    if sequences:
+        for run in runs_of(sequences):
+            group.ready.remove(*run)
+        group.schedule_some(sequences, dues, delayed)
+        group.scheduled.advance(state.now)
+        state.arm_part(queue, group, min(dues))
 
 
 def _empty(group: Group) -> None:

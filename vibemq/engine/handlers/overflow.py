@@ -71,7 +71,7 @@ def trim_oldest(state: EngineState, step: Step, queue: Queue) -> None:
 
 def _in_one_step(queue: Queue, group: Group) -> int:
     """How many of the oldest messages that wait can be dropped in one step."""
-    if group.delayed or queue.levels:
+    if group.delayed or group.scheduled or queue.levels:
         return STEP_UNITS
     in_runs = group.ready.in_runs(STEP_UNITS)
     return min(in_runs, FORGOTTEN_PER_RUN * STEP_UNITS) if group.attempts else in_runs

@@ -21,7 +21,7 @@ from vibemq.model.options import Overflow
 from vibemq.model.runs import END, runs_of
 
 _DUE_PER_UNIT = 8
-"""Delayed messages that become ready for the cost of one run."""
+"""Messages to be tried again that become ready for the cost of one run."""
 
 
 def next_alarm(state: EngineState) -> int | None:
@@ -78,6 +78,10 @@ def _see_to_part(state: EngineState, step: Step, queue: Queue, part: Group | Con
 
 def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
     due = group.delayed.pop_due(step.now, _DUE_PER_UNIT * max(1, STEP_UNITS - step.work))
+    scheduled = group.scheduled
+    if scheduled and scheduled.next_later() <= step.now:
+        scheduled.advance(step.now)
+        step.touch(queue, group)
     if due:
         step.work += 1 + len(due) // _DUE_PER_UNIT
         for first, last in runs_of(due):
@@ -90,8 +94,7 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
     if isinstance(part, Consumer):
         at = part.unacked.earliest if part in part.group.consumers else END
     elif queue.groups.get(part.name) is part:
-        due = part.delayed.next_due()
-        at = END if due is None else due
+        at = part.next_due()
         if part.cursor is not None:
             see_to_cursor(state, step, queue, part, part.cursor)
             at = min(at, next_alarm_of(part, part.cursor, step.now))

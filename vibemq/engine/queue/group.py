@@ -1,7 +1,8 @@
 """A group of a queue: its ready and unacknowledged messages, and its consumers.
 
-Every sequence that the group has not settled is in exactly one place: `ready`, `delayed`, or held, by one
-consumer or by the group's cursor.
+Every sequence that the group has not settled is in exactly one place: `ready`, `delayed` (it came back and is to be
+tried again later), `scheduled` (it was published with a delay and is yet to be handed out), or held, by one consumer or
+by the group's cursor.
 """
 
 from bisect import bisect_right
@@ -11,6 +12,8 @@ from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import Levels, Ready
+from vibemq.engine.queue.scheduled import Scheduled, in_turn
+from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.tail import Tail
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
@@ -21,7 +24,7 @@ from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, smallest_of
 class GroupCounters:
     """What became of the messages that entered a group since the start. The law:
 
-    entered = settled + dead + expired + dropped + moved + (ready + later + in flight)
+    entered = settled + dead + expired + dropped + moved + (ready + delayed + scheduled + in flight)
     """
 
     entered: int = 0
@@ -60,6 +63,7 @@ _LOOKUPS_MAX = 16
 FORGOTTEN_PER_RUN = 20
 """To forget the history of so many messages costs as much as a run."""
 _NO_DELAYED = Delayed()
+_NO_SCHEDULED = Scheduled(Instants())
 _NO_ATTEMPTS: dict[int, Attempts] = {}
 _NO_TAIL: "Tail[Group]" = Tail()
 """Of a queue's only group: it is told at once."""
@@ -73,6 +77,7 @@ class Group:
         "_levels",
         "_places",
         "_ready",
+        "_scheduled",
         "_seen",
         "_tail",
         "armed_at",
@@ -103,6 +108,7 @@ class Group:
         # What most groups never need is shared by all of them, never put into, and replaced where it is.
         self._ready = Ready(levels)
         self._delayed = _NO_DELAYED
+        self._scheduled = _NO_SCHEDULED
         self._tail = _NO_TAIL
         self._seen = 0
         """What the tail has shown up to here is in the group."""
@@ -136,6 +142,12 @@ class Group:
             self.catch_up()
         return self._delayed
 
+    @property
+    def scheduled(self) -> Scheduled:
+        if self._seen != self._tail.last:
+            self.catch_up()
+        return self._scheduled
+
     def follow(self, tail: "Tail[Group]") -> None:
         """Take from now on what it shows."""
         self._tail, self._seen = tail, tail.last
@@ -158,11 +170,30 @@ class Group:
     @property
     def waiting(self) -> int:
         """Not settled and with nobody."""
-        return self.ready.count + len(self.delayed)
+        scheduled = self.scheduled
+        return self._ready.count + len(self._delayed) + (len(scheduled) if scheduled else 0)
 
     @property
     def unsettled(self) -> int:
-        return self.ready.count + len(self.delayed) + self.in_flight
+        return self.waiting + self.in_flight
+
+    @property
+    def ready_count(self) -> int:
+        """What may be handed out, as far as it is known to have fallen due."""
+        scheduled = self.scheduled
+        return self._ready.count + (scheduled.fallen if scheduled else 0)
+
+    @property
+    def delayed_count(self) -> int:
+        """What waits for an instant."""
+        scheduled = self.scheduled
+        return len(self._delayed) + (scheduled.later if scheduled else 0)
+
+    def next_due(self) -> int:
+        """When the next of those that wait for an instant may be handed out; END when none waits."""
+        due = self.delayed.next_due()
+        scheduled = self._scheduled
+        return min(END if due is None else due, scheduled.next_later() if scheduled else END)
 
     def join(self, consumer: Consumer) -> None:
         """It receives from now on; one that only held comes back to its old place."""
@@ -225,8 +256,8 @@ class Group:
 
     def lowest_waiting(self) -> int:
         """The smallest sequence that waits; END when none does."""
-        ready, delayed = self.ready.lowest(), self.delayed.lowest()
-        return min(END if ready is None else ready, END if delayed is None else delayed)
+        found = (self.ready.lowest(), self.delayed.lowest(), self.scheduled.lowest())
+        return min((sequence for sequence in found if sequence is not None), default=END)
 
     def lowest_held(self) -> int:
         """The smallest sequence that a consumer or the cursor holds; END when none does."""
@@ -252,15 +283,17 @@ class Group:
         self.in_flight -= run_count(taken)
         return taken
 
-    def waiting_set(self) -> RunSet:
-        waiting = RunSet(self.ready.runs())
-        for run in self.delayed.runs():
-            waiting.add(*run)
-        return waiting
-
     def oldest_waiting(self, count: int, start: int = 0) -> list[Run]:
         """Up to `count` of the smallest sequences from `start` on that wait; they stay."""
-        return smallest_of((self.ready.smallest(count, start), runs_of(self.delayed.smallest(count, start))), count)
+        later = [runs_of(some.smallest(count, start)) for some in (self.delayed, self.scheduled) if some]
+        return smallest_of((self.ready.smallest(count, start), *later), count)
+
+    def waiting_within(self, first: int, last: int) -> list[Run]:
+        """What waits within [first, last]; ascending, some runs may adjoin."""
+        found = self.ready.overlap(first, last)
+        for later in (self.delayed, self.scheduled):
+            found += runs_of(later.within(first, last)) if later else ()
+        return sorted(found)
 
     def held_within(self, runs: list[Run]) -> list[Run]:
         """What of the runs, which ascend, is held, whoever holds it; of many runs, everything between their ends."""
@@ -275,8 +308,7 @@ class Group:
 
     def unsettled_within(self, first: int, last: int) -> RunSet:
         """The part of `unsettled_set` in [first, last]. Costs what is there, however much the group has."""
-        found = RunSet(sorted(self.ready.overlap(first, last)))
-        found.add_all(runs_of(self.delayed.within(first, last)))
+        found = RunSet(self.waiting_within(first, last))
         found.add_all(self.held_within([(first, last)]))
         return found
 
@@ -295,8 +327,8 @@ class Group:
                 for run in runs:
                     if not union.covers(*run):
                         union.add(*run)
-        if self.delayed:
-            for run in self.delayed.runs():
+        for later in (self.delayed, self.scheduled):
+            for run in later.runs() if later else ():
                 union.add(*run)
         if self.in_flight:
             for run in self.held_runs():
@@ -310,10 +342,12 @@ class Group:
     def take_waiting(self, first: int, last: int) -> list[Run]:
         """Take out what waits within [first, last]; the caller says what becomes of it."""
         taken = self.ready.remove(first, last)
-        delayed = self.delayed.remove(first, last) if self.delayed else []
-        if not delayed:
+        later = self.delayed.remove(first, last) if self.delayed else []
+        if self.scheduled:
+            later += self.scheduled.remove(first, last)
+        if not later:
             return taken
-        merged = RunSet((s, s) for s in delayed)
+        merged = RunSet(runs_of(later))
         for run in taken:
             merged.add(*run)
         return merged.runs()
@@ -322,6 +356,7 @@ class Group:
         """As `take_waiting` of everything, of which nobody wants to know what it was."""
         self.ready.clear()
         self._delayed = _NO_DELAYED
+        self._scheduled = _NO_SCHEDULED
 
     def cut_waiting(self, first: int, last: int, most: int, *, by_message: bool = False) -> tuple[int, int]:
         """(stop, cost): how far of [first, last] about `most` runs of what waits reach, or messages, and how many these
@@ -331,11 +366,12 @@ class Group:
             # From the first message that waits: sequences without messages cost nothing, however many they are.
             last = min(last, start + FORGOTTEN_PER_RUN * most)
             cost += (last - start) // FORGOTTEN_PER_RUN
-        if self.delayed:
-            delayed = self.delayed.smallest(most, first)
-            if len(delayed) == most:
-                last = min(last, delayed[-1])
-            cost += bisect_right(delayed, last)
+        for later in (self.delayed, self.scheduled):
+            if later:
+                some = later.smallest(most, first)
+                if len(some) == most:
+                    last = min(last, some[-1])
+                cost += bisect_right(some, last)
         return last, cost
 
     def cut_held(self, first: int, last: int, most: int) -> tuple[int, int]:
@@ -356,7 +392,7 @@ class Group:
         self.attempts[sequence] = history
 
     def postpone(self, sequence: int, due: int) -> None:
-        """The message waits for that instant."""
+        """The message, which has come back, waits for that instant; then it is at its place by sequence."""
         if self.delayed is _NO_DELAYED:
             self._delayed = Delayed()
         self._delayed.add(sequence, due)
@@ -366,6 +402,71 @@ class Group:
             if self.delayed is _NO_DELAYED:
                 self._delayed = Delayed()
             self._delayed.fill(due)
+
+    def schedule(self, sequence: int, known: Instants) -> None:
+        """The message, which nobody in the group has had, waits for its instant, which may have passed; it is then at
+        its place by instant. `known`: the queue's, of all such messages."""
+        if self.scheduled is _NO_SCHEDULED:
+            self._scheduled = Scheduled(known, self._ready.queue_levels)
+        self._scheduled.add(sequence)
+
+    def schedule_some(self, sequences: list[int], dues: list[int], known: Instants) -> None:
+        """As `schedule` of each, of which none is here."""
+        if self.scheduled is _NO_SCHEDULED:
+            self._scheduled = Scheduled(known, self._ready.queue_levels)
+        self._scheduled.add_all(sequences, dues)
+
+    def schedule_all(self, due: Instants, known: Instants) -> None:
+        """As `schedule` of each, of which none is here. `due` is used up."""
+        if due:
+            if self.scheduled is _NO_SCHEDULED:
+                self._scheduled = Scheduled(known, self._ready.queue_levels)
+            self._scheduled.fill(due)
+
+    # -- the order of hand-out ----------------------------------------------------------------------------------------
+
+    def pop(self, sizes: Sizes, count: int) -> list[Run]:
+        """Remove and return up to `count` of what is ready, in the order of hand-out."""
+        ready, scheduled = self.ready, self._scheduled
+        if not scheduled.fallen:
+            return ready.pop(count)
+        taken: list[Run] = []
+        for level in self._levels_in_turn():
+            runs, due = self._turn_of(level, sizes, count)
+            given = run_count(runs)
+            ready.pop_level(level, given - due)
+            if due:
+                scheduled.pop_front(level, due)
+            taken += runs
+            count -= given
+            if not count:
+                break
+        return taken
+
+    def peek(self, sizes: Sizes, count: int, start: int = 0) -> list[Run]:
+        """As `pop`, of those from `start` on; they stay."""
+        if not self.scheduled.fallen:
+            return self.ready.next(count, start)
+        found: list[Run] = []
+        for level in self._levels_in_turn():
+            runs, _ = self._turn_of(level, sizes, count, start)
+            found += runs
+            count -= run_count(runs)
+        return found
+
+    def _levels_in_turn(self) -> list[int]:
+        return sorted({*self.ready.levels(), *self._scheduled.fallen_levels()}, reverse=True)
+
+    def _turn_of(self, number: int, sizes: Sizes, count: int, start: int = 0) -> tuple[list[Run], int]:
+        level = self._scheduled.level(number)
+        if level is None:
+            fallen = []
+        elif start:
+            # Looked at in pages by sequence: of each page the order is right.
+            fallen = level.fallen_of(level.smallest(count, start))
+        else:
+            fallen = level.front(count)
+        return in_turn(self.ready.front(number, count, start), fallen, sizes, count)
 
     def forget_history(self, runs: list[Run]) -> None:
         """The runs are settled: drop what was known about their attempts."""

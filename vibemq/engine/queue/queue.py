@@ -19,6 +19,7 @@ from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retenti
 from vibemq.model.records import DEFAULT_GROUP, Attempts, MessageExtra
 from vibemq.model.rows import Rows
 from vibemq.model.runs import END, Run, RunSet, gaps, runs_of, without
+from vibemq.model.upcoming import Upcoming
 
 WAITING_NAME = ""
 """Name of the default group, and of a fan-out queue's group that waits for a subscriber."""
@@ -54,6 +55,7 @@ class Added:
     """Older holes that are recorded with it."""
     origins: dict[int, int] | None = None
     """Their queues, as far as the command told them."""
+    published_at: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +65,9 @@ class TakenOut:
     queue: "Queue"
     runs: list[Run]
     due: dict[int, int] = field(default_factory=dict)
-    """When those that waited for an instant were due."""
+    """When those that had come back and waited for an instant were due."""
+    scheduled: dict[int, int] = field(default_factory=dict)
+    """The instants of those that were published with a delay and had not been handed out."""
     attempts: dict[int, Attempts] = field(default_factory=dict)
 
 
@@ -154,6 +158,7 @@ class Queue:
         "unseen",
         "unseen_count",
         "unused_since",
+        "upcoming",
         "walk",
         "whole",
     )
@@ -195,7 +200,9 @@ class Queue:
         self.swept = 0
         """The queue's TTL has passed for everything up to here."""
         self.delayed: Instants = _NO_INSTANTS
-        """deliver_at of visible messages, until it comes."""
+        """deliver_at of visible messages that were published with a delay, until they are gone."""
+        self.upcoming: Upcoming | None = None
+        """Which of these, and of those on their way, end next; made when there are some."""
         self.dedup: dict[bytes, tuple[int, int]] = _NO_DEDUP
         """dedup_id -> (sequence, published_at)."""
         self.dedup_order: deque[tuple[int, bytes]] = _NO_ORDER
@@ -273,11 +280,14 @@ class Queue:
         self.unseen.append(added)
         self.unseen_count += added.last - added.first + 1
 
-    def measure(self, first: int, last: int, size: int, published_at: int) -> None:
-        """Note the bytes and the age of new messages."""
+    def measure(self, first: int, last: int, size: int, published_at: int) -> bool:
+        """Note the bytes and the age of new messages. Returns whether a delay may have ended since those before."""
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
-        self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms))
+        # Those published before and after a delay ended do not share a chunk: what fell due comes between them.
+        apart = self.upcoming is not None and self.upcoming.pass_by(published_at, self.delayed)
+        self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms), apart=apart)
+        return apart
 
     def park(self, parked: Parked) -> None:
         if self.parked is _NO_PARKED:
@@ -289,10 +299,18 @@ class Queue:
             self.requests = {}
         return self.requests
 
-    def delay(self, sequence: int, deliver_at: int) -> None:
+    def expect(self, due: list[int], now: int) -> None:
+        """Delays that are on their way end then."""
+        if self.upcoming is None:
+            self.upcoming = Upcoming(0 if self.delayed else now)
+        for instant in due:
+            self.upcoming.add(instant)
+
+    def delay(self, deliver_at: dict[int, int]) -> None:
+        """Sequence -> instant."""
         if self.delayed is _NO_INSTANTS:
             self.delayed = Instants()
-        self.delayed[sequence] = deliver_at
+        self.delayed.put_all(deliver_at)
 
     def remember(self, dedup_id: bytes, sequence: int, published_at: int) -> None:
         """The id is known for the window from then on."""
@@ -368,8 +386,8 @@ class Queue:
 
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""
-        if group.ready.run_count + len(group.delayed) <= _LOOKUPS_MAX:
-            return self.sizes.of_runs(group.ready.runs()) + self.sizes.of_runs(group.delayed.runs())
+        if group.ready.run_count + len(group.delayed) + len(group.scheduled) <= _LOOKUPS_MAX:
+            return self.sizes.of_runs(group.waiting_within(0, END))
         return self.sizes.average() * group.waiting
 
     def alive(self, start: int, now: int) -> RunSet:

@@ -15,11 +15,11 @@ class Ready:
     """A FIFO backlog is one run. With `levels` (a queue's priorities, shared and never changed here) it is one RunSet
     per level."""
 
-    __slots__ = ("_levels", "_plain", "_queue_levels", "count")
+    __slots__ = ("_levels", "_plain", "count", "queue_levels")
 
     def __init__(self, levels: Levels | None = None) -> None:
         self._plain = _NO_RUNS
-        self._queue_levels = levels
+        self.queue_levels = levels
         self._levels: Levels = _NO_LEVELS
         self.count = 0
 
@@ -31,11 +31,11 @@ class Ready:
         self.count += last - first + 1
         if self._plain is _NO_RUNS:
             self._plain = RunSet()
-        if not self._queue_levels:
+        if not self.queue_levels:
             self._plain.add(first, last)
             return
         normal = RunSet([(first, last)])
-        for level, members in self._queue_levels.items():
+        for level, members in self.queue_levels.items():
             for run in members.overlap(first, last):
                 normal.remove(*run)
                 if self._levels is _NO_LEVELS:
@@ -46,7 +46,7 @@ class Ready:
 
     def fill(self, members: RunSet) -> None:
         """As `add` of each run when nothing is ready."""
-        if self._queue_levels:
+        if self.queue_levels:
             for run in members.runs():
                 self.add(*run)
         elif members:
@@ -76,6 +76,23 @@ class Ready:
                 self.count -= last - first + 1
             return runs
         return self._pop_levels(count)
+
+    def levels(self) -> list[int]:
+        """Those that have something, besides NORMAL, which may have nothing."""
+        return [*self._levels, NORMAL]
+
+    def front(self, level: int, count: int, start: int = 0) -> list[Run]:
+        """Up to `count` of a level's from `start` on, in order; they stay."""
+        members = self._plain if level == NORMAL else self._levels.get(level, _NO_RUNS)
+        return members.front(count, start)
+
+    def pop_level(self, level: int, count: int) -> None:
+        """Take the first ones out of a level."""
+        if count:
+            members = self._plain if level == NORMAL else self._levels[level]
+            self.count -= run_count(members.pop_front(count))
+            if level != NORMAL and not members:
+                del self._levels[level]
 
     def _pop_levels(self, count: int) -> list[Run]:
         taken: list[Run] = []

@@ -71,11 +71,13 @@ class Sizes:
     def __len__(self) -> int:
         return len(self._firsts)
 
-    def add(self, first: int, last: int, size: int, published_at: int, span_ms: int) -> None:
+    def add(self, first: int, last: int, size: int, published_at: int, span_ms: int, *, apart: bool = False) -> None:
+        """`apart`: something fell due between what is here and these; they do not share a chunk."""
         self.total += size
         lasts = self._lasts
         if (
             lasts
+            and not apart
             and lasts[-1] + 1 == first
             and last - self._firsts[-1] < CHUNK_MESSAGES_MAX
             and self._sizes[-1] + size <= CHUNK_BYTES_MAX
@@ -166,6 +168,16 @@ class Sizes:
             if place >= 0 and marks[place] >= self._firsts[index]:
                 return ats[place]
         return self._froms[index]
+
+    def begun_at(self, sequence: int) -> int:
+        """When the oldest of its chunk was published. Nothing fell due between that and when the message was."""
+        index = bisect_left(self._lasts, sequence)
+        return self._froms[index] if index < len(self._froms) else END
+
+    def last_begun_at(self, instant: int) -> int:
+        """The last sequence of the newest chunk that was begun at or before the instant; 0 if none."""
+        index = bisect_right(self._froms, instant)
+        return self._lasts[index - 1] if index else 0
 
     def last_at(self, instant: int) -> int:
         """The last sequence of the newest chunk that was published wholly at or before the instant; 0 if none."""

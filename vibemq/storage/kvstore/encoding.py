@@ -3,7 +3,7 @@
     batch     version u8 = 1 | record count u32 | records
     record    tag u8 | body size u32 | body                     size: so that a reader skips nothing by mistake
 
-    MessagesAdded (8)
+    MessagesAdded (8; 26 when they are apart from those before)
         queue_id u32 | first_sequence u64 | published_at u64 | row count u32 | extra count u32 | data size u64
         row lengths   row count x u32                           `Rows.lengths` as it is
         row data      data size bytes                           `Rows.data` as it is
@@ -27,7 +27,7 @@ Changing a layout: raise its version, keep the old reader, add a migration.
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -85,6 +85,7 @@ _REMOVED = struct.Struct("!BI")
 _SEAL = struct.Struct("!BI")
 SEAL_BYTES = _SEAL.size
 _ADDED_TAG = 8
+_APART_TAG = 26
 
 U64_MAX = 2**64 - 1
 DEDUP_ID_BYTES_MAX = 0xFFFF
@@ -210,7 +211,8 @@ def _encode_added(record: MessagesAdded, parts: list[bytes]) -> None:
         len(rows.data),
     )
     size = len(head) + len(rows.lengths) + len(rows.data) + len(extras)
-    parts += (_RECORD.pack(_ADDED_TAG, size) + head + rows.lengths, rows.data)
+    tag = _APART_TAG if record.apart else _ADDED_TAG
+    parts += (_RECORD.pack(tag, size) + head + rows.lengths, rows.data)
     if extras:
         parts.append(extras)
 
@@ -226,7 +228,8 @@ def lone_row_bytes(prefix: bytes, queue_id: int, sequence: int) -> int:
         return 0
     tag = _RECORD.unpack_from(prefix, _BATCH.size)[0]
     added = _ADDED.unpack_from(prefix, _BATCH.size + _RECORD.size)
-    found = prefix[0] == VERSION and tag == _ADDED_TAG and (added[0], added[1], added[3]) == (queue_id, sequence, 1)
+    is_added = prefix[0] == VERSION and tag in (_ADDED_TAG, _APART_TAG)
+    found = is_added and (added[0], added[1], added[3]) == (queue_id, sequence, 1)
     return int(added[5]) if found else 0
 
 
@@ -245,7 +248,7 @@ def _encode_extras(extras: dict[int, MessageExtra]) -> bytes:
     )
 
 
-def _decode_added(body: memoryview) -> MessagesAdded:
+def _decode_added(body: memoryview, *, apart: bool = False) -> MessagesAdded:
     queue_id, first, published_at, count, extra_count, data_size = _ADDED.unpack_from(body)
     data_at = _ADDED.size + 4 * count
     lengths = bytes(body[_ADDED.size : data_at])
@@ -254,7 +257,7 @@ def _decode_added(body: memoryview) -> MessagesAdded:
     if len(data) != data_size or sum(rows.row_lengths()) != data_size:
         raise ValueError("row lengths do not add up")
     extras = _decode_extras(body, data_at + data_size, extra_count, count)
-    return MessagesAdded(queue_id, first, published_at, rows, extras)
+    return MessagesAdded(queue_id, first, published_at, rows, extras, apart)
 
 
 def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) -> dict[int, MessageExtra] | None:
@@ -568,7 +571,7 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     5: _plain_decoder(GroupRenamed, int, int, str, bool),
     6: _plain_decoder(GroupDeleted, int, int),
     7: _plain_decoder(GroupMoved, int, int, int, int),
-    8: _decode_added,
+    _ADDED_TAG: _decode_added,
     9: lambda body: HandedOut(*_decode_runs(body)),
     10: _decode_returned,
     11: lambda body: Settled(*_decode_runs(body)),
@@ -586,4 +589,5 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     23: _decode_token_stored,
     24: _plain_decoder(TokenRemoved, str),
     25: _plain_decoder(QueueAttended, int),
+    _APART_TAG: partial(_decode_added, apart=True),
 }

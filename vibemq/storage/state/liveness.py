@@ -30,11 +30,6 @@ def in_group(group: StoredGroup, sequence: int) -> bool:
     return (sequence >= group.head and sequence not in group.taken) or sequence in group.pending
 
 
-def untouched(group: StoredGroup, sequence: int) -> bool:
-    """Never handed out by the group."""
-    return sequence >= group.head and sequence not in group.taken
-
-
 def waiting_floor(queue: StoredQueue) -> int:
     """No sequence below it is waiting. Costs one look per group."""
     if queue.deleted:

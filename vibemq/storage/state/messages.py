@@ -16,7 +16,6 @@ from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     alive_runs,
     any_waiting,
-    untouched,
     waiting_floor,
     waiting_runs,
     waits_for_all,
@@ -41,7 +40,7 @@ def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
         _extend_chunks(queue, record, dirty)
     if record.extras:
         if kept:
-            _add_extras(queue, record.first_sequence, record.extras, dirty)
+            _add_extras(queue, record, record.extras, dirty)
         _add_dedup_ids(queue, record, record.extras, dirty)
 
 
@@ -57,6 +56,7 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         and tail.size + rows.size <= CHUNK_BYTES_MAX
         # Earlier than its tail: that one was written under a clock that was ahead.
         and 0 <= record.published_at - tail.published_at <= span
+        and not record.apart
     ):
         tail.last = first + rows.count - 1
         tail.size += rows.size
@@ -67,8 +67,11 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         dirty.chunks.add((queue.queue_id, tail.first))
 
 
-def _add_extras(queue: StoredQueue, base: int, extras: dict[int, MessageExtra], dirty: Dirty | None) -> None:
-    queue_id = queue.queue_id
+def _add_extras(
+    queue: StoredQueue, record: MessagesAdded, extras: dict[int, MessageExtra], dirty: Dirty | None
+) -> None:
+    queue_id, base = queue.queue_id, record.first_sequence
+    due: dict[int, int] = {}
     for index, (priority, expires_at, deliver_at, _) in extras.items():
         sequence = base + index
         if priority != 1:
@@ -77,9 +80,12 @@ def _add_extras(queue: StoredQueue, base: int, extras: dict[int, MessageExtra], 
             queue.expires[sequence] = expires_at
             if dirty is not None:
                 dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.EXPIRES, sequence)
-        if deliver_at:
-            queue.delayed[sequence] = deliver_at
-            if dirty is not None:
+        if deliver_at > record.published_at:
+            due[sequence] = deliver_at
+    if due:
+        queue.delayed.put_all(due)
+        if dirty is not None:
+            for sequence in due:
                 dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.DELAYED, sequence)
 
 
@@ -150,16 +156,6 @@ def may_have_left(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) 
 
 def everything_may_have_left(queue: StoredQueue, dirty: Dirty | None) -> None:
     may_have_left(queue, [(1, max(queue.next_sequence - 1, 1))], dirty)
-
-
-def undelay(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> None:
-    """Forget the delays of messages that every group has handed out."""
-    for run in runs:
-        for sequence in keys_within(queue.delayed, run):
-            if not any(untouched(group, sequence) for group in queue.groups.values()):
-                del queue.delayed[sequence]
-                if dirty is not None:
-                    dirty.mark_value(queue.queue_id, ALL_GROUPS, ValueKind.DELAYED, sequence)
 
 
 def keys_within(values: Mapping[int, object], run: Run) -> list[int]:

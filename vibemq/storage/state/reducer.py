@@ -337,8 +337,6 @@ def _handed_out(state: StoredState, record: HandedOut, dirty: Dirty | None) -> N
             _count_repeats(queue, group, run, dirty)
             _take(queue, group, run, dirty)
             _pend(queue, group, run, dirty)
-    if queue.delayed:
-        messages.undelay(queue, record.runs, dirty)
 
 
 def _count_repeats(queue: StoredQueue, group: StoredGroup, run: Run, dirty: Dirty | None) -> None:

@@ -1,5 +1,6 @@
 """The reducer, one rule at a time; tests/properties holds it against a naive model."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -120,10 +121,10 @@ def test_extras_are_kept_and_cleaned_up() -> None:
     assert {p: list(runs) for p, runs in queue.priorities.items()} == {3: [1, 3]}
     assert (queue.expires, queue.delayed) == ({1: 900, 3: 900}, {1: 500, 3: 500})
     queue = queue_of(batch, HandedOut(Q, 0, [(1, 3)]))
-    assert (set(queue.expires), queue.delayed) == ({1, 3}, {})
+    assert (set(queue.expires), set(queue.delayed)) == ({1, 3}, {1, 3})
     queue = queue_of(batch, HandedOut(Q, 0, [(1, 3)]), Settled(Q, 0, [(1, 2)]))
     assert {p: list(runs) for p, runs in queue.priorities.items()} == {3: [3]}
-    assert queue.expires == {3: 900}
+    assert (queue.expires, queue.delayed) == ({3: 900}, {3: 500})
     queue = queue_of(batch, Dropped(Q, [(1, 3)], Reason.EXPIRED))
     assert (queue.priorities, queue.expires, queue.delayed) == ({}, {}, {})
 
@@ -136,11 +137,23 @@ def test_a_run_of_one_priority_leaves_in_parts() -> None:
     assert {p: runs.runs() for p, runs in queue.priorities.items()} == {3: [(2, 2), (4, 4)]}
 
 
-def test_a_delay_stays_until_every_group_has_handed_out() -> None:
+def test_a_delay_stays_until_every_group_has_settled() -> None:
     batch = add(1, 1, i0=MessageExtra(deliver_at=500))
     other = GroupCreated(Q, 1, "other", True, 1)
-    assert queue_of(other, batch, HandedOut(Q, 0, [(1, 1)])).delayed == {1: 500}
-    assert queue_of(other, batch, HandedOut(Q, 0, [(1, 1)]), HandedOut(Q, 1, [(1, 1)])).delayed == {}
+    out = [HandedOut(Q, 0, [(1, 1)]), HandedOut(Q, 1, [(1, 1)])]
+    assert queue_of(other, batch, *out, Settled(Q, 0, [(1, 1)])).delayed == {1: 500}
+    assert queue_of(other, batch, *out, Settled(Q, 0, [(1, 1)]), Settled(Q, 1, [(1, 1)])).delayed == {}
+
+
+def test_a_delay_that_was_over_when_it_came_is_none() -> None:
+    assert queue_of(add(1, 2, 500, i0=MessageExtra(deliver_at=500), i1=MessageExtra(deliver_at=501))).delayed == {
+        2: 501
+    }
+
+
+def test_messages_that_are_apart_begin_a_chunk() -> None:
+    records = [add(1, 1), add(2, 1), replace(add(3, 1), apart=True), add(4, 1)]
+    assert [(chunk.first, chunk.last) for chunk in queue_of(*records).chunks] == [(1, 2), (3, 4)]
 
 
 def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:

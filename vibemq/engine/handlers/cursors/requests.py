@@ -30,7 +30,7 @@ from vibemq.errors import GroupHasProgress, InvalidOptions
 from vibemq.model.commands import Begin, CommitCursor, JoinCursor, Quarantine, RejectAt, StartAt
 from vibemq.model.effects import Rejected
 from vibemq.model.options import NUMBER_MAX
-from vibemq.model.runs import RunSet, run_count, runs_of
+from vibemq.model.runs import END, RunSet, run_count, runs_of
 
 OWNER_MAX = 256
 RUNS_MAX = 10_000
@@ -72,8 +72,7 @@ def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> N
     on_their_way = [*(added.extras for added in queue.unseen), *(parked.extras for parked in queue.parked)]
     waiting = any(extra.deliver_at > now for extras in on_their_way if extras for extra in extras.values())
     if queue.delayed and not waiting:
-        # Of many that wait usually the first is enough.
-        waiting = any(queue.delayed.get(s) > now for group in queue.groups.values() for s in group.delayed)
+        waiting = any(group.scheduled.next_from(now + 1) < END for group in queue.groups.values())
     if waiting or has_delays_on_their_way(state, queue.name):
         raise InvalidOptions(
             f"queue {queue.name!r} has delayed messages, and the cursor {name!r} would read them before they are due; "

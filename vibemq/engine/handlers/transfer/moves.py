@@ -74,12 +74,9 @@ def move_messages(state: EngineState, step: Step, command: MoveMessages) -> None
 
 def _waiting(group: Group, runs: list[Run]) -> set[int]:
     """Those of the runs, which are few messages, that wait."""
-    there = {
-        sequence for run in runs for first, last in group.ready.overlap(*run) for sequence in range(first, last + 1)
+    return {
+        sequence for run in runs for first, last in group.waiting_within(*run) for sequence in range(first, last + 1)
     }
-    for run in runs:
-        there.update(group.delayed.within(*run))
-    return there
 
 
 def _extra(source: Queue, group: Group, command: MoveMessages, index: int, level: int, now: int) -> MessageExtra:
@@ -88,19 +85,20 @@ def _extra(source: Queue, group: Group, command: MoveMessages, index: int, level
     ttl = source.options.message_ttl_ms
     own = source.expires.get(sequence) or END
     expires_at = min(own, command.published_at[index] + ttl) if ttl else own
-    due = group.delayed.due_at(sequence)
+    due = group.delayed.due_at(sequence) or group.scheduled.due_at(sequence)
     return MessageExtra(level, expires_at if expires_at < END else 0, due if due > now else 0)
 
 
 def _take_out(step: Step, source: Queue, group: Group, sequences: list[int]) -> None:
     runs = runs_of(sequences)
     due = {sequence: at for sequence in sequences if (at := group.delayed.due_at(sequence))}
+    scheduled = {sequence: at for sequence in sequences if (at := group.scheduled.due_at(sequence))}
     for run in runs:
         group.take_waiting(*run)
     attempts = {s: group.attempts.pop(s) for s in sequences if s in group.attempts} if group.attempts else {}
     group.counters.moved += len(sequences)
     step.note(Dropped(source.queue_id, runs, Reason.MOVED), heavy(source))
-    step.moved.append(TakenOut(source, runs, due, attempts))
+    step.moved.append(TakenOut(source, runs, due, scheduled, attempts))
     step.free(source)
 
 
@@ -123,6 +121,12 @@ def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
         if sequence in back:
             back.remove(sequence, sequence)
             group.postpone(sequence, due)
+            state.arm_part(queue, group, due)
+    for sequence, due in taken.scheduled.items():
+        if sequence in back:
+            back.remove(sequence, sequence)
+            queue.delay({sequence: due})
+            group.schedule(sequence, queue.delayed)
             state.arm_part(queue, group, due)
     for first, last in back.runs():
         group.ready.add(first, last)

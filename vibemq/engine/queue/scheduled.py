@@ -1,0 +1,194 @@
+"""Messages published with a delay, as long as nobody in the group has had them.
+
+One that falls due takes its place by that instant: behind what was published until then, before what was published
+later. It stays here with its instant; where the two orders meet is found when messages are handed out (`in_turn`).
+What comes back from a consumer has its place by sequence, as any other message.
+"""
+
+from vibemq.engine.queue.delayed import Delayed
+from vibemq.engine.queue.ready import NORMAL, Levels
+from vibemq.engine.queue.sizes import Sizes
+from vibemq.model.due_order import Entry
+from vibemq.model.instants import Instants
+from vibemq.model.runs import END, Run
+
+_NO_LEVELS: dict[int, Delayed] = {}
+_LOOKED_AT_MAX = 4096
+
+
+class Scheduled:
+    """By priority; with `levels` (a queue's priorities, shared and never changed here) there may be several. `known`:
+    the instants of all messages of the queue that were published with a delay."""
+
+    __slots__ = ("_known", "_levels", "_queue_levels")
+
+    def __init__(self, known: Instants, levels: Levels | None = None) -> None:
+        self._known = known
+        self._queue_levels = levels
+        self._levels = _NO_LEVELS
+
+    def __len__(self) -> int:
+        return sum(map(len, self._levels.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._levels)
+
+    @property
+    def fallen(self) -> int:
+        """How many have fallen due: they are ready."""
+        return sum(level.fallen for level in self._levels.values())
+
+    @property
+    def later(self) -> int:
+        """How many are not due yet."""
+        return len(self) - self.fallen
+
+    def _level(self, number: int) -> Delayed:
+        level = self._levels.get(number)
+        if level is None:
+            if self._levels is _NO_LEVELS:
+                self._levels = {}
+            level = self._levels[number] = Delayed(self._known)
+        return level
+
+    def _number_of(self, sequence: int) -> int:
+        for number, members in (self._queue_levels or {}).items():
+            if sequence in members:
+                return number
+        return NORMAL
+
+    def add(self, sequence: int) -> None:
+        self._level(self._number_of(sequence)).add(sequence, self._known[sequence])
+
+    def add_all(self, sequences: list[int], dues: list[int]) -> None:
+        """As `add` of each, of which none is here."""
+        if self._queue_levels:
+            for sequence in sequences:
+                self.add(sequence)
+        else:
+            self._level(NORMAL).add_all(sequences, dues)
+
+    def fill(self, due: Instants) -> None:
+        """Take many at once, none of which is here. `due` is used up."""
+        if not self._queue_levels:
+            self._level(NORMAL).fill(due)
+            return
+        for number, members in self._queue_levels.items():
+            some = Instants()
+            for first, last in members.runs():
+                for sequence in due.within(first, last):
+                    some[sequence] = due.pop(sequence)
+            if some:
+                self._level(number).fill(some)
+        if due:
+            self._level(NORMAL).fill(due)
+
+    def clear(self) -> None:
+        self._levels = _NO_LEVELS
+
+    def advance(self, now: int) -> None:
+        """What is due at or before now has fallen due."""
+        for level in self._levels.values():
+            level.advance(now)
+
+    def next_later(self) -> int:
+        """When the next one falls due; END when none is to."""
+        return min([END, *(level.next_later() for level in self._levels.values())])
+
+    def next_from(self, instant: int) -> int:
+        """The earliest instant, not before that one, at which something is due; END when nothing is."""
+        return min([END, *(level.next_from(instant) for level in self._levels.values())])
+
+    def level(self, number: int) -> Delayed | None:
+        return self._levels.get(number)
+
+    def fallen_levels(self) -> list[int]:
+        return [number for number, level in self._levels.items() if level.fallen]
+
+    def pop_front(self, number: int, count: int) -> None:
+        """Take the first ones out of a level."""
+        level = self._levels[number]
+        level.pop_front(count)
+        if not level:
+            del self._levels[number]
+
+    def in_runs(self, most: int) -> int:
+        """How many messages the first `most` runs of each level are, or a part of them."""
+        return sum(_in_runs(level, most) for level in self._levels.values() if level.fallen)
+
+    # -- by sequence --------------------------------------------------------------------------------------------------
+
+    def due_at(self, sequence: int) -> int:
+        """0 when it is not here."""
+        return max([0, *(level.due_at(sequence) for level in self._levels.values())])
+
+    def within(self, first: int, last: int) -> list[int]:
+        """The sequences in [first, last]."""
+        found = [sequence for level in self._levels.values() for sequence in level.within(first, last)]
+        return sorted(found) if len(self._levels) > 1 else found
+
+    def runs(self) -> list[Run]:
+        """Ascending; those of several levels may adjoin."""
+        found = [run for level in self._levels.values() for run in level.runs()]
+        return sorted(found) if len(self._levels) > 1 else found
+
+    def lowest(self) -> int | None:
+        """The smallest sequence; None when nothing is here."""
+        return min((first for level in self._levels.values() if (first := level.lowest()) is not None), default=None)
+
+    def smallest(self, count: int, start: int = 0) -> list[int]:
+        """Up to `count` of the smallest sequences from `start` on."""
+        found = [sequence for level in self._levels.values() for sequence in level.smallest(count, start)]
+        return sorted(found)[:count] if len(self._levels) > 1 else found
+
+    def remove(self, first: int, last: int) -> list[int]:
+        """Take out what is in [first, last]."""
+        found: list[int] = []
+        for number, level in list(self._levels.items()):
+            found += level.remove(first, last)
+            if not level:
+                del self._levels[number]
+        return sorted(found)
+
+
+def _in_runs(level: Delayed, most: int) -> int:
+    runs, before = 0, 0
+    entries = level.front(_LOOKED_AT_MAX)
+    for count, (_, sequence) in enumerate(entries):
+        if sequence != before + 1:
+            runs += 1
+            if runs > most:
+                return count
+        before = sequence
+    return len(entries)
+
+
+def in_turn(plain: list[Run], fallen: list[Entry], sizes: Sizes, count: int) -> tuple[list[Run], int]:
+    """(runs, due): up to `count` messages in the order of hand-out, and how many of them had fallen due. Both orders
+    are told from their beginnings, and as far as `count` reaches."""
+    runs: list[Run] = []
+    due = 0
+    for first, last in plain:
+        while first <= last and count > 0:
+            published_at = sizes.begun_at(first)
+            while due < len(fallen) and count > 0 and fallen[due][0] < published_at:
+                _append(runs, fallen[due][1], fallen[due][1])
+                due += 1
+                count -= 1
+            stop = last if due == len(fallen) else min(last, max(first, sizes.last_begun_at(fallen[due][0])))
+            stop = min(stop, first + count - 1)
+            if stop >= first:
+                _append(runs, first, stop)
+                count -= stop - first + 1
+                first = stop + 1
+    for _, sequence in fallen[due : due + max(0, count)]:
+        _append(runs, sequence, sequence)
+        due += 1
+    return runs, due
+
+
+def _append(runs: list[Run], first: int, last: int) -> None:
+    if runs and runs[-1][1] + 1 == first:
+        runs[-1] = (runs[-1][0], last)
+    else:
+        runs.append((first, last))

@@ -1,0 +1,80 @@
+"""Which delays end next: whether one has ended between two messages of a queue.
+
+Known are those of the next minutes, eight bytes each. The others are looked for again before that time is over, a few
+pages with each message, so that no look is long and nothing is kept for a delay that ends in an hour.
+"""
+
+from array import array
+from bisect import bisect_left, insort
+
+from vibemq.model.instants import Instants
+
+WINDOW_MS = 120_000
+_PAGES_TOGETHER = 16
+_TOGETHER_MAX = 2048
+
+
+class Upcoming:
+    __slots__ = ("_end", "_next_end", "_place", "_stretches")
+
+    def __init__(self, known_from: int = 0) -> None:
+        """`known_from`: every delay that ends from then on will be added; 0: there are others."""
+        self._stretches: list[array[int]] = []
+        """Ascending, and none is empty."""
+        self._end = known_from + WINDOW_MS if known_from else 0
+        """Those that end before it are known."""
+        self._next_end = self._end
+        """The same when the look that is under way is over."""
+        self._place: int | None = None
+        """The page from which on that look goes on; None: none is under way."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._stretches))
+
+    def add(self, instant: int) -> None:
+        """One more delay that ends then."""
+        if instant < self._next_end:
+            self._keep(instant)
+
+    def pass_by(self, now: int, instants: Instants) -> bool:
+        """Whether one may have ended since the last call and before now. `instants`: all of them; those that are not to
+        come any more do no harm."""
+        unknown = now > self._end
+        if now + WINDOW_MS // 2 > self._end:
+            self._look(now, instants)
+        stretches = self._stretches
+        passed = bool(stretches) and stretches[0][0] < now
+        if passed:
+            del stretches[: bisect_left(stretches, now, key=_last)]
+            if stretches:
+                del stretches[0][: bisect_left(stretches[0], now)]
+        return passed or unknown
+
+    def _look(self, now: int, instants: Instants) -> None:
+        if self._place is None:
+            self._place, self._next_end = 0, now + WINDOW_MS
+        known = max(self._end, now)
+        found, self._place = instants.of_pages(self._place, _PAGES_TOGETHER)
+        for instant in found:
+            if known <= instant < self._next_end:
+                self._keep(instant)
+        if self._place is None:
+            self._end = self._next_end
+
+    def _keep(self, instant: int) -> None:
+        stretches = self._stretches
+        index = bisect_left(stretches, instant, key=_last)
+        if index == len(stretches):
+            if not stretches or len(stretches[-1]) >= _TOGETHER_MAX:
+                stretches.append(array("Q"))
+            stretches[-1].append(instant)
+            return
+        stretch = stretches[index]
+        insort(stretch, instant)
+        if len(stretch) > 2 * _TOGETHER_MAX:
+            stretches[index : index + 1] = [stretch[:_TOGETHER_MAX], stretch[_TOGETHER_MAX:]]
+
+
+def _last(stretch: "array[int]") -> int:
+    last: int = stretch[-1]
+    return last
