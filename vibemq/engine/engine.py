@@ -198,7 +198,7 @@ class Engine:
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
         state = self._state
-        if state.doomed or state.departing:
+        if state.doomed or state.departing or state.called or state.requests.failed:
             return state.now
         at = timers.next_alarm(state)
         due = state.requests.next_due()
@@ -281,7 +281,7 @@ class Engine:
             step.dirty |= state.carried.dirty
             step.freed |= state.carried.freed
         state.carried = step if step.dirty or step.freed else None
-        if state.carried is not None or state.showing or state.called or state.requests.failed:
+        if state.carried is not None or state.showing:
             state.owed_at = step.now
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
@@ -316,12 +316,14 @@ class Engine:
                     step.touch(queue, group)
                     units = 0
             # A group that got only a part of its turn comes behind those that have had none.
-            step.dirty = passed_over | step.dirty
-        told = asking.tell_failed(state.requests, step)
+            if passed_over:
+                step.dirty = passed_over | step.dirty
+        if state.requests.failed:
+            asking.tell_failed(state.requests, step)
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
-        if step.dirty or step.freed or showing or called or not told:
+        if units <= 0 and (step.dirty or step.freed or showing):
             self._carry(step)
         ticket = self._issue(step) if step.records else 0
         for wait in step.waits:
