@@ -110,7 +110,8 @@ class Engine:
             step.answering = place
             told, facts = len(step.effects), step.facts
             try:
-                slices, begun = batch.slices, batch.slices is not None
+                slices = batch.slices
+                begun = slices is not None
                 if slices is None:
                     slices = _HANDLERS[type(command)](state, step, command)
                 if slices is not None:
@@ -191,6 +192,8 @@ class Engine:
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
         asking.expire(self._state.requests, step)
+        if self._state.called:
+            self._call_sharers(step)
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
         departure.reap(self._state, step, STEP_UNITS)
         return self._finish(step)
@@ -293,12 +296,10 @@ class Engine:
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
-        showing, called = state.showing, state.called
-        while (step.dirty or step.freed or showing or called) and units > 0:
+        showing = state.showing
+        while (step.dirty or step.freed or showing) and units > 0:
             if showing:
                 units -= self._call_groups(step)
-            if called:
-                units -= self._call_sharers(step)
             while step.freed:
                 queue, _ = step.freed.popitem()
                 lifetime.see_to_left(state, queue)
@@ -318,6 +319,8 @@ class Engine:
             # A group that got only a part of its turn comes behind those that have had none.
             if passed_over:
                 step.dirty = passed_over | step.dirty
+            if state.called:
+                units -= self._call_sharers(step)
         if state.requests.failed:
             asking.tell_failed(state.requests, step)
         step.close()
