@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.crash import ledger
 from tests.integration.conditions import broker_on, running
 from tests.names import queue_named_after
 from tests.waiting import wait_until
+from vibemq import sync as blocking
 from vibemq.auth.passwords import hash_password
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
@@ -144,6 +146,22 @@ def test_publishing_and_consuming(vibemq: Run, queue: str) -> None:
     assert (code, message["attempt"], message["payload"]) == (0, 2, "hello")
     assert vibemq("sub", queue, "--idle", "200ms")[1] == []
     assert info(vibemq, queue)["dead"] == 0
+
+
+def test_a_request_prints_the_reply(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
+    assert vibemq("request", queue, "anybody?", "--timeout", "200ms")[0] == 5
+
+    def answer() -> None:
+        with blocking.connect(broker.url) as mq, mq.subscribe(queue) as messages:
+            message = next(iter(messages))
+            message.reply({"said": message.body}, headers={"by": "worker"})
+            message.ack()
+
+    worker = threading.Thread(target=answer)
+    worker.start()
+    code, (told,), _ = vibemq("request", queue, "hello", "--timeout", "60s")
+    worker.join(60)
+    assert (code, told) == (0, {"queue": queue, "headers": {"by": "worker"}, "payload": '{"said":"hello"}'})
 
 
 def test_publishing_a_file(vibemq: Run, queue: str, tmp_path: Path) -> None:

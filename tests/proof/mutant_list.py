@@ -460,6 +460,34 @@ SHARED_CAPACITY = (
     ),
 )
 
+REQUESTS = (
+    Mutant(
+        "a request that was answered still waits",
+        "engine/requests/answering.py",
+        "    state.requests.forget(waiting)\n",
+        "",
+        sign=r"request \d+ has ended twice",
+        by=(CHAOS_SIM,),
+    ),
+    Mutant(
+        "nobody hears of a request that became a dead letter",
+        "engine/handlers/dead_lettering.py",
+        "        fail_sequences(queue, group, doomed, reason, error)\n",
+        "        for sequence in doomed:\n            if sequence in queue.requests:\n"
+        "                queue.requests[sequence].table.forget(queue.requests[sequence])\n",
+        sign=r"requests without an end",
+        by=(CHAOS_SIM,),
+    ),
+    Mutant(
+        "nobody hears that a request's time has passed",
+        "engine/requests/asking.py",
+        "        step.effects.append(_told(waiting, overdue(waiting)))\n",
+        "        overdue(waiting)\n",
+        sign=r"requests without an end",
+        by=(CHAOS_SIM,),
+    ),
+)
+
 LIFETIME = "engine/lifetime.py"
 DEPARTURE = "engine/departure.py"
 
@@ -571,4 +599,6 @@ OTHERS = (
     ),
 )
 
-MUTANTS = FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + SHARED_CAPACITY + LIFETIMES + OTHERS
+MUTANTS = (
+    FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + SHARED_CAPACITY + REQUESTS + LIFETIMES + OTHERS
+)

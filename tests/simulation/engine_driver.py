@@ -128,9 +128,11 @@ class Driver:
         told: list[Effect] = []
         for outcome in outcomes:
             if outcome.ticket:
-                told_before = {effect.token for effect in outcome.after_append if isinstance(effect, Reply)}
+                told_before = {e.token for e in outcome.after_append if isinstance(e, Reply | Responded)}
                 answers = self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full"))
-                answers.effects = [e for e in answers.effects if not (isinstance(e, Reply) and e.token in told_before)]
+                answers.effects = [
+                    e for e in answers.effects if not (isinstance(e, Reply | Responded) and e.token in told_before)
+                ]
                 told += self.submit(answers)
             else:
                 told += outcome.gated

@@ -31,6 +31,8 @@ from vibemq.model.commands import (
     PurgeQueue,
     RemoveMessages,
     ReplayDead,
+    Requester,
+    Respond,
     SeekGroup,
     SetCapacity,
     SetFlow,
@@ -43,7 +45,7 @@ from vibemq.model.commands import (
     Subscribe,
     Unsubscribe,
 )
-from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Reply
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Reply, Responded
 from vibemq.model.options import (
     DeliveryMode,
     Durability,
@@ -70,6 +72,10 @@ class Chaos:
         self.removing: set[str] = set()
         """Users whose removal was asked for."""
         self.users_changed = 0
+        self.asked: dict[str, int] = {}
+        """Requests that wait, with their sessions."""
+        self.left: set[str] = set()
+        """Requests that were refused, or whose sessions have closed: they may be told of once more."""
 
     def live(self, steps: int) -> None:
         for step in range(steps):
@@ -92,12 +98,14 @@ class Chaos:
         self.driver.advance(10_000)
         self.driver.check()
         assert not self.open, "left without an answer"
+        assert not self.asked, f"requests without an end: {sorted(self.asked)}"
 
     def crash(self) -> None:
         self.driver.keep(self.random.randrange(3))
         self.open.clear()
         self.held.clear()
         self.consumers.clear()
+        self.asked.clear()
         self.driver.restart(down_ms=self.random.choice([0, 5_000]))
         self.check_whole_users()
 
@@ -112,6 +120,11 @@ class Chaos:
                 case ConsumerEnded():
                     self.held.pop((effect.session, effect.consumer), None)
                     self.consumers.pop((effect.session, effect.consumer), None)
+                case Responded():
+                    address = effect.token.removeprefix("request ")
+                    assert address in self.asked or address in self.left, f"request {address} has ended twice"
+                    self.asked.pop(address, None)
+                    self.left.discard(address)
                 case Deliver():
                     self.check_readable(effect)
                     if not effect.settled:
@@ -119,6 +132,11 @@ class Chaos:
                         self.held.setdefault(key, []).extend(sequences(effect.runs))
 
     def check_reply(self, command: Command, result: Any) -> None:
+        if isinstance(command, Publish) and command.requester is not None:
+            refused = isinstance(result, VibeMQError) or bool(result.refused)
+            if refused and self.asked.pop(command.requester.address, None) is not None:
+                # What became of it before its refusal was known may still be told; the first word counts.
+                self.left.add(command.requester.address)
         if isinstance(command, ChangeAccounts):
             self.check_users(command, taken=not isinstance(result, VibeMQError))
         if isinstance(result, VibeMQError):
@@ -171,7 +189,7 @@ class Chaos:
 
     def command(self) -> Command:
         makers = [self.publish] * 6 + [self.subscribe] * 3 + [self.settle] * 6 + [self.unsubscribe]
-        makers += [self.flow, self.capacity, self.share, self.extend]
+        makers += [self.flow, self.capacity, self.share, self.extend, self.request, self.request, self.respond]
         if self.random.random() < 0.15:
             makers = [self.create, self.delete, self.change, self.purge, self.remove, self.drop_group, self.seek]
             makers += [self.replay, self.purge_dead, self.pressure]
@@ -226,6 +244,20 @@ class Chaos:
             )
         )
 
+    def request(self) -> Command:
+        """Of sessions that ask only; each hears of it once, unless it is refused or closed."""
+        self.number += 1
+        address = f"{self.number}"
+        self.asked[address] = session = self.random.randint(20, 23)
+        timeout_ms = self.random.choice([50, 400, 3_000])
+        extras = {0: self.extra()._replace(dedup_id=b"")}
+        requester = Requester(address, f"request {address}", timeout_ms)
+        return self.token(Publish(session, None, self.queue(), rows_of(1), extras, requester=requester))
+
+    def respond(self) -> Command:
+        address = self.random.choice(list(self.asked)) if self.asked else "nobody"
+        return self.token(Respond(30, None, address, rows_of(1)))
+
     def key(self) -> tuple[int, int]:
         return self.random.choice(list(self.consumers)) if self.consumers else (99, 1)
 
@@ -260,7 +292,10 @@ class Chaos:
         return SetFlow(self.random.randint(10, 16), self.random.random() < 0.7)
 
     def close(self) -> Command:
-        session = self.random.choice([1, 2, *range(10, 17)])
+        session = self.random.choice([1, 2, *range(10, 17), *range(20, 24)])
+        for address in [address for address, asking in self.asked.items() if asking == session]:
+            del self.asked[address]
+            self.left.add(address)
         for key in [key for key in self.consumers if key[0] == session]:
             del self.consumers[key]
             self.held.pop(key, None)

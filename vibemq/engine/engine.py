@@ -110,7 +110,8 @@ class Engine:
             step.answering = place
             told, facts = len(step.effects), step.facts
             try:
-                slices, begun = batch.slices, batch.slices is not None
+                slices = batch.slices
+                begun = slices is not None
                 if slices is None:
                     slices = _HANDLERS[type(command)](state, step, command)
                 if slices is not None:
@@ -191,6 +192,8 @@ class Engine:
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
         asking.expire(self._state.requests, step)
+        if self._state.called:
+            self._call_sharers(step)
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
         departure.reap(self._state, step, STEP_UNITS)
         return self._finish(step)
@@ -198,7 +201,7 @@ class Engine:
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
         state = self._state
-        if state.doomed or state.departing:
+        if state.doomed or state.departing or state.called or state.requests.failed:
             return state.now
         at = timers.next_alarm(state)
         due = state.requests.next_due()
@@ -281,7 +284,7 @@ class Engine:
             step.dirty |= state.carried.dirty
             step.freed |= state.carried.freed
         state.carried = step if step.dirty or step.freed else None
-        if state.carried is not None or state.showing or state.called or state.requests.failed:
+        if state.carried is not None or state.showing:
             state.owed_at = step.now
         elif state.owed:
             state.owed_at = step.now + _OWED_RETRY_MS
@@ -293,12 +296,10 @@ class Engine:
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
-        showing, called = state.showing, state.called
-        while (step.dirty or step.freed or showing or called) and units > 0:
+        showing = state.showing
+        while (step.dirty or step.freed or showing) and units > 0:
             if showing:
                 units -= self._call_groups(step)
-            if called:
-                units -= self._call_sharers(step)
             while step.freed:
                 queue, _ = step.freed.popitem()
                 lifetime.see_to_left(state, queue)
@@ -316,12 +317,16 @@ class Engine:
                     step.touch(queue, group)
                     units = 0
             # A group that got only a part of its turn comes behind those that have had none.
-            step.dirty = passed_over | step.dirty
-        told = asking.tell_failed(state.requests, step)
+            if passed_over:
+                step.dirty = passed_over | step.dirty
+            if state.called:
+                units -= self._call_sharers(step)
+        if state.requests.failed:
+            asking.tell_failed(state.requests, step)
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)
-        if step.dirty or step.freed or showing or called or not told:
+        if units <= 0 and (step.dirty or step.freed or showing):
             self._carry(step)
         ticket = self._issue(step) if step.records else 0
         for wait in step.waits:

@@ -50,7 +50,7 @@ class Requester:
     written it into the message's headers `reply-to`."""
     token: Any
     """Comes back in the `Responded` that ends the waiting; there is exactly one, unless the publish is refused or the
-    session ends before."""
+    session ends before. When the disk refuses the message late, both may be told: the first counts."""
     timeout_ms: int
 
 

@@ -420,6 +420,8 @@ def check_request(dialect: Dialect) -> None:
         words = b"answer" if isinstance(result, Rows) else result.code.encode()
         assert words in told, f"the requester is not told {result!r}"
         assert f"ask{number}".encode() in told, "the answer does not name its request"
+        late = talking.tell(command, Published(QUEUE, 0, 1, {0: QueueFull(QUEUE, "max_messages 1")}))
+        assert late == b"", "a request is answered twice"
     talking = talk(dialect)
     [command] = talking.hear(dialect.request("refused", b"1"))
     told = talking.tell(command, Published(QUEUE, 0, 1, {0: QueueFull(QUEUE, "max_messages 1")}))

@@ -185,6 +185,10 @@ def set_share(state: EngineState, step: Step, command: SetShare) -> None:
                 _weigh(consumer)
         share.capacity_bytes = command.capacity_bytes
         share.call()
+        for consumer in share.line:
+            # Somebody has to be looked at for the line to be called in this step.
+            step.touch(consumer.queue, consumer.group)
+            break
     step.answer(command, None)
 
 

@@ -50,8 +50,8 @@ def overdue(waiting: Waiting) -> NoReply:
     )
 
 
-def tell_failed(table: RequestTable, step: Step) -> bool:
-    """Tell the requesters of what will never be answered, as many as are the work of one step; whether that is all.
+def tell_failed(table: RequestTable, step: Step) -> None:
+    """Tell the requesters of what will never be answered, as many as are the work of one step; a tick tells the others.
 
     Behind the records of the step: nobody hears of a dead letter that is not kept.
     """
@@ -59,7 +59,6 @@ def tell_failed(table: RequestTable, step: Step) -> bool:
     for _ in range(min(len(table.failed), PER_UNIT * STEP_UNITS)):
         waiting, error = table.failed.popleft()
         effects.append(_told(waiting, error))
-    return not table.failed
 
 
 def _told(waiting: Waiting, error: VibeMQError) -> Responded:

@@ -178,22 +178,27 @@ class PublishedMany:
 
 @dataclass(slots=True)
 class Requested:
-    """A Request: token of its publish, and of its requester."""
+    """A Request: token of its publish, and of its requester. It is answered once."""
 
     id: str
+    ended: bool = False
 
     def answer(self, state: NativeState, result: Published) -> None:
         if result.refused:
             self.refuse(state, result.refused[0])
 
     def refuse(self, state: NativeState, error: VibeMQError) -> None:
-        state.error(self.id, error)
+        if not self.ended:
+            self.ended = True
+            state.error(self.id, error)
 
     def respond(self, state: NativeState, result: Rows | VibeMQError) -> None:
-        """The one end of the waiting."""
         if isinstance(result, VibeMQError):
-            state.error(self.id, result)
+            self.refuse(state, result)
             return
+        if self.ended:
+            return
+        self.ended = True
         try:
             state.outbox.send(extensions.response(self.id, "", result.data))
         except LocalProtocolError as error:

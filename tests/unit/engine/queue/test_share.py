@@ -232,6 +232,7 @@ def test_a_deleted_queue_leaves_its_room() -> None:
     join(driver, 2, "b")
     driver.take()
     driver.ask(DeleteQueue(9, None, "a"))
+    driver.advance(0)
     assert handed_out(driver) == {"b": [1, 2, 3, 4]}
 
 

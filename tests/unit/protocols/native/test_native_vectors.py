@@ -7,12 +7,14 @@ import pytest
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.native import NativeSession, NativeSettings
+from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body, encode_message
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import context
 
 VECTORS = json.loads(Path(__file__).parents[3].joinpath("vectors/native.json").read_text(encoding="utf-8"))
+REQUESTS = json.loads(Path(__file__).parents[3].joinpath("vectors/requests.json").read_text(encoding="utf-8"))
 LOSSY = {"duplicate_header_last_wins"}
 """Valid, but no writer of ours makes it."""
 
@@ -49,6 +51,23 @@ def test_encodes_to_the_same_bytes(vector) -> None:
     frame = bytes.fromhex(vector["hex"])
     if frame[4] == 0 and not vector["trailing"]:
         assert encode_frame(again) == frame
+
+
+@pytest.mark.parametrize("vector", names(REQUESTS["valid"]))
+def test_requests_and_responses_are_these_bytes(vector) -> None:
+    body, expect = body_of(vector), vector["expect"]
+    row = bytes.fromhex(expect["row"])
+    if expect["type"] == CommandType.REQUEST:
+        asked = extensions.parse_request(body)
+        assert (asked.id, asked.queue, asked.timeout_ms) == (expect["id"], expect["queue"], expect["timeout_ms"])
+        assert (asked.extra, asked.row) == (expect["extra"], row)
+        again = extensions.request(asked.id, asked.queue, asked.row, asked.timeout_ms, asked.extra)
+    else:
+        said = extensions.parse_response(body)
+        assert (said.id, said.address, said.row) == (expect["id"], expect["address"], row)
+        again = extensions.response(said.id, said.address, said.row)
+    assert encode_frame(again).hex() == vector["hex"]
+    assert body[1] == expect["type"]
 
 
 def test_known_offsets_of_a_ping() -> None:
