@@ -7,12 +7,18 @@ from typing import Any
 from rich.console import RenderableType
 
 from vibemq.cli.output import facts, instant_text, table
+from vibemq.errors import MessageTooLarge
 
 PREVIEW_CHARACTERS = 60
 
 
 def payload_bytes(shown: dict[str, Any]) -> bytes:
     """The payload of a message or letter as the admin verbs tell it: text, or base64 when it is no UTF-8."""
+    if "payload_size" in shown:
+        raise MessageTooLarge(
+            f"the payload has {shown['payload_size']:,} bytes and fits into no answer; consume the message, or export"
+            " its queue (a dead letter: replay it to a queue first)"
+        )
     if "payload_base64" in shown:
         return base64.b64decode(shown["payload_base64"])
     return str(shown.get("payload") or "").encode()
@@ -20,6 +26,8 @@ def payload_bytes(shown: dict[str, Any]) -> bytes:
 
 def preview(shown: dict[str, Any]) -> str:
     """One short line of the payload."""
+    if "payload_size" in shown:
+        return f"<{shown['payload_size']} bytes>"
     raw = payload_bytes(shown)
     if "payload_base64" in shown:
         return f"<{len(raw)} bytes>"
@@ -70,7 +78,7 @@ def letter_sheet(letter: dict[str, Any]) -> RenderableType:
     instants = ("published_at", "first_failed_at", "dead_at")
     pairs: list[tuple[str, object]] = []
     for name, value in letter.items():
-        if name in ("payload", "payload_base64"):
+        if name in ("payload", "payload_base64", "payload_size"):
             continue
         if name in instants:
             value = instant_text(value)
@@ -79,6 +87,11 @@ def letter_sheet(letter: dict[str, Any]) -> RenderableType:
         elif isinstance(value, int):
             value = str(value)
         pairs.append((name.replace("_", " "), value))
+    return facts([*pairs, ("payload", _whole_payload(letter))], title=f"dead letter {letter['dead_id']}")
+
+
+def _whole_payload(letter: dict[str, Any]) -> str:
+    if "payload_size" in letter:
+        return f"<{letter['payload_size']} bytes, too many to show>"
     raw = payload_bytes(letter)
-    shown = f"<{len(raw)} bytes, see --raw>" if "payload_base64" in letter else raw.decode()
-    return facts([*pairs, ("payload", shown)], title=f"dead letter {letter['dead_id']}")
+    return f"<{len(raw)} bytes, see --raw>" if "payload_base64" in letter else raw.decode()

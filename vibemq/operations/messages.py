@@ -8,7 +8,7 @@ from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ReplayDead
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.records import MessageExtra
-from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, pack_row
 from vibemq.model.stored import DeadLetter
 
 REPLAY_OF = "vibemq-replay-of"
@@ -62,8 +62,10 @@ def priority_of(headers: Mapping[str, str]) -> int:
         return min(int(text), PRIORITY_MAX) if text.isascii() and text.isdecimal() else int(Priority.LOW)
 
 
-def payload_json(payload: bytes) -> dict[str, str]:
-    """As text when it is UTF-8, else as base64."""
+def payload_json(payload: bytes) -> dict[str, str | int]:
+    """As text when it is UTF-8, else as base64; of one that fits into no answer the size."""
+    if len(payload) > LARGE_ROW_BYTES:
+        return {"payload_size": len(payload)}
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:

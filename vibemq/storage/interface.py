@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Record
+from vibemq.model.rows import LargeRow
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 
 Progress = Callable[[int, int], None]
@@ -195,6 +196,15 @@ class IStorageProvider(Protocol):
 
     def close(self) -> None:
         """Make everything durable, checkpoint if the provider does so, release the lock. Idempotent."""
+
+
+@runtime_checkable
+class PreparesRows(Protocol):
+    """A provider that writes large rows ahead of their record, so that their commit is as short as any other."""
+
+    def prepare(self, row: LargeRow) -> None:
+        """Write the row where `append` will find it (`row.prepared`), or leave it as it is when there is no room. May
+        run in any thread, beside all other verbs. Raises StorageFailed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,10 @@ from vibemq.model.records import (
     Returned,
     Settled,
 )
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice, StoredState
-from vibemq.storage.interface import IStorageProvider, Problem, StoreLocation
+from vibemq.storage.interface import IStorageProvider, PreparesRows, Problem, StoreLocation
 from vibemq.storage.local.store_file import StoreInfo, read_store_info, write_store_info
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, DurableModel, rows
 
@@ -197,6 +197,37 @@ def check_big_and_small_rows_share_a_queue(subject: Subject) -> None:
         storage.append([added(3, 2, size=10)])
         assert_rows(storage.read(1, 1, 2, NO_LIMIT), [1, 2], size=700_000)
         assert_rows(storage.read(1, 3, 4, NO_LIMIT), [3, 4], size=10)
+
+
+LARGE_ROW = pack_row("large", bytes(range(256)) * (1 << 16))
+"""16 MiB."""
+
+
+def check_large_rows_stand_among_small_ones(subject: Subject) -> None:
+    """Written with their record, and ahead of it where the provider does that."""
+    with subject.opened() as (storage, _):
+        storage.append([*queue(), added(1, 2)])
+        storage.append([MessagesAdded(1, 3, 1_000, Rows.of([LARGE_ROW]))])
+        storage.append([added(4, 2)])
+        ahead = LargeRow(LARGE_ROW)
+        if isinstance(storage, PreparesRows):
+            storage.prepare(ahead)
+        storage.append([added(6, 1)])
+        storage.append([MessagesAdded(1, 7, 1_000, ahead, {0: MessageExtra(dedup_id=b"d")}), Settled(1, 0, [(1, 1)])])
+        storage.append([added(8, 1)])
+        storage.sync()
+        assert_rows(storage.read(1, 4, 5, NO_LIMIT), [4, 5])
+        assert [part.rows.count for part in storage.read(1, 3, 3, 1)] == [1]
+        assert storage.read(1, 7, 8, 1)[0].rows[0] == LARGE_ROW
+        assert sequences(storage.read(1, 2, 8, 1_000)) == [2]
+        storage.append([Settled(1, 0, [(2, 6)])])
+        storage.maintain()
+        assert storage.read(1, 7, 7, 1)[0].rows[0] == LARGE_ROW
+    if subject.durable:
+        with subject.opened() as (storage, _):
+            assert storage.read(1, 7, 7, 1)[0].rows[0] == LARGE_ROW
+            assert_rows(storage.read(1, 8, 8, NO_LIMIT), [8])
+            assert list(storage.check()) == []
 
 
 def check_holes_break_slices(subject: Subject) -> None:

@@ -93,7 +93,7 @@ class QueueImports:
             if len(row) > self._row_bytes_max:
                 raise MessageTooLarge(
                     f"message {index} of queue.import has {len(row):,} bytes; this broker takes "
-                    f"{self._row_bytes_max:,} (limits.body_bytes_max)"
+                    f"{self._row_bytes_max:,} (limits.message_bytes_max)"
                 )
             rows.append(row)
             if extra != MessageExtra():
@@ -106,7 +106,7 @@ class QueueImports:
         """The whole text, once its last part is there."""
         if wanted.size > 2 * self._row_bytes_max:
             raise MessageTooLarge(
-                f"a message of {wanted.size:,} bytes of JSON is too large for this broker (limits.body_bytes_max)"
+                f"a message of {wanted.size:,} bytes of JSON is too large for this broker (limits.message_bytes_max)"
             )
         try:
             part = base64.b64decode(wanted.part_base64 or "", validate=True)

@@ -218,6 +218,9 @@ class OmqSubscriptions:
     def deliver(self, deliver: effects.Deliver, slices: Sequence[Slice]) -> None:
         subscription = self._by_consumer.get(deliver.consumer)
         unwanted = subscription is None or subscription.leaving
+        most = self._state.context.limits.body_bytes_max
+        if not unwanted and any(piece.rows.size > most for piece in slices):
+            slices = self._without_large(deliver, slices, most)
         if subscription is not None and subscription.topic is not None and not unwanted:
             for piece in slices:
                 frames = message_frames(piece.rows, piece.first_sequence, subscription.topic.id)
@@ -234,9 +237,18 @@ class OmqSubscriptions:
             # The pass over the queue is this client's own: whatever is lost with it, it asks for by From_message.
             self._settle(Settlement.ACK, {deliver.consumer: runs})
 
-    def _settle(self, verb: Settlement, held: Held) -> None:
+    def _without_large(self, deliver: effects.Deliver, slices: Sequence[Slice], most: int) -> list[Slice]:
+        """Turn down what is larger than a message of this protocol, which a client would have to hold in one piece."""
+        large = [piece for piece in slices if piece.rows.count == 1 and piece.rows.size > most]
+        if not deliver.settled:
+            reason = f"too large for this protocol: its messages have at most {most:,} bytes"
+            for piece in large:
+                self._settle(Settlement.REJECT, {deliver.consumer: [(piece.first_sequence,) * 2]}, reason)
+        return [piece for piece in slices if piece not in large]
+
+    def _settle(self, verb: Settlement, held: Held, reason: str = "") -> None:
         for consumer, runs in held.items():
-            self._state.ask(Settle(self._state.context.session, None, consumer, verb, runs))
+            self._state.ask(Settle(self._state.context.session, None, consumer, verb, runs, reason=reason))
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

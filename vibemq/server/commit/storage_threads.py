@@ -29,7 +29,7 @@ from vibemq.model.runs import Run
 from vibemq.model.stored import Slice
 from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.commit.unwritten import Unwritten
-from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.interface import IStorageProvider, PreparesRows
 from vibemq.storage.reading import ReadsRows
 
 LARGE_THREADS = 2
@@ -71,10 +71,9 @@ class Store:
 
     def begin_prepare(self, row: LargeRow) -> "asyncio.Future[None] | None":
         """Write a large row ahead of its record; None when the provider writes it with the record."""
-        prepare = getattr(self.provider, "prepare", None)
-        if prepare is None:
+        if not isinstance(self.provider, PreparesRows):
             return None
-        return asyncio.get_running_loop().run_in_executor(self._large_threads, prepare, row)
+        return asyncio.get_running_loop().run_in_executor(self._large_threads, self.provider.prepare, row)
 
     def begin(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Run in the read thread, behind what was begun there before."""
@@ -112,6 +111,9 @@ class Store:
     ) -> Result:
         """The same for `work(queue_id, runs, …)`: it waits only while rows of these runs are still to be written."""
         await self.unwritten.written(queue_id, runs)
+        if not self.blocking and self.first_large(queue_id, runs) is not None:
+            # Megabytes of a row hold up the loop.
+            return await self.begin_large(lambda: work(queue_id, runs, *arguments))
         return await self.call(work, queue_id, runs, *arguments)
 
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:

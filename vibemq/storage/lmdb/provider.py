@@ -26,7 +26,7 @@ from vibemq.model.options import Durability
 from vibemq.model.records import DeadRemoved, MessagesAdded, QueueCreated, Record
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.model.runs import Run
-from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
+from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.blocks import block_infos, clip, limit, load_block
 from vibemq.storage.kvstore.collecting import uncollected
@@ -421,25 +421,30 @@ class LmdbProvider:
 
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         self._check_open()
+        if queue_id in self._large_queues:
+            return self._read_around_large(queue_id, first, last, max_bytes)
         with self._lock:
-            if is_transient(self._state, queue_id):
-                return self._recent.read_transient(queue_id, first, last, max_bytes)
-            queue = self._state.queues.get(queue_id)
-            if queue is not None and queue_id in self._large_queues:
-                found = first_large(queue, [(first, last)])
-                if found is not None and found[0] > first:
-                    # Not read only to be found too much.
-                    before = self._read(queue, queue_id, first, found[0] - 1, max_bytes)
-                    if before:
-                        return before
-                    first = found[0]
-            return self._read(queue, queue_id, first, last, max_bytes)
+            return self._read(queue_id, first, last, max_bytes)
 
-    def _read(self, queue: StoredQueue | None, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+    def _read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        if is_transient(self._state, queue_id):
+            return self._recent.read_transient(queue_id, first, last, max_bytes)
+        queue = self._state.queues.get(queue_id)
         parts = self._parts(queue_id, first, last)
         if queue is not None:
             parts = all_alive(queue, parts, first, last, self._where)
         return list(limit(parts, max_bytes))
+
+    def _read_around_large(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        """A row above `max_bytes` is not read only to be found too much, and alone it is read without the lock."""
+        with self._lock:
+            queue = self._state.queues.get(queue_id)
+            found = None if queue is None else first_large(queue, [(first, last)])
+            if found is None or found[1] <= max_bytes:
+                return self._read(queue_id, first, last, max_bytes)
+            sequence = found[0]
+            before = self._read(queue_id, first, sequence - 1, max_bytes) if sequence > first else []
+        return before or self.read_large(queue_id, sequence)
 
     def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
         """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`."""
@@ -465,7 +470,10 @@ class LmdbProvider:
                 pass  # A checkpoint may have it by now; if not, the read below says what is wrong.
         with self._large_lock:
             found = self._stored_large(queue_id, sequence)
-        return found or self.read(queue_id, sequence, sequence, 1)
+        if found:
+            return found
+        with self._lock:
+            return self._read(queue_id, sequence, sequence, 1)
 
     def _stored_large(self, queue_id: int, sequence: int) -> list[Slice]:
         with reading(self._env, self._where) as kv:
