@@ -19,7 +19,7 @@ from tests.integration.access import PASSWORD, cheap_hash
 from tests.integration.cursor_peer import FRAME_MAX, rows_of
 from tests.integration.cursor_peer import Peer as CursorPeer
 from vibemq.model.records import tag_of
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
@@ -338,6 +338,69 @@ def spoken(kind: CommandType, **headers: str) -> Callable[[World, Holding], obje
     return call
 
 
+REQUESTS = 5_000
+Asking = tuple[Peer, str]
+"""And the queue of its requests."""
+
+
+def asking(world: World, attempt: int) -> Asking:
+    return world.connect(f"{EXTENSIONS},{extensions.REQUEST_EXTENSION}"), world.new_queue()
+
+
+def requested(world: World, asking: Asking) -> Asking:
+    """Very many requests wait for their replies."""
+    peer, queue = asking
+    row = pack_row("m", BODY)
+    peer.send_all([extensions.request(f"r{number}", queue, row, 600_000) for number in range(REQUESTS)])
+    peer.settled()
+    return asking
+
+
+def having_requested(world: World, attempt: int) -> Asking:
+    return requested(world, asking(world, attempt))
+
+
+def addressed(world: World, attempt: int) -> tuple[Peer, list[str]]:
+    """The addresses to which replies may go."""
+    peer, queue = having_requested(world, attempt)
+    peer.send(encode_body(CommandType.SUBSCRIBE, "s", queue, b"", {"prefetch": str(REQUESTS)}))
+    addresses: list[str] = []
+    while len(addresses) < REQUESTS:
+        rows = extensions.parse_deliver_many(peer.until(CommandType.DELIVER_MANY)).rows
+        addresses += [RowView(row).headers["reply-to"] for row in rows]
+    return peer, addresses
+
+
+def replied(world: World, addressed: tuple[Peer, list[str]]) -> None:
+    peer, addresses = addressed
+    row = pack_row("m", BODY)
+    peer.send_all([extensions.response(f"a{number}", address, row) for number, address in enumerate(addresses)])
+    for _ in addresses:
+        peer.until(CommandType.RESPONSE)
+
+
+def purged(world: World, asking: Asking) -> None:
+    peer, queue = asking
+    world.peer.admin("queue.purge", queue=queue)
+    told_of_errors(peer)
+
+
+def deleted(world: World, asking: Asking) -> None:
+    peer, queue = asking
+    world.peer.admin("queue.delete", queue=queue)
+    told_of_errors(peer)
+
+
+def told_of_errors(peer: Peer) -> None:
+    for _ in range(REQUESTS):
+        assert peer.until(CommandType.ERROR)
+
+
+def given_up(world: World, asking: Asking) -> None:
+    asking[0].close()
+    world.peer.settled()
+
+
 SCATTERED = [(sequence, sequence) for sequence in range(1, 10_000, 2)]
 AS_MANY_AS_FIT = [(sequence, sequence) for sequence in range(1, 130_000, 2)]
 """Runs, into one frame."""
@@ -395,6 +458,8 @@ FRAME_ROWS: dict[CommandType, Row | Prepared] = {
         consuming(10),
         sent(extensions.flow("s", capacity_messages=5, capacity_bytes=100, add_credit=0)),
     ),
+    CommandType.REQUEST: (asking, requested),
+    CommandType.RESPONSE: (addressed, replied),
     CommandType.ADMIN: admin("queue.info", queue="q1"),
     CommandType.CURSOR_REQUEST: cursor("group.offsets", LOG, group="g3"),
     CommandType.STAGE: lambda w, n: w.peer.stage(JOBS, rows_of(MANY_ROWS), app="other", version=n + 1, stage="s"),
@@ -417,7 +482,12 @@ def told_to_all(world: World, attempt: int) -> None:
     world.peer.settled()
 
 
-CROWD_ROWS: dict[str, Row] = {"publish to very many groups": told_to_all}
+CROWD_ROWS: dict[str, Row | Prepared] = {
+    "publish to very many groups": told_to_all,
+    "the purge of a queue with very many requests": (having_requested, purged),
+    "the deletion of a queue with very many requests": (having_requested, deleted),
+    "the end of a connection with very many requests": (having_requested, given_up),
+}
 """What another row does, where it meets more."""
 
 

@@ -32,6 +32,8 @@ READ_UNITS = 150
 """What is read at once, in frames that are read one by one: about a millisecond of it."""
 _BYTES_PER_UNIT = 8_192
 """Of a frame's body, compressed or not."""
+_REQUEST_UNITS = 3
+"""More than another frame: a message, its record and its place among those that wait are made for each."""
 _PUBLISHES_PER_UNIT, _ACKS_PER_UNIT = 4, 8
 """Frames that look alike."""
 _LARGE_ONES = {int(CommandType.PUBLISH_MANY): begin_publish_many}
@@ -182,7 +184,7 @@ class FrameParser:
         return at, units
 
     def _frame(self, data: bytes, frame: Frame) -> int:
-        """Returns the bytes of its body."""
+        """Returns the bytes of its body, or as many as are as much work."""
         start, end = frame.start, frame.end
         if frame.flag:
             if self._state.principal is None:
@@ -208,7 +210,7 @@ class FrameParser:
             if kind in bulk.OF_REQUESTS and REQUEST_EXTENSION in self._state.extensions:
                 self.flush()
                 bulk.OF_REQUESTS[kind](self._state, data[start:end])
-                return end - start
+                return end - start + _REQUEST_UNITS * _BYTES_PER_UNIT
         message = decode_body(data[start:end])
         self.flush()
         try:
