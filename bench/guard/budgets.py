@@ -23,7 +23,7 @@ class Budget:
 BUDGETS = {
     "broker takes a batch": Budget(calls=1.2, instructions=11.5, reference_loops=3.6),
     "broker hands out a batch": Budget(calls=0.7, instructions=4.0, reference_loops=0.9),
-    "broker settles a batch": Budget(calls=1.0, instructions=9.8, reference_loops=1.5),
+    "broker settles a batch": Budget(calls=1.0, instructions=10.0, reference_loops=1.5),
     "broker takes plain publishes": Budget(calls=7.1, instructions=223, reference_loops=9.6),
     "broker hands out plain deliveries": Budget(calls=8.6, instructions=268, reference_loops=6.0),
     "broker settles plain acks": Budget(calls=7.0, instructions=111, reference_loops=4.3),

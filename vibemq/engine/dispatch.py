@@ -30,10 +30,11 @@ def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: 
     top = group.top
     if top is None or not top.open:
         return 0
-    if group.scheduled:
+    waiting, scheduled = group.ready.count, group.scheduled
+    if scheduled.levels:
         # Ticks may be late: what has fallen due meanwhile comes before what was published since.
-        group.scheduled.advance(step.now)
-    waiting = group.ready_count
+        scheduled.advance(step.now)
+        waiting += scheduled.fallen
     if not waiting:
         return 0
     allowed, given = _allowed(group, waiting, units), {}  # type: tuple[int, Given]
@@ -68,7 +69,7 @@ def _allowed(group: Group, waiting: int, units: int) -> int:
 def _in_runs(group: Group, units: int) -> int:
     """How many messages about so many runs of what is ready are, in the order of hand-out."""
     plain, scheduled = group.ready, group.scheduled
-    if not scheduled.fallen:
+    if not (scheduled.levels and scheduled.fallen):
         return plain.in_runs(units)
     fallen = scheduled.in_runs(units)
     if not plain.count:

@@ -2,11 +2,13 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
+from itertools import compress
 
 from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants
 from vibemq.model.runs import Run, runs_of
 
 _MASK = PAGE - 1
+_DIGITS = bytes.maketrans(b"01", b"\0\1")
 
 
 class InstantsOfSome:
@@ -73,16 +75,12 @@ class InstantsOfSome:
             del self._pages[number]
             del self._numbers[bisect_left(self._numbers, number)]
 
-    def _of_page(self, number: int) -> list[int]:
-        bits, base = self._pages[number], number << PAGE_SHIFT
-        if bits == (1 << PAGE) - 1:
-            return list(range(base, base + PAGE))
-        digits = bin(bits)[:1:-1]
-        found, place = [], digits.find("1")
-        while place >= 0:
-            found.append(base + place)
-            place = digits.find("1", place + 1)
-        return found
+    def _of_page(self, number: int, low: int = 0, high: int = _MASK) -> list[int]:
+        """Those of a page from one place to another."""
+        bits = self._pages[number] >> low & (1 << high - low + 1) - 1
+        digits = f"{bits:b}".encode().translate(_DIGITS)
+        start = (number << PAGE_SHIFT) + low
+        return list(compress(range(start, start + len(digits)), reversed(digits)))
 
     @property
     def first(self) -> int:
@@ -95,9 +93,12 @@ class InstantsOfSome:
         """The sequences in [first, last], ascending."""
         if first == last:
             return [first] if first in self else []
-        low = bisect_left(self._numbers, first >> PAGE_SHIFT)
-        high = bisect_right(self._numbers, last >> PAGE_SHIFT)
-        return [s for number in self._numbers[low:high] for s in self._of_page(number) if first <= s <= last]
+        found: list[int] = []
+        begin, end = bisect_left(self._numbers, first >> PAGE_SHIFT), bisect_right(self._numbers, last >> PAGE_SHIFT)
+        for number in self._numbers[begin:end]:
+            base = number << PAGE_SHIFT
+            found += self._of_page(number, max(first - base, 0), min(last - base, _MASK))
+        return found
 
     def lowest(self, count: int, start: int = 0) -> list[int]:
         """Up to `count` of the lowest sequences from `start` on."""
@@ -105,7 +106,8 @@ class InstantsOfSome:
         for index in range(bisect_left(self._numbers, start >> PAGE_SHIFT), len(self._numbers)):
             if len(found) >= count:
                 break
-            found += [s for s in self._of_page(self._numbers[index]) if s >= start]
+            number = self._numbers[index]
+            found += self._of_page(number, max(start - (number << PAGE_SHIFT), 0))
         return found[:count]
 
     def runs(self) -> list[Run]:

@@ -77,13 +77,16 @@ def _give_back(state: EngineState, step: Step, queue: Queue, group: Group, retur
     if expired:
         gone = set(expired)
         returned = {s: history for s, history in returned.items() if s not in gone}
-    at_once: list[int] = []
+    at_once, later, dues = list[int](), list[int](), list[int]()
     for sequence, history in returned.items():
         if history.due_at > step.now:
-            group.postpone(sequence, history.due_at)
-            state.arm_part(queue, group, history.due_at)
+            later.append(sequence)
+            dues.append(history.due_at)
         else:
             at_once.append(sequence)
+    if later:
+        group.postpone_some(later, dues)
+        state.arm_part(queue, group, min(dues))
     for first, last in runs_of(at_once):
         group.ready.add(first, last)
     step.touch(queue, group)

@@ -171,7 +171,7 @@ class Group:
     def waiting(self) -> int:
         """Not settled and with nobody."""
         scheduled = self.scheduled
-        return self._ready.count + len(self._delayed) + (len(scheduled) if scheduled else 0)
+        return self._ready.count + len(self._delayed) + (len(scheduled) if scheduled.levels else 0)
 
     @property
     def unsettled(self) -> int:
@@ -181,7 +181,7 @@ class Group:
     def ready_count(self) -> int:
         """What may be handed out, as far as it is known to have fallen due."""
         scheduled = self.scheduled
-        return self._ready.count + (scheduled.fallen if scheduled else 0)
+        return self._ready.count + (scheduled.fallen if scheduled.levels else 0)
 
     @property
     def delayed_count(self) -> int:
@@ -397,6 +397,12 @@ class Group:
             self._delayed = Delayed()
         self._delayed.add(sequence, due)
 
+    def postpone_some(self, sequences: list[int], dues: list[int]) -> None:
+        """As `postpone` of each, none of which waits for an instant."""
+        if self.delayed is _NO_DELAYED:
+            self._delayed = Delayed()
+        self._delayed.add_all(sequences, dues)
+
     def postpone_all(self, due: Instants) -> None:
         if due:
             if self.delayed is _NO_DELAYED:
@@ -428,7 +434,7 @@ class Group:
     def pop(self, sizes: Sizes, count: int) -> list[Run]:
         """Remove and return up to `count` of what is ready, in the order of hand-out."""
         ready, scheduled = self.ready, self._scheduled
-        if not scheduled.fallen:
+        if not (scheduled.levels and scheduled.fallen):
             return ready.pop(count)
         taken: list[Run] = []
         for level in self._levels_in_turn():

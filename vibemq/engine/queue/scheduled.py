@@ -20,23 +20,24 @@ class Scheduled:
     """By priority; with `levels` (a queue's priorities, shared and never changed here) there may be several. `known`:
     the instants of all messages of the queue that were published with a delay."""
 
-    __slots__ = ("_known", "_levels", "_queue_levels")
+    __slots__ = ("_known", "_queue_levels", "levels")
 
     def __init__(self, known: Instants, levels: Levels | None = None) -> None:
         self._known = known
         self._queue_levels = levels
-        self._levels = _NO_LEVELS
+        self.levels = _NO_LEVELS
+        """By priority, those that have something."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._levels.values()))
+        return sum(map(len, self.levels.values()))
 
     def __bool__(self) -> bool:
-        return bool(self._levels)
+        return bool(self.levels)
 
     @property
     def fallen(self) -> int:
         """How many have fallen due: they are ready."""
-        return sum(level.fallen for level in self._levels.values())
+        return sum(level.fallen for level in self.levels.values())
 
     @property
     def later(self) -> int:
@@ -44,11 +45,11 @@ class Scheduled:
         return len(self) - self.fallen
 
     def _level(self, number: int) -> Delayed:
-        level = self._levels.get(number)
+        level = self.levels.get(number)
         if level is None:
-            if self._levels is _NO_LEVELS:
-                self._levels = {}
-            level = self._levels[number] = Delayed(self._known)
+            if self.levels is _NO_LEVELS:
+                self.levels = {}
+            level = self.levels[number] = Delayed(self._known)
         return level
 
     def _number_of(self, sequence: int) -> int:
@@ -84,70 +85,70 @@ class Scheduled:
             self._level(NORMAL).fill(due)
 
     def clear(self) -> None:
-        self._levels = _NO_LEVELS
+        self.levels = _NO_LEVELS
 
     def advance(self, now: int) -> None:
         """What is due at or before now has fallen due."""
-        for level in self._levels.values():
+        for level in self.levels.values():
             level.advance(now)
 
     def next_later(self) -> int:
         """When the next one falls due; END when none is to."""
-        return min([END, *(level.next_later() for level in self._levels.values())])
+        return min([END, *(level.next_later() for level in self.levels.values())])
 
     def next_from(self, instant: int) -> int:
         """The earliest instant, not before that one, at which something is due; END when nothing is."""
-        return min([END, *(level.next_from(instant) for level in self._levels.values())])
+        return min([END, *(level.next_from(instant) for level in self.levels.values())])
 
     def level(self, number: int) -> Delayed | None:
-        return self._levels.get(number)
+        return self.levels.get(number)
 
     def fallen_levels(self) -> list[int]:
-        return [number for number, level in self._levels.items() if level.fallen]
+        return [number for number, level in self.levels.items() if level.fallen]
 
     def pop_front(self, number: int, count: int) -> None:
         """Take the first ones out of a level."""
-        level = self._levels[number]
+        level = self.levels[number]
         level.pop_front(count)
         if not level:
-            del self._levels[number]
+            del self.levels[number]
 
     def in_runs(self, most: int) -> int:
         """How many messages the first `most` runs of each level are, or a part of them."""
-        return sum(_in_runs(level, most) for level in self._levels.values() if level.fallen)
+        return sum(_in_runs(level, most) for level in self.levels.values() if level.fallen)
 
     # -- by sequence --------------------------------------------------------------------------------------------------
 
     def due_at(self, sequence: int) -> int:
         """0 when it is not here."""
-        return max([0, *(level.due_at(sequence) for level in self._levels.values())])
+        return max([0, *(level.due_at(sequence) for level in self.levels.values())])
 
     def within(self, first: int, last: int) -> list[int]:
         """The sequences in [first, last]."""
-        found = [sequence for level in self._levels.values() for sequence in level.within(first, last)]
-        return sorted(found) if len(self._levels) > 1 else found
+        found = [sequence for level in self.levels.values() for sequence in level.within(first, last)]
+        return sorted(found) if len(self.levels) > 1 else found
 
     def runs(self) -> list[Run]:
         """Ascending; those of several levels may adjoin."""
-        found = [run for level in self._levels.values() for run in level.runs()]
-        return sorted(found) if len(self._levels) > 1 else found
+        found = [run for level in self.levels.values() for run in level.runs()]
+        return sorted(found) if len(self.levels) > 1 else found
 
     def lowest(self) -> int | None:
         """The smallest sequence; None when nothing is here."""
-        return min((first for level in self._levels.values() if (first := level.lowest()) is not None), default=None)
+        return min((first for level in self.levels.values() if (first := level.lowest()) is not None), default=None)
 
     def smallest(self, count: int, start: int = 0) -> list[int]:
         """Up to `count` of the smallest sequences from `start` on."""
-        found = [sequence for level in self._levels.values() for sequence in level.smallest(count, start)]
-        return sorted(found)[:count] if len(self._levels) > 1 else found
+        found = [sequence for level in self.levels.values() for sequence in level.smallest(count, start)]
+        return sorted(found)[:count] if len(self.levels) > 1 else found
 
     def remove(self, first: int, last: int) -> list[int]:
         """Take out what is in [first, last]."""
         found: list[int] = []
-        for number, level in list(self._levels.items()):
+        for number, level in list(self.levels.items()):
             found += level.remove(first, last)
             if not level:
-                del self._levels[number]
+                del self.levels[number]
         return sorted(found)
 
 

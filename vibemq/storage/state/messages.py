@@ -52,7 +52,8 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
     tail = chunks[-1] if chunks else None
     if (
         tail is not None
-        and tail.last < first
+        # A chunk between them may be gone, and a delay have ended before it.
+        and tail.last + 1 == first
         and tail.size + rows.size <= CHUNK_BYTES_MAX
         # Earlier than its tail: that one was written under a clock that was ahead.
         and 0 <= record.published_at - tail.published_at <= span
