@@ -323,7 +323,11 @@ class Client:
             NotConnected: there was no connection in that time; nothing was sent.
             VibeMQError: the broker refused the message, and nothing happened.
         """
-        return await self._publishing.ask(queue, Outgoing(body, id, headers, priority), timeout)
+        message = Outgoing(body, id, headers, priority)
+        if self.hooks is None:
+            return await self._publishing.ask(queue, message, timeout)
+        with self.hooks.publishing(queue, message):
+            return await self._publishing.ask(queue, message, timeout)
 
     async def flush(self) -> None:
         """Wait for the confirms of everything that `publish(..., wait=False)` was given before.

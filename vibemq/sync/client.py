@@ -260,7 +260,10 @@ class Client:
     ) -> Response:
         loop, client = self._current()
         message = Outgoing(body, id, headers, priority)
-        return loop.call(client.publishing.ask, queue, message, timeout)
+        if self.hooks is None:
+            return loop.call(client.publishing.ask, queue, message, timeout)
+        with self.hooks.publishing(queue, message):
+            return loop.call(client.publishing.ask, queue, message, timeout)
 
     def flush(self) -> None:
         if self._running is not None:

@@ -1,6 +1,7 @@
 """Spans and metrics of real clients, as the SDK's exporters in memory see them."""
 
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -228,6 +229,25 @@ def test_a_message_is_never_refused_because_it_is_traced(mq: vibemq.sync.Client,
     mq.publish(vibemq_queue, 2, headers=own)
     mq.publish_many(vibemq_queue, [vibemq.Outgoing(3, headers=full)])
     assert [m.headers for m in mq.fetch(vibemq_queue, max=3, timeout=9)] == [full, own, full]
+
+
+def test_a_request_lasts_until_its_reply_and_the_responder_belongs_to_its_trace(
+    mq: vibemq.sync.Client, seen: Seen, vibemq_queue: str
+) -> None:
+    def respond() -> None:
+        [message] = mq.fetch(vibemq_queue, timeout=9)
+        with message.process():
+            message.reply("here")
+
+    responder = Thread(target=respond)
+    responder.start()
+    assert mq.request(vibemq_queue, "where?", timeout=9).body == "here"
+    responder.join()
+    asked, answered = seen.named(f"send {vibemq_queue}"), seen.named(f"process {vibemq_queue}")
+    assert parent_of(answered) == span_id(asked)
+    with pytest.raises(VibeMQError):
+        mq.request(vibemq_queue, "where?", timeout=0.05)
+    assert [(span.attributes or {}).get("error.type") for span in seen.spans()][-1] == "NoReply"
 
 
 def test_metrics(mq: vibemq.sync.Client, seen: Seen, vibemq_queue: str) -> None:
