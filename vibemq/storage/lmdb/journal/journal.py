@@ -9,8 +9,8 @@ Life of a segment:
     append: spare → active;  seal: active → sealed;  release: sealed → free
     pool.prepare_spare: free, renamed to a new serial, fsync folder → spare
 
-The serial is also the epoch in every record, and is never used twice. So nothing written in an earlier life of a
-file is believed, and neither is a tail that recovery cut: after a start, no segment is ever appended to again.
+The serial is also the epoch in every record; it is random, and never used twice. So nothing written in an earlier life
+of a file is believed, and neither is a tail that recovery cut: after a start, no segment is ever appended to again.
 
 Threads: `append`, `read`, `seal` and `release` are for one thread at a time (the provider's lock sees to that). `sync`,
 `sealed_segments` and the pool's methods may run in others at the same time.
@@ -481,7 +481,6 @@ class Journal:
             serial = serial_of(name.removesuffix(NEW_SUFFIX))
             if serial is None:
                 continue
-            self.pool.number_after(serial)
             if name.endswith(NEW_SUFFIX):
                 self._disk.unlink(path)
             else:

@@ -9,11 +9,13 @@
     body          `length` bytes
 
 A segment is written from its first byte on and ends where no valid record follows. Segments are used again without
-being wiped, so what follows is often a whole valid record of the segment's earlier life: its epoch gives it away.
+being wiped, so what follows is often a whole valid record of the segment's earlier life: its epoch gives it away. It
+is random, so that a payload cannot be made to look like a record of a later life.
 A *mark* is written when the journal closes or is idle; it repeats the last lsn and states that all is durable. Room
 for one is kept at the end of every segment.
 """
 
+import secrets
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -50,6 +52,12 @@ class JournalRecord(NamedTuple):
     @property
     def end(self) -> int:
         return self.offset + HEADER.size + len(self.body)
+
+
+def new_serial() -> int:
+    """One that no segment has had, and that nobody can guess: what is left of an earlier life in a file, or of a row
+    without its record, are bytes of users, who may make them look like records."""
+    return secrets.randbits(64)
 
 
 def segment_name(serial: int) -> str:

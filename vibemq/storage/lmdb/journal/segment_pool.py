@@ -21,7 +21,7 @@ from vibemq.errors import StorageFull
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
 from vibemq.storage.lmdb.journal.recovery import Segment
 from vibemq.storage.lmdb.journal.room import VALUE_BYTES, StoreRoom, in_store, needed
-from vibemq.storage.lmdb.journal.segment import HEADER, NEW_SUFFIX, ZEROES, segment_name
+from vibemq.storage.lmdb.journal.segment import HEADER, NEW_SUFFIX, ZEROES, new_serial, segment_name
 from vibemq.storage.local.disk import Disk, write_all
 from vibemq.storage.local.file_limit import WHERE_SET
 
@@ -87,7 +87,6 @@ class SegmentPool:
         self._lent: dict[int, Segment] = {}
         """Of `take_large`, that have no record yet."""
         self._given_up: deque[Segment] = deque()
-        self._next_serial = 1
         self._missed = 0
         """Size of the biggest segment for which there was no room lately."""
         self._missed_rounds = 0
@@ -176,10 +175,6 @@ class SegmentPool:
         """
         self._rename(segment)
         self._free.append(segment)
-
-    def number_after(self, serial: int) -> None:
-        """Use only serials above this one, which a file has had."""
-        self._next_serial = max(self._next_serial, serial + 1)
 
     # -- room -----------------------------------------------------------------------------------------------------
 
@@ -367,7 +362,7 @@ class SegmentPool:
 
     def _create(self, size: int, filled_from: int = 0) -> Segment:
         """`filled_from`: what stands before is written by the caller before it is flushed."""
-        serial = self._take_serial()
+        serial = new_serial()
         path = f"{self._folder}/{segment_name(serial)}"
         file = self._disk.open(path + NEW_SUFFIX, create=True)
         try:
@@ -391,16 +386,12 @@ class SegmentPool:
 
     def _rename(self, segment: Segment) -> None:
         """Give a segment a serial never used before, so that nothing in it is believed again."""
-        serial = self._take_serial()
+        serial = new_serial()
         path = f"{self._folder}/{segment_name(serial)}"
         self._disk.rename(segment.path, path)
         segment.serial, segment.path = serial, path
         segment.first_lsn = segment.last_lsn = segment.end = 0
         segment.urgent, segment.value_bytes = False, VALUE_BYTES
-
-    def _take_serial(self) -> int:
-        self._next_serial += 1
-        return self._next_serial - 1
 
     def _odd(self) -> list[Segment]:
         """Free segments of another size than most, the oldest first."""

@@ -8,6 +8,7 @@ import pytest
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
+from vibemq.storage.lmdb.journal.segment import pack_header
 from vibemq.testing.sim_disk import SimDisk
 
 SEGMENT = 4_096
@@ -78,13 +79,34 @@ def test_a_row_that_nobody_wants_leaves_its_segment_to_the_next() -> None:
     files = len(disk.listdir("/j"))
     again = journal.prepare_row(ROW[:-5], len(HEAD))
     assert again.segment is not None
-    assert again.segment.serial > serial
+    assert again.segment.serial != serial
     assert len(disk.listdir("/j")) == files
     place = journal.append_prepared(HEAD, again, TAIL)
     assert journal.read(place) == HEAD + ROW[:-5] + b"tail!"
     journal.close()
     _, report = opened(disk)
     assert bodies(report) == [(1, HEAD + ROW[:-5] + b"tail!")]
+
+
+def test_a_row_without_its_record_is_no_record_whatever_it_looks_like() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    journal.append([b"before"])
+    journal.sync()
+    look_alikes = [
+        pack_header([b"ghost"], epoch=serial, lsn=lsn, durable_lsn=lsn, kind=1) + b"ghost"
+        for serial in range(1, 40)
+        for lsn in (2, 3, 9)
+    ]
+    prepared = journal.prepare_row(b"".join(look_alikes), len(HEAD))
+    _, report = opened(disk.kill())
+    assert bodies(report) == [(1, b"before")]
+    del prepared
+    gc.collect()
+    journal.pool.give_back()
+    journal.close()
+    _, report = opened(disk)
+    assert bodies(report) == [(1, b"before")]
 
 
 def test_one_row_is_read_without_the_rest() -> None:
