@@ -7,6 +7,7 @@ the recovered stores go on, with recycled segments and old contents, and startin
 
 import random
 from dataclasses import dataclass, field
+from itertools import count
 
 from tests.proof.sim_clients import Clients
 from tests.proof.sim_files import Machine, path_on
@@ -70,6 +71,7 @@ class Run:
     def __init__(self, plan: Plan, machine: Machine) -> None:
         self.plan = plan
         self._machine = machine
+        machine.serials = count(1)
         self._book = Book()
         self.ledger = Ledger()
         self.judge = Judge(self._book, self.ledger, machine, plan.sizes)

@@ -20,7 +20,7 @@ from vibemq.storage import migrate
 from vibemq.storage.lmdb import compaction, migration, prepare, provider
 from vibemq.storage.lmdb.checkpoint import checkpoint, checkpointer, schedule
 from vibemq.storage.lmdb.environment.free_pages import UnusedPages
-from vibemq.storage.lmdb.journal import recovery
+from vibemq.storage.lmdb.journal import recovery, segment_pool
 from vibemq.storage.lmdb.journal.segment import JournalRecord, SegmentReader
 from vibemq.storage.local import store_file
 from vibemq.storage.local.disk import write_all
@@ -201,6 +201,8 @@ class Machine:
         self.monotonic: Callable[[], float] = lambda: 0.0
         self.new_link: Callable[..., Any] = lambda *_, **__: None
         self.new_upkeep: Callable[..., Any] = lambda *_: None
+        self.serials = count(1)
+        """Of the journal's segments: the same in each repetition of a run."""
 
     @contextmanager
     def at(self, disk: SimDisk) -> Iterator[None]:
@@ -232,6 +234,7 @@ def seams(machine: Machine) -> Iterator[None]:
         (checkpoint, {"TRANSACTION_BYTES": TRANSACTION_BYTES}),
         (checkpointer, {"RealDisk": real_disk, "unused_pages": lambda path: UnusedPages()}),
         (recovery, {"SegmentReader": _remembering()}),
+        (segment_pool, {"new_serial": lambda: next(machine.serials)}),
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"os": _Os, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"check_pages": no_check, "tighten": no_check}),

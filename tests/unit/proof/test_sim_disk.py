@@ -29,7 +29,7 @@ from vibemq.model.records import (
 from vibemq.storage.lmdb.environment.tables import LmdbKV
 from vibemq.storage.lmdb.journal import recovery
 from vibemq.storage.lmdb.journal.journal import Journal
-from vibemq.storage.lmdb.journal.segment import SegmentReader
+from vibemq.storage.lmdb.journal.segment import SUFFIX, SegmentReader, serial_of
 from vibemq.testing.memory_kv import MemoryKV
 from vibemq.testing.sim_disk import PowerCut, SimDisk
 from vibemq.testing.storage_workload import rows
@@ -249,15 +249,17 @@ def test_what_is_remembered_of_a_segment_is_what_stands_in_it(machine: Machine) 
     journal.append([b"first"])
     journal.append([b"second"])
     journal.sync()
-    [path] = [path for path in disk._entries if path.endswith("1.journal")]
+    [path] = [path for path in disk._entries if path.endswith(SUFFIX)]
+    serial = serial_of(path.rpartition("/")[2])
+    assert serial is not None
     for content, found in ((disk.content(path), 2), (disk.content(path).replace(b"second", b"s3cond"), 1)):
         for _ in range(2):
             again = SimDisk()
             again.mkdir("/j")
             again.put(path, content)
             file = again.open(path)
-            assert len(list(recovery.SegmentReader(again, file, 1).records())) == found
-            assert len(list(SegmentReader(again, file, 1).records())) == found
+            assert len(list(recovery.SegmentReader(again, file, serial).records())) == found
+            assert len(list(SegmentReader(again, file, serial).records())) == found
 
 
 def test_steps_that_are_left_out_are_not_done(machine: Machine) -> None:
