@@ -5,7 +5,7 @@ pages with each message, so that no look is long and nothing is kept for a delay
 """
 
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left
 
 from vibemq.model.instants import Instants
 
@@ -32,7 +32,8 @@ class Upcoming:
         return sum(map(len, self._stretches))
 
     def add(self, instant: int) -> None:
-        """One more delay that ends then."""
+        """One more delay that ends then. It is said when the message is accepted, and again when it is among those that
+        a look sees: a look in between would miss it."""
         if instant < self._next_end:
             self._keep(instant)
 
@@ -70,7 +71,10 @@ class Upcoming:
             stretches[-1].append(instant)
             return
         stretch = stretches[index]
-        insort(stretch, instant)
+        at = bisect_left(stretch, instant)
+        if stretch[at] == instant:
+            return
+        stretch.insert(at, instant)
         if len(stretch) > 2 * _TOGETHER_MAX:
             stretches[index : index + 1] = [stretch[:_TOGETHER_MAX], stretch[_TOGETHER_MAX:]]
 

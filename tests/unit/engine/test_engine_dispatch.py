@@ -386,3 +386,29 @@ def test_a_consumer_with_little_room_for_bytes_gets_them_in_the_same_order() -> 
     driver.settle(1, 3)
     driver.settle(1, 4)
     assert driver.take_in_order() == [1]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("flushing", [False, True])
+def test_a_delay_whose_message_is_on_its_way_while_the_next_ones_are_looked_for_keeps_its_place(
+    flushing: bool, restarts: bool
+) -> None:
+    driver = Driver()
+    driver.create()
+    start = driver.now
+    driver.publish(1, deliver_at=start + 3_600_000)
+    driver.advance(60_000)
+    driver.hold = flushing
+    driver.publish(1, deliver_at=start + 125_000)
+    driver.advance(1)
+    driver.publish(1)
+    if flushing:
+        driver.hold = False
+        driver.keep()
+    for instant in (124_000, 126_000):
+        driver.advance(start + instant - driver.now)
+        driver.publish(1)
+    if restarts:
+        driver.restart()
+    driver.subscribe(1)
+    assert driver.take_in_order() == [3, 4, 2, 5]

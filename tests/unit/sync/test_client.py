@@ -16,9 +16,10 @@ TWINS = [
 NO_TWIN = {
     "Client": {
         "open": "connect does it",
+        "publish_many_unobserved": "for faces of the client",
         "publishing": "for faces of the client",
     },
-    "Publisher": {"unconfirmed": "Client.unconfirmed"},
+    "Publisher": {"send_unobserved": "for faces of the client", "unconfirmed": "Client.unconfirmed"},
     "Subscription": {
         "start": "entering the block does it",
         "next_batch_or_none": "next_batch is it",
@@ -27,7 +28,7 @@ NO_TWIN = {
             ("check", "halt", "subscribe_frame", "established", "deliver", "ended", "lost"), "for the link"
         ),
         **dict.fromkeys(("forget_inherited", "take_frames", "tick"), "for the link"),
-        **dict.fromkeys(("settle", "extend", "is_stale", "is_lost"), "for messages"),
+        **dict.fromkeys(("settle", "extend", "is_stale", "is_lost", "reply"), "for messages"),
         "buffered": "for fetch",
         "draining": "for Inbox",
         "failure": "for Inbox",

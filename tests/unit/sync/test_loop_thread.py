@@ -325,7 +325,7 @@ def test_closing_deep_in_a_recursion_is_told_and_can_be_repeated(loop: LoopThrea
 def test_only_a_closed_loop_is_no_error(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("of the test")
 
     with monkeypatch.context() as patch:

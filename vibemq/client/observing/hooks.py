@@ -138,8 +138,17 @@ class Hooks:
     @contextmanager
     def publishing(self, queue: str, message: Outgoing | None = None) -> Iterator[PublishScope]:
         """Around one call that publishes; adds the hooks' headers to `message`. None: it publishes many."""
-        begun = [hook.publishing(self._settings, queue, message) for hook in self._hooks]
-        scope = PublishScope([observation for observation in begun if observation is not None])
+        begun: list[PublishObservation] = []
+        try:
+            for hook in self._hooks:
+                observation = hook.publishing(self._settings, queue, message)
+                if observation is not None:
+                    begun.append(observation)
+        except BaseException as failed:
+            for observation in reversed(begun):
+                _call(observation.end, 0, failed)
+            raise
+        scope = PublishScope(begun)
         if message is not None:
             message.headers = scope.add_to(message.headers)
         error: BaseException | None = None
@@ -157,8 +166,17 @@ class Hooks:
             _call(hook.received, self._settings, queue, messages)
 
     def processing(self, message: ObservedMessage) -> ProcessScope:
-        begun = [hook.processing(self._settings, message) for hook in self._hooks]
-        return ProcessScope([observation for observation in begun if observation is not None])
+        """Raises what a hook raises; then nothing has begun."""
+        begun: list[ProcessObservation] = []
+        try:
+            for hook in self._hooks:
+                observation = hook.processing(self._settings, message)
+                if observation is not None:
+                    begun.append(observation)
+        except BaseException as failed:
+            ProcessScope(begun).end("", failed)
+            raise
+        return ProcessScope(begun)
 
 
 def hooks_of_a_client(settings: ClientSettings, given: Iterable[ClientHook]) -> Hooks | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import anyio
 
-from vibemq.client.publishing.outgoing import Extra
+from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra
 from vibemq.errors import VibeMQError
 
 FRAME_ROWS_MAX = 2_048
@@ -200,7 +200,8 @@ class Outbox:
         self._count(batch.count, batch.size)
 
     def take(self, now: float, bytes_max: int, new_id: Callable[[], str]) -> list[PublishBatch]:
-        """Batches to be sent now, at most about `bytes_max`; they count as sent."""
+        """Batches to be sent now, at most about `bytes_max`; they count as sent. A large row is the last of them:
+        nothing may come between its frame's head and itself."""
         if self._open:
             self._ready.extend(self._open.values())
             self._open.clear()
@@ -213,6 +214,8 @@ class Outbox:
             self._sent[batch.id] = batch
             size += batch.size
             taken.append(batch)
+            if batch.size > ROW_BYTES_MAX:
+                break
         return taken
 
     @property

@@ -311,6 +311,9 @@ class Queue:
         if self.delayed is _NO_INSTANTS:
             self.delayed = Instants()
         self.delayed.put_all(deliver_at)
+        if self.upcoming is not None:
+            for instant in deliver_at.values():
+                self.upcoming.add(instant)
 
     def remember(self, dedup_id: bytes, sequence: int, published_at: int) -> None:
         """The id is known for the window from then on."""

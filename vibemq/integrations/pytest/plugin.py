@@ -141,11 +141,12 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    result = yield
-    tidying = item.config.stash[_STATE].tidying
-    if tidying is not None and _uses_broker(item):
-        tidying.remove_the_rest()
-    return result
+    try:
+        return (yield)
+    finally:
+        tidying = item.config.stash[_STATE].tidying
+        if tidying is not None and _uses_broker(item):
+            tidying.remove_the_rest()
 
 
 def _uses_broker(item: pytest.Item) -> bool:

@@ -238,10 +238,13 @@ class PeerDriver:
             elif (refusal := self.guard.check(self.principal, request, now)) is not None:
                 self._command_audit.denied(self, self.principal, request, refusal)
                 self.session.refused(getattr(request, "token", None), refusal)
-            elif type(request) is Publish and type(request.rows) is LargeRow and self._prepare(request, request.rows):
-                asked.popleft()
+            elif type(request) is Publish and type(request.rows) is LargeRow:
+                # What was asked before keeps its place before it.
                 self._decide(batch)
-                return
+                if self._prepare(request, request.rows):
+                    asked.popleft()
+                    return
+                batch.append(request)
             else:
                 if isinstance(request, ListQueues):
                     request.visible = partial(self.guard.may_see, self.principal)

@@ -69,6 +69,23 @@ def test_a_hook_that_fails_late_is_logged_and_the_others_are_told(caplog: pytest
     assert [record.message for record in caplog.records] == ["a hook of the client has failed"] * 2
 
 
+def test_what_has_begun_ends_when_a_later_hook_does_not_begin() -> None:
+    class Refusing(Hook):
+        def publishing(self, settings: ClientSettings, queue: str, message: Outgoing | None) -> Observation | None:
+            raise RuntimeError("no")
+
+        def processing(self, settings: ClientSettings, message: ObservedMessage) -> Observation | None:
+            raise RuntimeError("no")
+
+    log: list[str] = []
+    hooks = made(Hook("a", log), Refusing("b", log))
+    with pytest.raises(RuntimeError, match="no"), hooks.publishing("q"):
+        log.append("published")
+    with pytest.raises(RuntimeError, match="no"):
+        hooks.processing(object())  # type: ignore[arg-type]
+    assert log == ["a 0 RuntimeError('no')", "a  RuntimeError('no')"]
+
+
 def test_many_messages_keep_their_own_headers_and_strange_input_is_left_to_its_reader() -> None:
     hooks = made(Hook("a", [], x="1"))
     with hooks.publishing("q") as scope:

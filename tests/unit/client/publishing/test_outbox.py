@@ -5,6 +5,7 @@ import anyio
 import pytest
 
 from vibemq.client.publishing.outbox import FRAME_ROWS_MAX, Outbox, PublishBatch
+from vibemq.client.publishing.outgoing import ROW_BYTES_MAX
 from vibemq.client.publishing.receipts import PublishReport, receipt
 from vibemq.errors import NotConnected, PublishRefused, QueueFull, RequestTimeout, VibeMQError
 
@@ -157,3 +158,14 @@ async def test_reports_reach_over_batches() -> None:
     assert (report[-1].sequence, [r.sequence for r in report[2:4]]) == (6, [3, 4])
     with pytest.raises(IndexError):
         report[6]
+
+
+async def test_nothing_is_taken_behind_a_large_row() -> None:
+    """Its frame's head is written with what is taken, and the row behind that."""
+    outbox = Outbox(messages_max=100, bytes_max=1 << 30)
+    outbox.add("q", b"s" * 10, None, own_dedup=False)
+    outbox.add("large", b"L" * (ROW_BYTES_MAX + 1), None, own_dedup=False)
+    outbox.add("other", b"s" * 10, None, own_dedup=False)
+    ids = (str(number) for number in range(9))
+    taken = [[batch.queue for batch in outbox.take(0.0, 1 << 20, lambda: next(ids))] for _ in range(2)]
+    assert taken == [["q", "large"], ["other"]]

@@ -117,7 +117,12 @@ def test_queues_of_a_test_go_with_it_and_those_of_wider_fixtures_stay(run: Run) 
         def own(vibemq_client):
             vibemq_client.create_queue("own")
 
-        def test_first(orders, own, vibemq_broker):
+        @pytest.fixture
+        def breaks():
+            yield
+            raise RuntimeError("at its end")
+
+        def test_first(orders, own, vibemq_broker, breaks):
             orders.publish("made-here", 1)
             [message] = orders.fetch("made-here")
             message.reject("broken")
@@ -129,7 +134,8 @@ def test_queues_of_a_test_go_with_it_and_those_of_wider_fixtures_stay(run: Run) 
             assert orders.admin("dlq.list")["letters"] == []
         """
     )
-    assert outcomes(printed) == {"test_first": "PASSED", "test_second": "PASSED"}, printed
+    assert outcomes(printed) == {"test_first": "ERROR", "test_second": "PASSED"}, printed
+    assert "RuntimeError: at its end" in printed
 
 
 def test_what_is_left_is_listed_when_a_test_fails(run: Run) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
-from vibemq.storage.lmdb.journal.large import PreparedRow, large_header, read_row, write_row
+from vibemq.storage.lmdb.journal.large import PreparedRow, RowThreads, large_header, read_row, write_row
 from vibemq.storage.lmdb.journal.recovery import (
     REPAIR_HINT,
     Chain,
@@ -102,6 +102,7 @@ class Journal:
             live_bytes=self._live_bytes,
         )
         """Segments without records, and the room for more."""
+        self._row_threads = RowThreads()
         self._last_lsn = 0
         self._durable_lsn = 0
         self._marked_lsn = 0
@@ -210,7 +211,8 @@ class Journal:
         """
         self._fail_stop.check()
         try:
-            return write_row(self._disk, self.pool, row, HEADER.size + before)
+            with self._row_threads.one():
+                return write_row(self._disk, self.pool, row, HEADER.size + before, self._row_threads.check)
         except OSError as error:
             raise self._fail_stop.fail("write", error) from error
 
@@ -317,21 +319,22 @@ class Journal:
             StorageDamaged: the bytes are not what was written.
             LookupError: the segment was released.
         """
-        with self._lock:
-            segment = self._live[position.segment]
-            segment.readers += 1
-        try:
-            size = row_bytes(self._disk.pread(segment.file, before, position.offset + HEADER.size))
-            if not size:
-                return None
-            return read_row(self._disk, segment, position.offset, position.size, before, size)
-        except OSError as error:
-            raise StorageDamaged(
-                f"journal record {position.lsn} cannot be read ({error})", path=segment.path, offset=position.offset
-            ) from error
-        finally:
+        with self._row_threads.one():
             with self._lock:
-                segment.readers -= 1
+                segment = self._live[position.segment]
+                segment.readers += 1
+            try:
+                size = row_bytes(self._disk.pread(segment.file, before, position.offset + HEADER.size))
+                if not size:
+                    return None
+                return read_row(self._disk, segment, position.offset, position.size, before, size)
+            except OSError as error:
+                raise StorageDamaged(
+                    f"journal record {position.lsn} cannot be read ({error})", path=segment.path, offset=position.offset
+                ) from error
+            finally:
+                with self._lock:
+                    segment.readers -= 1
 
     # -- segments -------------------------------------------------------------------------------------------------
 
@@ -388,6 +391,7 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        self._row_threads.end()
         try:
             if not self._fail_stop.failed:
                 self._write_mark()
@@ -398,6 +402,7 @@ class Journal:
     def abandon(self) -> None:
         """Close the files and write nothing, as a crash would."""
         self._closed = True
+        self._row_threads.end()
         self._fail_stop.close()
         self._close_files()
 

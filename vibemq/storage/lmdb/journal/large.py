@@ -7,11 +7,13 @@ row and those behind it are written, and the segment is the journal's active one
 after a crash it is a file without records.
 """
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import google_crc32c
 
-from vibemq.errors import StorageDamaged
+from vibemq.errors import StorageDamaged, StorageFailed
 from vibemq.storage.lmdb.journal.crc_combine import combine
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT, Segment
 from vibemq.storage.lmdb.journal.segment import HEADER, record_header
@@ -23,6 +25,39 @@ CRC_PIECE_BYTES = 512 << 10
 FLUSH_BYTES = 2 << 20
 TAIL_BYTES_MAX = 256 << 10
 """Of other facts in the same record."""
+
+
+class RowThreads:
+    """Who writes or reads a large row beside everything else: the journal's files stay open for them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = 0
+        self._closed = False
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Raises StorageFailed when the journal is closed."""
+        with self._changed:
+            self.check()
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raises StorageFailed when the journal is closed: whoever has more to write leaves it."""
+        if self._closed:
+            raise StorageFailed("the journal is closed")
+
+    def end(self) -> None:
+        """Let nobody begin, and wait for those who have begun: at most the flush of a piece."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._busy)
 
 
 class PreparedRow:
@@ -47,8 +82,9 @@ class PreparedRow:
             self._pool.give_up(self.segment)
 
 
-def write_row(disk: Disk, pool: SegmentPool, row: bytes, before: int) -> PreparedRow:
-    """Write a row behind `before` bytes of a segment of its own, and flush it.
+def write_row(disk: Disk, pool: SegmentPool, row: bytes, before: int, check: Callable[[], None]) -> PreparedRow:
+    """Write a row behind `before` bytes of a segment of its own, and flush it. `check`, called before each piece,
+    raises when it is to be left.
 
     Raises:
         OSError: nobody knows what was written.
@@ -60,6 +96,7 @@ def write_row(disk: Disk, pool: SegmentPool, row: bytes, before: int) -> Prepare
     assert segment is not None
     unflushed = 0
     for start in range(0, len(row), CRC_PIECE_BYTES):
+        check()
         piece = row[start : start + CRC_PIECE_BYTES]
         prepared.checksum = google_crc32c.extend(prepared.checksum, piece)
         write_all(disk, segment.file, [piece], before + start)
@@ -99,6 +136,8 @@ def read_row(disk: Disk, segment: Segment, offset: int, size: int, before: int, 
     Raises:
         StorageDamaged: the bytes are not what was written.
     """
+    if row_bytes > size - before:
+        raise StorageDamaged("a journal record is broken", path=segment.path, offset=offset, hint=REPAIR_HINT)
     row_at = offset + HEADER.size + before
     start = disk.pread(segment.file, HEADER.size + before, offset)
     row = disk.pread(segment.file, row_bytes, row_at)

@@ -326,7 +326,8 @@ class SegmentPool:
         """What a checkpoint may have to move, once the segments that there are have been filled."""
         with self._lock:
             spare = sum(segment.size for segment in self._spares)
-        return self._live_bytes() + spare
+        lent = sum(segment.size for segment in list(self._lent.values()))
+        return self._live_bytes() + spare + lent
 
     def _keep_room(self, size: int, value_bytes: int, *, there: bool = False, counted: int = 0) -> int:
         """Return up to which size messages have room.

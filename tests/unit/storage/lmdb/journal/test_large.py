@@ -2,11 +2,14 @@
 
 import gc
 import random
+import threading
 
 import pytest
 
-from vibemq.errors import StorageDamaged
+from tests.waiting import wait_until
+from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.storage.lmdb.journal.journal import Journal
+from vibemq.storage.lmdb.journal.large import PreparedRow
 from vibemq.storage.lmdb.journal.recovery import RecoveryReport
 from vibemq.storage.lmdb.journal.segment import pack_header
 from vibemq.testing.sim_disk import SimDisk
@@ -107,6 +110,68 @@ def test_a_row_without_its_record_is_no_record_whatever_it_looks_like() -> None:
     journal.close()
     _, report = opened(disk)
     assert bodies(report) == [(1, b"before")]
+
+
+def test_the_journal_closes_when_nobody_writes_a_row_any_more() -> None:
+    """Else the rest of the row would go into whichever file gets the number next."""
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    writes, goes_on = threading.Event(), threading.Event()
+    flush = disk.fdatasync
+    refused: list[StorageFailed] = []
+
+    def slow_flush(file: int) -> None:
+        writes.set()
+        assert goes_on.wait(60)
+        flush(file)
+
+    def prepare() -> None:
+        try:
+            journal.prepare_row(bytes(5 << 20), len(HEAD))
+        except StorageFailed as error:
+            refused.append(error)
+
+    disk.fdatasync = slow_flush  # type: ignore[method-assign]
+    writer = threading.Thread(target=prepare)
+    writer.start()
+    assert writes.wait(60)
+    disk.fdatasync = flush  # type: ignore[method-assign]
+    closer = threading.Thread(target=journal.close)
+    closer.start()
+    wait_until(lambda: journal._row_threads._closed)
+    assert closer.is_alive()
+    goes_on.set()
+    closer.join(60)
+    writer.join(60)
+    assert [str(error) for error in refused] == ["the journal is closed"]
+    with pytest.raises(StorageFailed):
+        journal.prepare_row(ROW, len(HEAD))
+
+
+def test_rows_that_have_no_record_yet_count_as_what_a_checkpoint_has_to_move() -> None:
+    counts = []
+    for together in (False, True):
+        disk = SimDisk(capacity=60 << 20)
+        journal, _ = Journal.open(disk, "/j", segment_bytes=1 << 20)
+        rows: list[PreparedRow] = []
+        while len(rows) < 50:
+            try:
+                rows.append(journal.prepare_row(bytes(4 << 20), len(HEAD)))
+            except StorageFull:
+                break
+            if not together:
+                journal.append_prepared(HEAD, rows[-1], [])
+        counts.append(len(rows))
+    assert 1 < counts[0] == counts[1] < 50
+
+
+def test_a_row_whose_size_is_damaged_is_damage() -> None:
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    place = journal.append_prepared(HEAD, journal.prepare_row(ROW, len(HEAD)), TAIL)
+    for size in (len(BODY), 2**60, 2**64):
+        with pytest.raises(StorageDamaged):
+            journal.read_row(place, len(HEAD), lambda _: size)  # noqa: B023
 
 
 def test_one_row_is_read_without_the_rest() -> None:
