@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from vibemq.auth.matrix import COMMANDS, OPERATIONS, Row
 from vibemq.model.access import Action, NeededPermission, ResourceKind, When
+from vibemq.model.commands import Respond
 
 PLACES = {
     ResourceKind.QUEUE: "the queue",
@@ -22,7 +23,11 @@ def lines() -> Iterator[str]:
         yield f"| `{name}` | {_row(row)} |"
     for kind, row in COMMANDS.items():
         if all(needed.action is not Action.NEVER for needed in row):
-            yield f"| {kind.__name__} | {_row(row)} |"
+            yield f"| {kind.__name__} | {SAID.get(kind) or _row(row)} |"
+
+
+SAID = {Respond: "nothing: whoever knows the address of a request, which is in its message, may reply to it once"}
+"""What a row alone does not say."""
 
 
 def _row(row: Row) -> str:
