@@ -15,6 +15,7 @@ import pytest
 import vibemq
 from tests.integration.conditions import BIN, broker_on, running
 from vibemq import sync
+from vibemq.config import Http, Limits, Listener, Settings
 from vibemq.errors import MessageTooLarge, VibeMQError
 from vibemq.protocols.native.codec.extensions import publish_one
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
@@ -248,3 +249,37 @@ async def test_what_was_confirmed_survives_kills_in_the_middle(tmp_path: Path, p
         assert confirmed <= received
         assert broker.stop() == 0
         assert "Traceback" not in broker.log_text()
+
+
+async def test_what_was_published_before_a_large_message_stays_before_it(tmp_path: Path) -> None:
+    """Also when both come with one read."""
+    limits = Limits(body_bytes_max=65_536)
+    settings = Settings(data_dir=tmp_path, listeners=(Listener(port=0),), http=Http(enabled=False), limits=limits)
+    async with vibemq.Broker(settings=settings) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        for _ in range(5):
+            async with anyio.create_task_group() as tasks:
+                for body in (b"1", b"2" * 100_000, b"3"):
+                    tasks.start_soon(mq.publish_many, "q", [body])
+            received = []
+            with anyio.fail_after(60):
+                while len(received) < 3:
+                    for message in await mq.fetch("q", max=3, timeout=5):
+                        received.append(message.payload[:1])
+                        await message.ack()
+            assert received == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("size", [1_044_500, 1_046_000, 1_048_000, 1_060_000])
+async def test_a_message_just_above_an_ordinary_frame_and_others_behind_it(tmp_path: Path, size: int) -> None:
+    async with vibemq.Broker(tmp_path) as broker, vibemq.connect(broker.url) as mq:
+        bodies = {"large": os.urandom(size), "other": b"small", "third": os.urandom(size)}
+        for queue in bodies:
+            await mq.create_queue(queue)
+        async with anyio.create_task_group() as tasks:
+            for queue, body in bodies.items():
+                tasks.start_soon(mq.publish, queue, body)
+        for queue, body in bodies.items():
+            [message] = await mq.fetch(queue)
+            assert message.payload == body
+        assert mq.reconnects == 0
