@@ -283,3 +283,19 @@ async def test_a_message_just_above_an_ordinary_frame_and_others_behind_it(tmp_p
             [message] = await mq.fetch(queue)
             assert message.payload == body
         assert mq.reconnects == 0
+
+
+async def test_a_large_message_that_has_failed_comes_again_with_its_attempts(tmp_path: Path) -> None:
+    async with vibemq.Broker(tmp_path) as broker, vibemq.connect(broker.url) as mq:
+        await mq.publish("q", bytes(2 * MIB))
+        seen = []
+        for verb in ("retry", "release", "retry", "ack"):
+            [message] = await mq.fetch("q")
+            assert len(message.payload) == 2 * MIB
+            seen.append((message.attempt, message.failures))
+            if verb == "retry":
+                message.retry(delay=0)
+            else:
+                getattr(message, verb)()
+        assert seen == [(1, 0), (2, 1), (3, 1), (4, 2)]
+        assert mq.reconnects == 0

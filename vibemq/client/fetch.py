@@ -33,7 +33,7 @@ async def fetch(
     subscription: Subscription[T] = Subscription(link, options, validate)
     try:
         # Asking takes a round trip even when nobody wants to wait.
-        with anyio.move_on_at(deadline + link.settings.command_timeout):
+        with anyio.move_on_at(deadline + link.settings.command_timeout) as asking:
             await subscription.start()
             with anyio.move_on_at(deadline):
                 await subscription.arrival()
@@ -44,4 +44,7 @@ async def fetch(
     except BaseException:
         subscription.abandon()
         raise
+    if asking.cancelled_caught and not subscription.buffered:
+        # What is still on its way comes too late for this call, and must not be lost with it.
+        subscription.abandon()
     return subscription.take_buffered()

@@ -9,7 +9,7 @@ window. So `publish_many` and `Publisher` do it on request (`dedup=True`); witho
 
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -62,6 +62,8 @@ class Publishing:
         """As `Client.request`."""
         self._link.check_loop()
         self._check(queue)
+        if not isinstance(timeout, int | float | timedelta):
+            raise LocalProtocolError(f"timeout is {timeout!r}; it must be a number of seconds, or a timedelta")
         timeout_ms = milliseconds(timeout, "timeout")
         if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
             raise LocalProtocolError(

@@ -53,7 +53,8 @@ class RowPacker:
     __slots__ = ("_dedup_prefix", "_head", "_largest", "_numbers", "_prefix")
 
     def __init__(self, largest: Callable[[], int] | None = None) -> None:
-        """`largest`: the size of the largest row that the connection carries; asked for rows above `ROW_BYTES_MAX`."""
+        """`largest`: the size of the largest row that the connection carries; asked for rows above `ROW_BYTES_MAX`.
+        None: for requests and replies, which fit into an ordinary frame."""
         self._largest = largest
         self._prefix = secrets.token_hex(10)
         self._head = _U16.pack(_ID_SIZE) + self._prefix.encode()
@@ -101,7 +102,12 @@ class RowPacker:
         return row
 
     def _check_size(self, size: int) -> None:
-        most = ROW_BYTES_MAX if self._largest is None else max(ROW_BYTES_MAX, self._largest())
+        if self._largest is None:
+            raise MessageTooLarge(
+                f"a request or reply of {size:,} bytes does not fit; with id and headers it has at most"
+                f" {ROW_BYTES_MAX:,} bytes, whatever was agreed for messages: publish what is larger to a queue"
+            )
+        most = max(ROW_BYTES_MAX, self._largest())
         if size > most:
             raise too_large(size, most)
 

@@ -430,9 +430,9 @@ def begin_deliver_many(head: bytes, size: int) -> tuple[DeliverMany, int]:
     reader = _Reader(head)
     message_id, queue = reader.start()
     first_sequence, published_at = reader.unpack(_DELIVERED)
-    acquired = _by_index(reader.json_block(), "acquired") or {}
+    acquired, failed = _attempts(_by_index(reader.json_block(), "acquired") or {})
     at = reader.lone_row(size)
-    return DeliverMany(message_id, queue, first_sequence, published_at, _NO_ROW, _numbers(acquired, "acquired")), at
+    return DeliverMany(message_id, queue, first_sequence, published_at, _NO_ROW, acquired, failed), at
 
 
 def parse_stage(body: bytes) -> StageFrame:
