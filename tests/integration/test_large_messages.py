@@ -21,7 +21,7 @@ from vibemq.protocols.native.codec.extensions import publish_one
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="brokers run on POSIX")]
+pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
 LIMITS = "[limits]\nmessage_memory_bytes = 33554432\n"

@@ -7,10 +7,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-import orjson
-
-from vibemq.client import payload as payloads
 from vibemq.client.observing.hooks import Hooks, ProcessScope
+from vibemq.client.payload import ReadPayload
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, delay_ms, limit_ms
@@ -105,7 +103,7 @@ class Delivery:
         self.validate = validate
 
 
-class Message(Generic[T]):
+class Message(ReadPayload, Generic[T]):
     """One delivery of one message. `T` is the `model` of its subscription."""
 
     __slots__ = ("_delivery", "_row", "sequence", "settled")
@@ -174,20 +172,6 @@ class Message(Generic[T]):
             return RowView(self._row).headers
         except (struct.error, IndexError):
             raise self._damaged() from None
-
-    @property
-    def content_type(self) -> str | None:
-        """None means JSON."""
-        return self.headers.get(payloads.CONTENT_TYPE)
-
-    @property
-    def body(self) -> Any:
-        """The payload as its content type says: a JSON value, text, or bytes."""
-        return payloads.decode(self.payload, self.content_type)
-
-    def json(self) -> Any:
-        """The payload parsed as JSON, whatever its content type. Raises ValueError when it is not."""
-        return orjson.loads(self.payload)
 
     @property
     def typed(self) -> T:

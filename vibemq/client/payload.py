@@ -78,6 +78,35 @@ def decode(raw: bytes, content_type: str | None) -> Any:
     return raw
 
 
+class ReadPayload:
+    """What messages and replies have in common: ways to read the payload that they carry."""
+
+    __slots__ = ()
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes that were sent."""
+        raise NotImplementedError
+
+    @property
+    def headers(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    @property
+    def content_type(self) -> str | None:
+        """None means JSON."""
+        return self.headers.get(CONTENT_TYPE)
+
+    @property
+    def body(self) -> Any:
+        """The payload as its content type says: a JSON value, text, or bytes."""
+        return decode(self.payload, self.content_type)
+
+    def json(self) -> Any:
+        """The payload parsed as JSON, whatever its content type. Raises ValueError when it is not."""
+        return orjson.loads(self.payload)
+
+
 def validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:
     """What reads payloads as `model`, and raises the ValidationError of the model's library.
 

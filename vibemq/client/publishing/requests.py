@@ -1,12 +1,10 @@
 """Requests: messages whose sender waits for the reply."""
 
 from collections.abc import Callable
-from typing import Any
 
 import anyio
-import orjson
 
-from vibemq.client import payload as payloads
+from vibemq.client.payload import ReadPayload
 from vibemq.client.publishing.outbox import Failure
 from vibemq.errors import ConnectionLost, NoReply, VibeMQError
 from vibemq.model.rows import RowView
@@ -15,7 +13,7 @@ REPLY_TO = "reply-to"
 """The header of a request that says where its reply goes."""
 
 
-class Response:
+class Response(ReadPayload):
     """The reply to a request."""
 
     __slots__ = ("_view",)
@@ -38,20 +36,6 @@ class Response:
     @property
     def headers(self) -> dict[str, str]:
         return self._view.headers
-
-    @property
-    def content_type(self) -> str | None:
-        """None means JSON."""
-        return self.headers.get(payloads.CONTENT_TYPE)
-
-    @property
-    def body(self) -> Any:
-        """The payload as its content type says: a JSON value, text, or bytes."""
-        return payloads.decode(self.payload, self.content_type)
-
-    def json(self) -> Any:
-        """The payload parsed as JSON, whatever its content type. Raises ValueError when it is not."""
-        return orjson.loads(self.payload)
 
 
 class AwaitedReply:

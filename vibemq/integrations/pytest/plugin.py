@@ -111,7 +111,9 @@ def vibemq_queue(request: pytest.FixtureRequest, vibemq_broker: "RunningBroker")
     options: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("vibemq"))):
         options.update(marker.kwargs)
-    return vibemq_broker.new_queue(request.node.name, options)
+    tidying = request.config.stash[_STATE].tidying
+    assert tidying is not None
+    return tidying.new_queue(request.node.name, options)
 
 
 @pytest.hookimpl(wrapper=True)

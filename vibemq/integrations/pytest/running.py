@@ -1,10 +1,8 @@
 """A broker beside the tests."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from itertools import count
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -14,7 +12,6 @@ import vibemq
 from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.integrations.pytest.clock import BrokerClock, MovableTime
 from vibemq.model.effects import QueueInfo
-from vibemq.model.options import QUEUE_NAME_UNITS_MAX
 
 R = TypeVar("R")
 
@@ -30,7 +27,6 @@ class RunningBroker:
         """`data_dir`: an empty folder; None for the provider `memory`."""
         self._time = MovableTime()
         self._broker = vibemq.Broker(settings=_settings(provider, data_dir), time_source=self._time)
-        self._names = count(1)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._live, name="vibemq broker of the tests", daemon=True)
         self._started: Future[None] = Future()
@@ -49,19 +45,6 @@ class RunningBroker:
     def queues(self) -> list[QueueInfo]:
         """Every queue with its figures, by name."""
         return self._in_loop(self._broker.list_queues)
-
-    def new_queue(self, test: str, options: dict[str, Any]) -> str:
-        """Create a queue whose name says which test it is for.
-
-        Raises:
-            InvalidOptions: an option is unknown, or has no such value.
-        """
-        import vibemq.sync
-
-        name = _queue_name(test, next(self._names))
-        with vibemq.sync.connect(self.url) as client:
-            client.create_queue(name, **options)
-        return name
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -112,11 +95,3 @@ def _settings(provider: str, data_dir: Path | None) -> Settings:
         http=Http(enabled=False),
         limits=Limits(idle_timeout_ms=_NEVER_MS, connections_per_ip_per_minute=0),
     )
-
-
-def _queue_name(test: str, number: int) -> str:
-    name = "".join(c if c.isalnum() and c.isascii() else "-" for c in test)
-    room = QUEUE_NAME_UNITS_MAX - 30
-    if len(name) > room:
-        name = f"{name[:room]}-{hashlib.sha256(test.encode()).hexdigest()[:8]}"
-    return f"{name}-{number}"

@@ -1,11 +1,14 @@
 """No test finds what another one has left."""
 
+import hashlib
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
 import vibemq.sync
 from vibemq.errors import QueueExclusive, QueueNotFound
 from vibemq.integrations.pytest.running import RunningBroker
+from vibemq.model.options import QUEUE_NAME_UNITS_MAX
 
 LETTERS_SHOWN = 10
 
@@ -16,6 +19,7 @@ class Tidying:
     def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
         self._client = vibemq.sync.connect(broker.url, name="vibemq tests: tidying")
+        self._names = count(1)
         self._kept = {queue.name for queue in broker.queues()}
 
     def __enter__(self) -> Self:
@@ -25,6 +29,16 @@ class Tidying:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._client.close()
+
+    def new_queue(self, test: str, options: dict[str, Any]) -> str:
+        """Create a queue whose name says which test it is for.
+
+        Raises:
+            InvalidOptions: an option is unknown, or has no such value.
+        """
+        name = _queue_name(test, next(self._names))
+        self._client.create_queue(name, **options)
+        return name
 
     def keep_what_is_there(self) -> None:
         """The queues that exist now are not removed after tests."""
@@ -59,3 +73,11 @@ class Tidying:
             letters = self._client.admin("dlq.list", queue=queue.name, limit=LETTERS_SHOWN)["letters"]
             lines += [f"    dead {letter['id']}: {letter['reason']} {letter['error']}".rstrip() for letter in letters]
         return lines
+
+
+def _queue_name(test: str, number: int) -> str:
+    name = "".join(c if c.isalnum() and c.isascii() else "-" for c in test)
+    room = QUEUE_NAME_UNITS_MAX - 30
+    if len(name) > room:
+        name = f"{name[:room]}-{hashlib.sha256(test.encode()).hexdigest()[:8]}"
+    return f"{name}-{number}"

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -205,7 +204,6 @@ def test_a_run_that_does_not_use_it_loads_pytest_alone(run: Run) -> None:
     assert outcomes(printed) == {"test_it": "PASSED"}, printed
 
 
-@pytest.mark.skipif(find_spec("pytest_asyncio") is None, reason="pytest-asyncio is not installed")
 def test_beside_pytest_asyncio(run: Run) -> None:
     printed = run(
         """
