@@ -11,6 +11,7 @@ from vibemq.model.records import (
     Dropped,
     GroupCreated,
     GroupMoved,
+    HandedOut,
     MessagesAdded,
     Reason,
     Record,
@@ -34,6 +35,11 @@ STRUCTURAL = (
     "ChangeAccounts",
 )
 """Commands whose plain answer states a fact that a power cut must not take back."""
+
+
+def _is_stated(record: Record) -> bool:
+    """False for what a step hands out besides, of whatever queue: its Deliver is no promise, and no answer names it."""
+    return not isinstance(record, HandedOut)
 
 
 class Counts:
@@ -199,8 +205,8 @@ class Ledger:
             return
         if isinstance(reply.result, Published):
             self._heard_published(queue_id, reply.result, now_s)
-        elif type(command).__name__ in STRUCTURAL and records and not self._is_volatile(command, queue_id):
-            self.floor = max(self.floor, *(self._lsn_of_record.get(id(r), 0) for r in records))
+        elif type(command).__name__ in STRUCTURAL and not self._is_volatile(command, queue_id):
+            self.floor = max(self.floor, *(self._lsn_of_record.get(id(r), 0) for r in records if _is_stated(r)), 0)
         if type(command).__name__ == "ChangeAccounts":
             self.counts.account_changes += 1
             written = [r for r in records if id(r) in self._lsn_of_record]

@@ -85,11 +85,12 @@ class Lifetimes:
     def close(self) -> None:
         session = self.random.choice(SESSIONS)
         self.driver.close(session)
-        for name in QUEUES:
-            self.leave(name, session)
+        # A queue that the connection owns goes with it, whether or not its consumers were the last ones.
         for name, queue in list(self.queues.items()):
             if queue.owner == session:
                 self.remove(name, "exclusive")
+        for name in QUEUES:
+            self.leave(name, session)
 
     def publish(self) -> None:
         name = self.random.choice(QUEUES)
