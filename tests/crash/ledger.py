@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from tests.crash.forked_command import Child, ForkedCommand
+
 START_TIMEOUT_S = 60
 
 
@@ -36,7 +38,7 @@ class BrokerProcess:
         self._data_dir = data_dir
         self._provider = provider
         self._arguments = arguments
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Child | None = None
         self.port = 0
         self.http_port = 0
         self._log = log or data_dir.parent / f"{data_dir.name}.log"
@@ -55,12 +57,8 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, prefix: tuple[str, ...] = ()) -> None:
-        """Start and wait until it is ready."""
-        command = [
-            *prefix,
-            sys.executable,
-            "-m",
-            "vibemq",
+        """Start and wait until it is ready. `prefix`: a command that runs the broker's, such as strace."""
+        words = [
             "serve",
             "--data-dir",
             str(self._data_dir),
@@ -72,10 +70,16 @@ class BrokerProcess:
             self._provider,
             *self._arguments,
         ]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._process = self._exec([*prefix, sys.executable, "-m", "vibemq", *words]) if prefix else self._fork(words)
         assert self._process.stdout is not None
         self._read_until_ready(self._process.stdout)
+
+    def _exec(self, command: list[str]) -> Child:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def _fork(self, words: list[str]) -> Child:
+        return ForkedCommand(["vibemq", *words], self._log)
 
     def _read_until_ready(self, lines: IO[str]) -> None:
         for line in lines:

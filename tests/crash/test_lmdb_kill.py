@@ -16,7 +16,7 @@ from vibemq.testing.storage_workload import comparable
 
 pytestmark = pytest.mark.slow
 
-CYCLES = int(os.environ.get("KILL_CYCLES", "4"))
+CYCLES = int(os.environ.get("KILL_CYCLES", "2"))
 ROOT = Path(__file__).parents[2]
 NO_LIMIT = 1 << 40
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("prose")  # They share what they have read.
+
 REPOSITORY = Path(__file__).parents[2]
 PYTHON = sorted(path for room in ("vibemq", "tests", "bench") for path in (REPOSITORY / room).rglob("*.py"))
 PAGES = sorted([*(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*.md")])
@@ -50,19 +52,27 @@ class Place(NamedTuple):
     name: str
 
 
-def prose(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def source(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def prose(path: Path) -> list[tuple[int, str]]:
     """(first line, text) of a page, or of the comments and docstrings of a module."""
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        yield 1, text
-        return
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
-            yield token.start[0], token.string
+        return [(1, source(path))]
+    return [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(source(path)).readline)
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""'))
+    ]
 
 
 def found(pattern: re.Pattern[str], paths: list[Path]) -> Iterator[tuple[Path, Place, re.Match[str]]]:
     for path in paths:
+        if not pattern.search(source(path)):
+            continue
         for line, text in prose(path):
             for match in pattern.finditer(text):
                 at = line + text[: match.start()].count("\n")
@@ -91,21 +101,25 @@ def exists(dotted: str) -> bool:
     return False
 
 
+def named(node: ast.AST) -> Iterator[str]:
+    for field in ("name", "id", "attr", "arg"):
+        if isinstance(value := getattr(node, field, None), str):
+            yield value
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+        yield node.value
+
+
 @cache
-def defined() -> dict[str, set[str]]:
-    """By the name of a module or class: every name in it."""
-    names: dict[str, set[str]] = {}
+def defined(name: str) -> set[str]:
+    """Every name in the modules and classes that are called so."""
+    names: set[str] = set()
     for path in PYTHON:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        scopes = [(path.stem, tree), *((node.name, node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
-        for name, scope in scopes:
-            inside = names.setdefault(name, set())
-            for node in ast.walk(scope):
-                for field in ("name", "id", "attr", "arg"):
-                    if isinstance(value := getattr(node, field, None), str):
-                        inside.add(value)
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-                    inside.add(node.value)
+        is_module = path.stem == name
+        if is_module or f"class {name}" in source(path):
+            tree = ast.parse(source(path))
+            classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+            for scope in [tree] if is_module else classes:
+                names.update(*map(named, ast.walk(scope)))
     return names
 
 
@@ -136,7 +150,7 @@ def test_what_a_module_or_class_is_said_to_have_is_there() -> None:
         first, second = match[1], match[2]
         module = first.islower() and second[0].isupper() and first not in ("lmdb", "vibemq")
         class_ = first[0].isupper() and not first.isupper()
-        if (module or class_) and second not in defined().get(first, ()):
+        if (module or class_) and second not in defined(first):
             gone.append(place)
     strangers = [place for place in gone if place.name.strip("`") not in OF_OTHERS]
     assert strangers == []

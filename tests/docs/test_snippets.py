@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow
 TIMEOUT_S = 60
 PASSWORD = "secret"
 SUPERUSER = re.compile(r'^superuser = "(\w+)".*$', re.MULTILINE)
+PLUGINS_LEFT_OUT = ("asyncio", "xdist", "hypothesispytest", "_hypothesis_pytestplugin")
+"""Of pytest: a reader may have others than the first, which take longer to import than the page's tests take."""
 NOTEBOOK = Path(__file__).with_name("notebook.py")
 RUN = {("python",), ("python", "cell"), ("python", "worker"), ("python", "tests"), ("sh", "run")}
 WITH_BLOCKS = [page for page in pages() if any(block.words in RUN for block in blocks(page))]
@@ -93,7 +95,8 @@ class Reader:
         if "tests" in block.words:
             tests = self._folder / "test_page.py"
             tests.write_text(text, encoding="utf-8")
-            return [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:asyncio", str(tests)]
+            without = [word for name in PLUGINS_LEFT_OUT for word in ("-p", f"no:{name}")]
+            return [sys.executable, "-m", "pytest", "-q", "-W", "error", *without, str(tests)]
         return [sys.executable, "-c", text]
 
     def dismiss_workers(self) -> None:

@@ -2,17 +2,21 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
 
+from tests.crash.forked_command import ForkedCommand
 from tests.crash.ledger import BrokerProcess
 from vibemq.errors import VibeMQError
 
@@ -74,10 +78,19 @@ class Said:
 
 
 def run(*words: object) -> Said:
-    done = subprocess.run(
-        [str(BIN / str(words[0])), *map(str, words[1:])], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
+    """`words`: the program and its arguments. It runs in a process of its own, and reads no input."""
+    with tempfile.TemporaryDirectory() as folder:
+        errors = Path(folder, "errors")
+        command = ForkedCommand([*map(str, words)], errors)
+        overdue = Timer(COMMAND_TIMEOUT_S, command.send_signal, [signal.SIGKILL])
+        overdue.start()
+        try:
+            assert command.stdout is not None
+            with command.stdout:
+                printed = command.stdout.read()
+            return Said(command.wait(), printed, errors.read_text())
+        finally:
+            overdue.cancel()
 
 
 def serve(data_dir: Path, *words: object) -> Said:

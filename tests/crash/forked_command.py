@@ -1,0 +1,79 @@
+"""`vibemq` and `vibemq-admin` in processes of their own, forked from one that has imported everything: imports cost
+more than all else that a broker does to start."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Protocol
+
+from vibemq import cli
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.crash.imported"])
+
+
+class Child(Protocol):
+    """A process of this one's, however it was started."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdout(self) -> IO[str] | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+
+
+class ForkedCommand:
+    """One run of a command. It has the environment and the directory of whoever starts it, and reads no input."""
+
+    def __init__(self, words: Sequence[str], log: Path) -> None:
+        """`words` of the command line, with the program. `log`: to which its standard error is appended."""
+        self._words = words
+        log.touch()
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        with reader, writer:
+            # Should this process end first, its brokers end too.
+            self._process = CONTEXT.Process(
+                target=_become, args=(tuple(words), dict(os.environ), os.getcwd(), writer, str(log)), daemon=True
+            )
+            self._process.start()
+            self.stdout: IO[str] | None = open(os.dup(reader.fileno()), encoding="utf-8")  # noqa: SIM115
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Exit code; of a signal its negative number. Raises TimeoutExpired."""
+        self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(self._words, timeout or 0)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+
+def _become(words: tuple[str, ...], environment: dict[str, str], folder: str, output: Connection, log: str) -> None:
+    """In the child. Ends with the command's SystemExit."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for number, place in ((1, output.fileno()), (2, file)):
+        os.dup2(place, number)
+    os.close(file)
+    output.close()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = list(words)
+    cli.run() if words[0] == "vibemq" else cli.run_admin()

@@ -1,0 +1,5 @@
+"""Imports what a broker imports, for `forked_command`."""
+
+from tests.proof.warm import import_everything
+
+import_everything()
