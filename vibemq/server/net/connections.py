@@ -111,6 +111,8 @@ class ConnectionTable:
             incoming: memory for large messages that are being received, until they are stored; None = any amount.
         """
         self._incoming = incoming
+        self._grant: tuple[int, MemoryShare] | None = None
+        """Offered to this session at the moment."""
         self.limits = limits
         self._metrics = metrics
         self._clock = clock
@@ -233,12 +235,20 @@ class ConnectionTable:
     def _reserve(self, number: int, size: int) -> MemoryShare | None:
         """By number: a session that refers to its connection would make a cycle."""
         assert self._incoming is not None
+        if self._grant is not None and self._grant[0] == number:
+            share, self._grant = self._grant[1], None
+            return share
         return self._incoming.take(number, size, partial(self._granted, number))
 
-    def _granted(self, number: int) -> None:
+    def _granted(self, number: int, share: MemoryShare) -> None:
+        """Whoever does not take it now, because it is leaving or has other work, asks again."""
         connection = self._connections.get(number)
         if connection is not None:
-            connection.memory_granted()
+            self._grant = number, share
+            try:
+                connection.memory_granted()
+            finally:
+                self._grant = None
 
     def waits_for_memory(self, connection: AdmittedConnection) -> bool:
         """Whether it has begun a large message for which there is no room yet."""
