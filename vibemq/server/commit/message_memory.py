@@ -45,6 +45,8 @@ class MessageMemory:
         self._thread = threading.get_ident()
         self._waiting: dict[Hashable, tuple[int, Granted]] = {}
         """In the order of asking."""
+        self._waits_since = 0.0
+        """When the first of them has become the first."""
         self.bytes_held = 0
 
     def take(self, key: Hashable, size: int, granted: Granted) -> MemoryShare | None:
@@ -55,6 +57,8 @@ class MessageMemory:
         if key not in self._waiting:
             if not self._waiting and self._fits(size):
                 return self._share(size)
+            if not self._waiting:
+                self._waits_since = self._loop.time()
             self._waiting[key] = size, granted
         return None
 
@@ -65,6 +69,11 @@ class MessageMemory:
     def waiting(self) -> int:
         """How many wait."""
         return len(self._waiting)
+
+    @property
+    def waited_s(self) -> float:
+        """How long nobody has got anything although somebody waits."""
+        return self._loop.time() - self._waits_since if self._waiting else 0.0
 
     def forget(self, key: Hashable) -> None:
         """Whoever may have waited has gone."""
@@ -99,5 +108,6 @@ class MessageMemory:
             if not self._fits(size) or self._loop.is_closed():
                 return
             del self._waiting[key]
+            self._waits_since = self._loop.time()
             # Not within whatever has just let go.
             self._loop.call_soon(granted, self._share(size))

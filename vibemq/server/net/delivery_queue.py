@@ -171,7 +171,7 @@ class DeliveryQueue:
         def read() -> Piece:
             piece = read_piece(self._store.large_rows, queue_id, [(sequence, sequence)], 1)
             for part in piece.slices:
-                part.rows = LargeRow(part.rows.data, memory)
+                part.rows = LargeRow(part.rows.data, memory, (queue_id, sequence))
             piece.rest += later
             return piece
 
