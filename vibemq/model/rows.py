@@ -199,10 +199,12 @@ class Rows:
 class LargeRow(Rows):
     """One row above `LARGE_ROW_BYTES`."""
 
-    __slots__ = ("memory", "prepared")
+    __slots__ = ("memory", "origin", "prepared")
 
-    def __init__(self, data: bytes, memory: Any = None) -> None:
+    def __init__(self, data: bytes, memory: Any = None, origin: tuple[int, int] | None = None) -> None:
         super().__init__(1, _U32.pack(len(data)), data)
+        self.origin = origin
+        """Queue and sequence, by which it can be read again from a store."""
         self.memory = memory
         """What holds its part of the broker's memory for large bodies; given back when it is dropped."""
         self.prepared: Any = None

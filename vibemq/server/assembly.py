@@ -57,12 +57,14 @@ from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
+from vibemq.server.net.large_turns import LargeTurns
 from vibemq.server.net.operation_runner import OperationRunner
 from vibemq.server.net.pacer import Pacer
 from vibemq.server.net.peer_driver import PeerServices
 from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import SocketServices
+from vibemq.server.net.unsent import Unsent
 from vibemq.storage.interface import StoragePlugin
 from vibemq.storage.timeline import begin_timeline
 
@@ -180,6 +182,8 @@ async def assemble(
         fatal=fatal,
     )
     guesses = GuessLimiter()
+    half_bytes = settings.limits.message_memory_bytes // 2
+    large_turns = LargeTurns(MessageMemory(half_bytes), MessageMemory(half_bytes))
     connection_table = ConnectionTable(
         settings.limits,
         metrics,
@@ -188,7 +192,7 @@ async def assemble(
         queue_defaults=queue_defaults,
         new_id=new_id,
         turns_away=guesses.turns_away,
-        incoming=MessageMemory(settings.limits.message_memory_bytes // 2),
+        large_turns=large_turns,
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
@@ -239,7 +243,7 @@ async def assemble(
         guesses=guesses,
         monotonic=time.monotonic,
     )
-    store.memory = MessageMemory(settings.limits.message_memory_bytes // 2)
+    store.memory = large_turns.outgoing
     peer_services = PeerServices(
         clock=clock,
         metrics=metrics,
@@ -260,6 +264,7 @@ async def assemble(
         timers=timers,
         metrics=metrics,
         backpressure=backpressure,
+        unsent=partial(Unsent, store),
         fatal=fatal,
     )
     loop_cycle.before += [committer.run_cycle, backpressure.apply, timers.look_at_engine, long_polls.look]

@@ -67,6 +67,16 @@ class FrameParser:
         self._note_progress(self._large)
         return self._progress_at + self._state.context.limits.message_timeout_ms
 
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large frame that have not come; 0: none has begun, or it waits for memory."""
+        return 0 if self._large is None else self._large.left
+
+    def abandon_large(self) -> None:
+        """The rest of a large frame is not waited for: its memory is given back."""
+        self._large = None
+        self.large_under_way = self.waits_for_memory = False
+
     def _note_progress(self, large: LargeFrame[PublishMany]) -> None:
         if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
             self._progress_at, self._progress_left = self._state.now, large.left

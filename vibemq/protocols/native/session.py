@@ -80,6 +80,7 @@ class NativeSession:
 
     def _hang_up(self, error: VibeMQError) -> None:
         """Last words, once: .NET clients ignore them, people with a packet dump do not."""
+        self._frame_parser.abandon_large()
         if not self._state.closing:
             self._state.closing = True
             self._state.outbox.send(error_body(self._state.context.new_id(), error))
@@ -181,6 +182,11 @@ class NativeSession:
     def row_to_send(self) -> Rows | None:
         """A large row that follows what `data_to_send` has returned; call that again behind it."""
         return self._state.outbox.take_row()
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large frame of the peer that have not come; 0: none is under way."""
+        return self._frame_parser.large_left
 
     # -- time -------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The broker's memory for large messages: who may hold how much of it, and who waits.
 
 Whoever wants room gets it in the order of asking. One body always gets it when nobody else holds any, however large it
-is: so nobody waits for ever. What is held is given back when its `MemoryShare` is released or forgotten.
+is: so nobody waits for ever. What is held is given back when its `MemoryShare` is released or dropped.
 """
 
 import asyncio
@@ -29,8 +29,11 @@ class MemoryShare:
         self.release()
 
 
+Granted = Callable[[MemoryShare], object]
+
+
 class MessageMemory:
-    """Lives on the event loop.
+    """Lives on the event loop. It knows who waits, and how much is held; what is held has one owner, who was given it.
 
     Args:
         bytes_max: held at a time; more by one body that is larger than all of it.
@@ -40,31 +43,42 @@ class MessageMemory:
         self._bytes_max = bytes_max
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._waiting: dict[Hashable, tuple[int, Callable[[], object]]] = {}
+        self._waiting: dict[Hashable, tuple[int, Granted]] = {}
         """In the order of asking."""
-        self._granted: dict[Hashable, MemoryShare] = {}
-        """Not fetched yet."""
+        self._waits_since = 0.0
+        """When the first of them has become the first."""
         self.bytes_held = 0
 
-    def take(self, key: Hashable, size: int, granted: Callable[[], object]) -> MemoryShare | None:
-        """Room for `size` bytes; None: not now. Then `granted` is called when `key` should ask for the same again."""
-        share = self._granted.pop(key, None)
-        if share is not None:
-            return share
+    def take(self, key: Hashable, size: int, granted: Granted) -> MemoryShare | None:
+        """Room for `size` bytes; None: not now. Then `granted` is called with it later, once.
+
+        Whoever is given it owns it. It may come after `forget`: a callee that wants it no more drops it.
+        """
         if key not in self._waiting:
             if not self._waiting and self._fits(size):
                 return self._share(size)
+            if not self._waiting:
+                self._waits_since = self._loop.time()
             self._waiting[key] = size, granted
         return None
 
     def waits(self, key: Hashable) -> bool:
         return key in self._waiting
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    @property
+    def waited_s(self) -> float:
+        """How long nobody has got anything although somebody waits."""
+        return self._loop.time() - self._waits_since if self._waiting else 0.0
+
     def forget(self, key: Hashable) -> None:
-        """Whoever waited has gone."""
-        self._waiting.pop(key, None)
-        self._granted.pop(key, None)
-        self._serve()
+        """Whoever may have waited has gone."""
+        if self._waiting.pop(key, None) is not None:
+            self._serve()
 
     def give_back(self, size: int) -> None:
         """May be called in any thread."""
@@ -94,6 +108,6 @@ class MessageMemory:
             if not self._fits(size) or self._loop.is_closed():
                 return
             del self._waiting[key]
-            self._granted[key] = self._share(size)
+            self._waits_since = self._loop.time()
             # Not within whatever has just let go.
-            self._loop.call_soon(granted)
+            self._loop.call_soon(granted, self._share(size))

@@ -18,8 +18,9 @@ from vibemq.protocols.session import Principal, ProtocolPlugin, Session, Session
 from vibemq.server.access.limits import AddressLimiter
 from vibemq.server.access.newcomers import Newcomers
 from vibemq.server.clock import Clock
-from vibemq.server.commit.message_memory import MemoryShare, MessageMemory
+from vibemq.server.commit.message_memory import MemoryShare
 from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.large_turns import CarriesLarge, LargeTurns
 from vibemq.server.net.peer_driver import PeerDriver
 
 FILES_KEPT = 192
@@ -45,7 +46,7 @@ class ListenerEndpoint:
     """The protocol's own, already checked."""
 
 
-class AdmittedConnection(Protocol):
+class AdmittedConnection(CarriesLarge, Protocol):
     """What the connections' table needs of one of them (`vibemq.server.net.transport.Connection`)."""
 
     number: int
@@ -103,14 +104,17 @@ class ConnectionTable:
         queue_defaults: QueueOptions,
         new_id: Callable[[], str],
         turns_away: Callable[[str, float], bool],
-        incoming: MessageMemory | None = None,
+        large_turns: LargeTurns,
     ) -> None:
         """
         Args:
             turns_away: (host, now), whether the address may not connect because of logins that failed.
-            incoming: memory for large messages that are being received, until they are stored; None = any amount.
+            large_turns: who has memory for large messages, and who waits for it.
         """
-        self._incoming = incoming
+        self.large_turns = large_turns
+        self._incoming = large_turns.incoming
+        self._grant: tuple[int, MemoryShare] | None = None
+        """Offered to this session at the moment."""
         self.limits = limits
         self._metrics = metrics
         self._clock = clock
@@ -198,7 +202,7 @@ class ConnectionTable:
         endpoint: ListenerEndpoint = connection.endpoint
         assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
         context = self._context(connection.number, certified=bool(connection.certified))
-        if self._incoming is not None and connection.number:
+        if connection.number:
             context = replace(context, reserve_memory=partial(self._reserve, connection.number))
         connection.connection_id = context.connection_id
         connection.since = context.now
@@ -232,22 +236,33 @@ class ConnectionTable:
 
     def _reserve(self, number: int, size: int) -> MemoryShare | None:
         """By number: a session that refers to its connection would make a cycle."""
-        assert self._incoming is not None
-        return self._incoming.take(number, size, partial(self._granted, number))
+        if self._grant is not None and self._grant[0] == number:
+            share: MemoryShare | None
+            share, self._grant = self._grant[1], None
+        else:
+            share = self._incoming.take(number, size, partial(self._granted, number))
+        if share is not None and number in self._connections:
+            self.large_turns.receives(self._connections[number])
+        return share
 
-    def _granted(self, number: int) -> None:
+    def _granted(self, number: int, share: MemoryShare) -> None:
+        """Whoever does not take it now, because it is leaving or has other work, asks again."""
         connection = self._connections.get(number)
         if connection is not None:
-            connection.memory_granted()
+            self._grant = number, share
+            try:
+                connection.memory_granted()
+            finally:
+                self._grant = None
 
     def waits_for_memory(self, connection: AdmittedConnection) -> bool:
         """Whether it has begun a large message for which there is no room yet."""
-        return self._incoming is not None and self._incoming.waits(connection.number)
+        return self._incoming.waits(connection.number)
 
     def forget_memory(self, connection: AdmittedConnection) -> None:
         """The connection has ended."""
-        if self._incoming is not None:
-            self._incoming.forget(connection.number)
+        self._incoming.forget(connection.number)
+        self.large_turns.gone(connection)
 
     async def wait_until_empty(self) -> None:
         while self._connections:
@@ -265,9 +280,11 @@ class ConnectionTable:
         self.stuck.pop(connection, None)
 
     def sweep(self) -> None:
-        """Drop who has stopped reading and who never introduced himself; called about every second."""
+        """Drop who has stopped reading and who never introduced himself, and have those make way who hold memory that
+        others wait for; called about every second."""
         now = self._loop.time()
         self._sweep_stuck(now)
+        self.large_turns.look()
         patience_s = self.limits.handshake_timeout_ms / 1000 + 1
         for connection, came in self._newcomers.oldest_first():
             if connection.principal is not None:

@@ -8,11 +8,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Session
+from vibemq.server.commit.message_memory import MemoryShare
 from vibemq.server.commit.release_order import told_to_nobody
 from vibemq.server.commit.storage_threads import Store
 from vibemq.storage.interface import IStorageProvider
@@ -79,16 +81,21 @@ class DeliveryQueue:
             items[0] = replace(items[0], runs=rest)
         self._items.clear()
         self._rest = None
-        self._era += 1
+        self._begin_era()
         deliveries = [item for item in items if isinstance(item, Deliver)]
         return deliveries, [item for item in items if not isinstance(item, Deliver)]
 
     def close(self) -> None:
         """Nothing is delivered any more: a read under way comes too late, and who was to hear of it is let go."""
+        self._begin_era()
+        self._delivered = self._damaged = self._wake = self._failed = told_to_nobody
+
+    def _begin_era(self) -> None:
+        """Nobody waits for what was begun before."""
         self._era += 1
+        self._waits_for_memory = False
         if self._memory is not None:
             self._memory.forget(self)
-        self._delivered = self._damaged = self._wake = self._failed = told_to_nobody
 
     def pump(self, room: int) -> None:
         """Encode deliveries until about `room` bytes are used up, the work of one turn of the loop is done, none waits,
@@ -144,27 +151,32 @@ class DeliveryQueue:
 
     def _begin_large(self, item: Deliver, runs: list[Run], sequence: int, size: int) -> None:
         """Read one large row, once there is memory for it."""
-        memory = self._memory.take(self, size, self._memory_granted) if self._memory is not None else size
-        self._waits_for_memory = memory is None
-        if memory is None:
+        read = partial(self._read_large, item, runs, sequence, self._era)
+        if self._memory is None:
+            read(None)
             return
+        memory = self._memory.take(self, size, read)
+        self._waits_for_memory = memory is None
+        if memory is not None:
+            read(memory)
+
+    def _read_large(self, item: Deliver, runs: list[Run], sequence: int, era: int, memory: MemoryShare | None) -> None:
+        """The memory goes with the row, wherever that goes, and is given back when nobody has it any more."""
+        if era != self._era:
+            return
+        self._waits_for_memory = False
         self._reading = True
-        queue_id, era = item.queue_id, self._era
-        later = _from(runs, sequence + 1)
+        queue_id, later = item.queue_id, _from(runs, sequence + 1)
 
         def read() -> Piece:
             piece = read_piece(self._store.large_rows, queue_id, [(sequence, sequence)], 1)
             for part in piece.slices:
-                part.rows = LargeRow(part.rows.data, memory)
+                part.rows = LargeRow(part.rows.data, memory, (queue_id, sequence))
             piece.rest += later
             return piece
 
         future = self._store.begin_large(read)
         future.add_done_callback(lambda done: self._came(item, runs, era, done))
-
-    def _memory_granted(self) -> None:
-        self._waits_for_memory = False
-        self._wake()
 
     def _came(self, item: Deliver, runs: list[Run], era: int, done: "asyncio.Future[Piece]") -> None:
         self._reading = False

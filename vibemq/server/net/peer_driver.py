@@ -140,7 +140,7 @@ class PeerDriver:
             delivered=self._delivered,
             damaged=self._damaged,
             wake=self.wake,
-            failed=self._read_failed,
+            failed=self.read_failed,
         )
         self._store = services.store
         self.row_to_send: Callable[[], Rows | None] = getattr(session, "row_to_send", _no_row)
@@ -397,7 +397,7 @@ class PeerDriver:
         reason = f"stored bytes are damaged: {piece.damage}"
         self.decide([Settle(self.number, None, deliver.consumer, Settlement.REJECT, piece.damaged, reason=reason)])
 
-    def _read_failed(self, error: BaseException) -> None:
+    def read_failed(self, error: BaseException) -> None:
         if isinstance(error, StorageError):
             self._fatal(error)
         else:

@@ -1,5 +1,6 @@
 """TLS of a listener, from files that may be replaced while the broker runs."""
 
+import asyncio
 import hashlib
 import logging
 import ssl
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from vibemq.config import Tls
 from vibemq.errors import ConfigInvalid
+from vibemq.server.access.certificates import users_in
 from vibemq.settings import Loaded, place_of
 
 log = logging.getLogger("vibemq.listener")
@@ -73,6 +75,11 @@ def rule_of(connection: ssl.SSLObject | None) -> Tls | None:
     """The settings that the handshake of a connection went by; None without TLS."""
     context = connection.context if connection is not None else None
     return context.files if isinstance(context, TlsContext) else None
+
+
+def certified_users(transport: asyncio.BaseTransport) -> tuple[str, ...]:
+    """Users, known or not, for whom the certificate of the peer stands."""
+    return users_in(transport.get_extra_info("peercert"), rule_of(transport.get_extra_info("ssl_object")))
 
 
 def _digests(files: Tls) -> dict[Path, bytes]:

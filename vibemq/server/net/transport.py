@@ -7,14 +7,13 @@ timeout without progress it is dropped.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from vibemq.errors import StorageError, VibeMQError
+from vibemq.errors import Blocked, StorageError, VibeMQError
+from vibemq.model.rows import Rows
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.access.certificates import users_in
 from vibemq.server.commit.backpressure import Backpressure
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.monitoring.metrics import Metrics
@@ -22,15 +21,13 @@ from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
 from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
-from vibemq.server.net.tls import rule_of
+from vibemq.server.net.tls import certified_users
+from vibemq.server.net.unsent import Unsent
 
 log = logging.getLogger("vibemq.connection")
 
-PIECE_BYTES = 262_144
-"""Of a large row: so much goes to the socket at once."""
 PIECES_AT_ONCE = 4
-"""In one turn of the loop."""
-_NO_ROW = object()
+"""Of a large row, in one turn of the loop."""
 LINGER_S = 1.0
 """After our end of stream, how long the peer may take for its own."""
 
@@ -52,6 +49,8 @@ class SocketServices(CarrierServices):
 
     metrics: Metrics
     backpressure: Backpressure
+    unsent: Callable[..., Unsent]
+    """Makes one with the arguments that are a connection's."""
 
 
 class Connection(asyncio.Protocol):
@@ -77,10 +76,8 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._hung_up = False
         self._closed = False
-        self._unsent: deque[tuple[memoryview, Any]] = deque()
-        """A large row on its way, what holds its memory, and what comes behind it."""
-        self._answers_bytes = 0
-        """What of it are no rows."""
+        self._unsent: Unsent | None = None
+        """A large row on its way, and what comes behind it; None while there is none."""
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -88,7 +85,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
-        self.certified = users_in(transport.get_extra_info("peercert"), rule_of(transport.get_extra_info("ssl_object")))
+        self.certified = certified_users(transport)
         services = self._services
         self.high_water = services.connection_table.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
@@ -130,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
-        self._unsent.clear()
+        self._drop_unsent()
         if not self.number:
             return
         self._services.connection_table.forget_memory(self)
@@ -148,12 +145,29 @@ class Connection(asyncio.Protocol):
         return self.peer.pending
 
     def unwritten_bytes(self) -> int:
-        return self.transport.get_write_buffer_size() + sum(len(part) for part, _ in self._unsent)
+        return self.transport.get_write_buffer_size() + (self._unsent.size if self._unsent is not None else 0)
 
     def memory_granted(self) -> None:
         """There is room for the large message that this peer has begun to send."""
         if self.number and not (self._closed or self.peer.parted):
             self.peer.process()
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large message that have not come from the peer; 0: none is under way."""
+        return getattr(self.session, "large_left", 0)
+
+    def cut_large(self, why: str) -> None:
+        """End the connection in the middle of what the peer sends, and tell it why."""
+        fields = {"event": "conn.dropped", "conn_id": self.connection_id, "remote": self.host}
+        log.info("connection dropped: %s", why, extra=fields)
+        self.session.fail(Blocked(why))
+        self.wake()
+
+    def let_row_go(self) -> None:
+        """Give back the memory of what the peer has not read."""
+        if self._unsent is not None:
+            self._unsent.let_go()
 
     def described(self) -> dict[str, Any]:
         """For an operator; JSON-ready."""
@@ -200,19 +214,19 @@ class Connection(asyncio.Protocol):
         try:
             if peer.broken:
                 # In the middle of a frame nothing else can be said.
-                self._write(b"" if self._unsent else peer.last_word())
-                self._unsent.clear()
+                self._write(b"" if self._unsent is not None else peer.last_word())
+                self._drop_unsent()
                 self._hang_up()
                 return
-            room = 0 if self._unsent else self.high_water - self.transport.get_write_buffer_size()
+            room = 0 if self._unsent is not None else self.high_water - self.transport.get_write_buffer_size()
             data, finished = peer.collect(room)
             self._write(data)
             while (row := peer.row_to_send()) is not None:
-                self._unsent.append((memoryview(row.data), getattr(row, "memory", None)))
+                self._begin_row(row)
                 self._write(self.session.data_to_send())
-            if self._unsent:
-                self._feed_socket()
-            if finished and not self._unsent:
+            if self._unsent is not None:
+                self._feed_socket(self._unsent)
+            if finished and self._unsent is None:
                 self._hang_up()
             self._apply_flow_control()
             # What came in, an effect, or rows that the storage thread read, may have brought its deadline nearer.
@@ -229,32 +243,45 @@ class Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if not data:
             return
-        if self._unsent:
-            self._unsent.append((memoryview(data), _NO_ROW))
-            self._answers_bytes += len(data)
+        if self._unsent is not None:
+            self._unsent.add(data)
         else:
             self._give(data)
 
-    def _give(self, data: bytes | memoryview) -> None:
+    def _give(self, data: bytes) -> None:
         self.bytes_sent += len(data)
         self._services.metrics.bytes_sent += len(data)
         self.transport.write(data)
 
-    def _feed_socket(self) -> None:
+    def _begin_row(self, row: Rows) -> None:
+        if self._unsent is None:
+            self._unsent = self._services.unsent(wake=self._row_came, lost=self.drop, failed=self.peer.read_failed)
+        self._unsent.add_row(row)
+        self._services.connection_table.large_turns.sends(self)
+
+    def _row_came(self) -> None:
+        self._services.connection_table.large_turns.sends(self)
+        self.wake()
+
+    def _feed_socket(self, unsent: Unsent) -> None:
         """Give it of what is unsent as much as it takes, a bounded part in each turn of the loop."""
-        unsent = self._unsent
         for _ in range(PIECES_AT_ONCE):
-            if not unsent or self.transport.get_write_buffer_size() > self.high_water:
+            if self.transport.get_write_buffer_size() > self.high_water:
                 break
-            part, memory = unsent.popleft()
-            if len(part) > PIECE_BYTES:
-                unsent.appendleft((part[PIECE_BYTES:], memory))
-            piece = part[:PIECE_BYTES]
-            if memory is _NO_ROW:
-                self._answers_bytes -= len(piece)
+            piece = unsent.next_piece()
+            if piece is None:
+                break
             self._give(piece)
-        if unsent and self.transport.get_write_buffer_size() <= self.high_water:
+        else:
             self.wake()
+        if not unsent:
+            self._drop_unsent()
+
+    def _drop_unsent(self) -> None:
+        if self._unsent is not None:
+            self._unsent.close()
+            self._unsent = None
+            self._services.connection_table.large_turns.ended(self)
 
     def _hang_up(self) -> None:
         """End our side of the stream, and soon the whole: the last bytes must outlive those we have not read."""
@@ -278,8 +305,10 @@ class Connection(asyncio.Protocol):
     def _apply_flow_control(self) -> None:
         if self.peer.leaving or self.transport.is_closing():
             return
-        buffered = self.transport.get_write_buffer_size() + self._answers_bytes
-        full = buffered >= self.high_water or bool(self._unsent)
+        buffered = self.transport.get_write_buffer_size()
+        if self._unsent is not None:
+            buffered += self._unsent.answers_bytes
+        full = buffered >= self.high_water or self._unsent is not None
         if full and self._flow_open:
             self._set_flow(open_=False)
         elif not full and not self._flow_open and not self.peer.delivery_queue:

@@ -1,0 +1,102 @@
+"""Peers that hold the memory for large messages and do not come on make way for those who wait for it.
+
+What is on its way to a peer is let go after a second, and read again when the peer's turn has come: nothing is lost by
+that. What is on its way from a peer exists nowhere else. When somebody has waited for some seconds, the peer that would
+need longest for the rest of its message is cut off, and sends it again: one in each look, so that of slow peers some
+come to their end.
+"""
+
+import asyncio
+import math
+from typing import Protocol
+
+from vibemq.server.commit.message_memory import MessageMemory
+
+TURN_S = 1.0
+"""A row may be on its way to a peer for so long while others wait."""
+PATIENCE_S = 3.0
+"""Somebody waits for so long before a peer is cut off that needs longer than this for the rest."""
+
+
+class CarriesLarge(Protocol):
+    """What is asked of a connection."""
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large message that have not come from the peer; 0: none is under way."""
+
+    def let_row_go(self) -> None:
+        """Give back the memory of what the peer has not read."""
+
+    def cut_large(self, why: str) -> None:
+        """End the connection in the middle of what the peer sends, and tell it why."""
+
+
+class LargeTurns:
+    """`look` about once a second.
+
+    Args:
+        incoming, outgoing: the memory for messages that come, and for those that go.
+    """
+
+    def __init__(self, incoming: MessageMemory, outgoing: MessageMemory) -> None:
+        self.incoming = incoming
+        self.outgoing = outgoing
+        self._loop = asyncio.get_running_loop()
+        self._sending: dict[CarriesLarge, float] = {}
+        """Since when a row is on its way to it."""
+        self._receiving: dict[CarriesLarge, int] = {}
+        """What was left of its message at the last look."""
+        self._looked = self._loop.time()
+
+    def sends(self, connection: CarriesLarge) -> None:
+        """A row begins to be on its way, or goes on."""
+        self._sending[connection] = self._loop.time()
+
+    def receives(self, connection: CarriesLarge) -> None:
+        """It has got memory for a large message that the peer has begun."""
+        self._receiving[connection] = 0
+
+    def ended(self, connection: CarriesLarge) -> None:
+        """The row was sent, or the connection has ended."""
+        self._sending.pop(connection, None)
+
+    def gone(self, connection: CarriesLarge) -> None:
+        self._sending.pop(connection, None)
+        self._receiving.pop(connection, None)
+
+    def look(self) -> None:
+        now = self._loop.time()
+        elapsed, self._looked = now - self._looked, now
+        if self.outgoing.waited_s >= TURN_S:
+            self._make_way(now)
+        before, self._receiving = self._receiving, {c: c.large_left for c in self._receiving if c.large_left}
+        if self.incoming.waiting and self.incoming.waited_s >= PATIENCE_S:
+            self._cut_slowest(before, elapsed)
+
+    def _make_way(self, now: float) -> None:
+        for connection, since in list(self._sending.items()):
+            if not self.outgoing.waiting:
+                return
+            if now - since >= TURN_S:
+                del self._sending[connection]
+                connection.let_row_go()
+
+    def _cut_slowest(self, before: dict[CarriesLarge, int], elapsed: float) -> None:
+        needs_s = {
+            connection: _seconds(left, before[connection] - left, elapsed)
+            for connection, left in self._receiving.items()
+            if before[connection]
+        }
+        slowest = max(needs_s, key=lambda connection: needs_s[connection], default=None)
+        if slowest is not None and needs_s[slowest] > PATIENCE_S:
+            left = self._receiving.pop(slowest)
+            slowest.cut_large(
+                f"{left:,} B of a large message have not come, and others have waited for"
+                f" {self.incoming.waited_s:.0f} s for the memory that is kept for it (limits.message_memory_bytes);"
+                " send it again, or faster"
+            )
+
+
+def _seconds(left: int, came: int, elapsed: float) -> float:
+    return left * elapsed / came if came > 0 else math.inf
