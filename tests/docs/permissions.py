@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from vibemq.auth.matrix import COMMANDS, OPERATIONS, Row
 from vibemq.model.access import Action, NeededPermission, ResourceKind, When
-from vibemq.model.commands import Respond
+from vibemq.model.commands import GiveUp, Respond
 
 PLACES = {
     ResourceKind.QUEUE: "the queue",
@@ -26,7 +26,10 @@ def lines() -> Iterator[str]:
             yield f"| {kind.__name__} | {SAID.get(kind) or _row(row)} |"
 
 
-SAID = {Respond: "nothing: whoever knows the address of a request, which is in its message, may reply to it once"}
+SAID = {
+    Respond: "nothing: whoever knows the address of a request, which is in its message, may reply to it once",
+    GiveUp: "nothing: it takes back a request of the same connection",
+}
 """What a row alone does not say."""
 
 

@@ -325,6 +325,7 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.Publish: ("publish", lambda peer, kind, place: peer.publish(place(Q), rows_of(1))),
     c.Subscribe: ("subscribe", lambda peer, kind, place: subscribe(peer, place(Q))),
     c.Respond: ("", reply_to_nobody),
+    c.GiveUp: ("", unanswered(extensions.give_up("x"))),
     c.Unsubscribe: ("", plain(CommandType.UNSUBSCRIBE)),
     c.SetCapacity: ("", unanswered(extensions.flow("sub", 1))),
     c.SetShare: ("", unanswered(extensions.flow("sub", 1))),

@@ -157,6 +157,37 @@ async def until_late(message: vibemq.Message[Any]) -> None:
         await message.reply("late")
 
 
+async def test_a_cancelled_request_is_taken_back(mq: Client, queue: str) -> None:
+    await mq.create_queue(queue)
+    async with anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            await mq.request(queue, 1, timeout=LONG)
+
+        tasks.start_soon(ask)
+        await until(lambda: waits(mq, queue))
+        tasks.cancel_scope.cancel()
+    await until(lambda: is_empty(mq, queue))
+    info = await mq.queue_info(queue)
+    assert info is not None
+    assert info.dead == 0
+
+
+async def test_who_works_on_a_cancelled_request_is_told(mq: Client, queue: str) -> None:
+    async with mq.subscribe(queue) as messages:
+        async with anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                await mq.request(queue, 1, timeout=LONG)
+
+            tasks.start_soon(ask)
+            message = await anext(messages)
+            tasks.cancel_scope.cancel()
+        with pytest.raises(RequesterGone):
+            await message.reply("late")
+        message.ack()
+
+
 async def test_the_first_of_two_replies_counts(mq: Client, queue: str) -> None:
     async with mq.subscribe(queue) as messages, anyio.create_task_group() as tasks:
 

@@ -16,6 +16,7 @@ from vibemq.model.commands import (
     CloseSession,
     Command,
     CreateQueue,
+    GiveUp,
     Publish,
     Requester,
     Respond,
@@ -201,6 +202,9 @@ class Driver:
     def respond(self, address: str, *, session: int = 1) -> Any:
         """None, or why the reply is not wanted."""
         return self.ask(Respond(session, None, address, rows_of(1)))
+
+    def give_up(self, address: str, *, session: int = 8) -> None:
+        self.handle(GiveUp(session, None, address))
 
     def outcomes(self) -> dict[str, list[Any]]:
         """What the requesters were told, by address: replies and errors."""

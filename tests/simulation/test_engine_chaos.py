@@ -25,6 +25,7 @@ from vibemq.model.commands import (
     DeleteGroup,
     DeleteQueue,
     Extend,
+    GiveUp,
     Pressure,
     Publish,
     PurgeDead,
@@ -189,7 +190,16 @@ class Chaos:
 
     def command(self) -> Command:
         makers = [self.publish] * 6 + [self.subscribe] * 3 + [self.settle] * 6 + [self.unsubscribe]
-        makers += [self.flow, self.capacity, self.share, self.extend, self.request, self.request, self.respond]
+        makers += [
+            self.flow,
+            self.capacity,
+            self.share,
+            self.extend,
+            self.request,
+            self.request,
+            self.respond,
+            self.give_up,
+        ]
         if self.random.random() < 0.15:
             makers = [self.create, self.delete, self.change, self.purge, self.remove, self.drop_group, self.seek]
             makers += [self.replay, self.purge_dead, self.pressure]
@@ -257,6 +267,13 @@ class Chaos:
     def respond(self) -> Command:
         address = self.random.choice(list(self.asked)) if self.asked else "nobody"
         return self.token(Respond(30, None, address, rows_of(1)))
+
+    def give_up(self) -> Command:
+        address = self.random.choice(list(self.asked)) if self.asked else "nobody"
+        session = self.asked.pop(address, 20)
+        # Its message may have failed already, which a full disk puts off.
+        self.left.add(address)
+        return self.token(GiveUp(session, None, address))
 
     def key(self) -> tuple[int, int]:
         return self.random.choice(list(self.consumers)) if self.consumers else (99, 1)

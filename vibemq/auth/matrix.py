@@ -37,6 +37,7 @@ COMMANDS: Mapping[type, Row] = {
     c.Publish: (PUBLISH, CREATE_MISSING),
     # The address of a reply is known to whoever was given the request.
     c.Respond: (OWN,),
+    c.GiveUp: (OWN,),
     c.Subscribe: (SUBSCRIBE, CREATE_MISSING),
     c.Unsubscribe: (OWN,),
     c.SetCapacity: (OWN,),

@@ -353,6 +353,10 @@ class ClientLink:
                 await awaited.done.wait()
             finally:
                 self.replies.forget(request_id)
+                if not awaited.done.is_set() and protocol is self.protocol and anyio.current_time() < deadline:
+                    # The caller was cancelled: nobody needs to begin with it. In the end its time does the same.
+                    self._outgoing.append(protocol.give_up(request_id))
+                    self.wake()
             return awaited.result()
         if not request_id:
             raise NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {timeout:g} s")

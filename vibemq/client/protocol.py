@@ -137,6 +137,9 @@ class ClientProtocol:
         self._need_requests()
         return self._frame(extensions.request(request_id, queue, row, timeout_ms, extra))
 
+    def give_up(self, request_id: str) -> bytes:
+        return self._frame(extensions.give_up(request_id))
+
     def respond(self, request_id: str, address: str, row: bytes) -> bytes:
         """Raises as `ask`."""
         self._need_requests()

@@ -40,7 +40,7 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
-from vibemq.engine.requests import answering, asking
+from vibemq.engine.requests import answering, asking, doubting
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
@@ -166,6 +166,8 @@ class Engine:
         state = self._state
         state.totals.failed_outcomes += 1
         outcome = state.open.pop(ticket)
+        for taken in reversed(outcome.moved):
+            taken.return_requests()
         for added in outcome.added:
             rollback.vanish(step, state, added)
         for taken in outcome.moved:
@@ -192,6 +194,7 @@ class Engine:
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
         asking.expire(self._state.requests, step)
+        doubting.look(self._state, step)
         if self._state.called:
             self._call_sharers(step)
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
@@ -201,7 +204,7 @@ class Engine:
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
         state = self._state
-        if state.doomed or state.departing or state.called or state.requests.failed:
+        if state.doomed or state.departing or state.called or state.doubtful or state.requests.failed:
             return state.now
         at = timers.next_alarm(state)
         due = state.requests.next_due()
@@ -321,6 +324,8 @@ class Engine:
                 step.dirty = passed_over | step.dirty
             if state.called:
                 units -= self._call_sharers(step)
+        if step.doubtful:
+            doubting.begin(state, step)
         if state.requests.failed:
             asking.tell_failed(state.requests, step)
         step.close()
@@ -502,6 +507,7 @@ def _set_pressure(state: EngineState, step: Step, command: ask.SetPressure) -> N
 _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Publish: publish.publish,
     ask.Respond: answering.respond,
+    ask.GiveUp: queues.give_up,
     ask.Settle: settle.settle,
     ask.Extend: settle.extend,
     ask.Subscribe: subscribe.subscribe,

@@ -83,6 +83,15 @@ class Totals:
     commands: int = 0
 
 
+@dataclass(slots=True)
+class Doubt:
+    """Which requests of a queue have to be looked at."""
+
+    sequences: list[int]
+    again: bool = False
+    """All of them once more: another group has gone meanwhile."""
+
+
 class EngineState:
     def __init__(self, settings: EngineSettings, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
         self.settings = settings
@@ -148,6 +157,8 @@ class EngineState:
         self.called: dict[Share[Consumer], None] = {}
         """Shares with room, in which somebody stands in line, or has its turn."""
         self.requests = RequestTable()
+        self.doubtful: dict[Queue, Doubt] = {}
+        """Queues with requests that perhaps no group has any more."""
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
         self.mortal: dict[str, Queue] = {}

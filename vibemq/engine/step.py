@@ -41,6 +41,7 @@ class Step:
         "after_append",
         "answering",
         "dirty",
+        "doubtful",
         "durability",
         "effects",
         "facts",
@@ -78,6 +79,8 @@ class Step:
         """Groups where something may be handed out now."""
         self.freed: dict[Queue, None] = {}
         """Queues where a parked publisher may go on now, or whose last consumer may have left."""
+        self.doubtful: dict[Queue, None] = {}
+        """Queues of which a group has given up messages, that may have been requests."""
         self._settled: dict[Group, Settled] = {}
         self._parts: list[Rows] = []
         """Rows of the last record, while it is a MessagesAdded that may still grow."""
@@ -180,6 +183,12 @@ class Step:
     def touch(self, queue: Queue, group: Group) -> None:
         """Something can be handed out, or somebody can take it."""
         self.dirty[group] = queue
+
+    def doubt(self, queue: Queue) -> None:
+        """A group has gone, or was moved: requests may be among what it had."""
+        # What a log keeps may be read again by a group that joins later.
+        if queue.requests and queue.log is None:
+            self.doubtful[queue] = None
 
     def leave(self, queue: Queue) -> None:
         """A consumer has left the queue."""

@@ -5,7 +5,7 @@ its outcome, so there is one and no second: a reply, an error, or nothing when i
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -28,15 +28,40 @@ class Waiting:
     queue: str
     due_at: int
     table: "RequestTable"
-    places: "dict[int, Waiting]"
+    places: "dict[int, Waiting]" = field(default_factory=lambda: _NOWHERE)
     """The requests of its queue, by sequence."""
-    sequence: int
+    sequence: int = 0
+    """0: its message waits for room in the queue."""
     bucket: int = 0
+    acknowledged: bool = False
+    """A consumer has taken the message, and may reply later."""
+
+    @property
+    def waits(self) -> bool:
+        return self.table.has(self)
+
+    def place(self, queue: str, places: "dict[int, Waiting]", sequence: int) -> None:
+        """Its message is in that queue now."""
+        if self.waits:
+            self.leave()
+            self.queue, self.places, self.sequence = queue, places, sequence
+            places[sequence] = self
+
+    def leave(self) -> None:
+        self.places.pop(self.sequence, None)
+        if not self.places:
+            # A dict keeps the room of what it has had.
+            self.places.clear()
 
     def fail(self, error: VibeMQError) -> None:
-        """It will never be answered; the requester is told soon."""
-        if self.table.forget(self):
+        """Its message is gone. Unless a consumer may still reply, the requester is told soon that nobody will."""
+        if self.acknowledged:
+            self.leave()
+        elif self.table.forget(self):
             self.table.failed.append((self, error))
+
+
+_NOWHERE: dict[int, Waiting] = {}
 
 
 class RequestTable:
@@ -59,7 +84,6 @@ class RequestTable:
         address = waiting.requester.address
         self._waiting[address] = waiting
         self._of_session.setdefault(waiting.session, {})[address] = waiting
-        waiting.places[waiting.sequence] = waiting
         width = max(1, waiting.requester.timeout_ms // _BUCKETS_PER_TIMEOUT)
         # Powers of two, so that timeouts that differ a little share their instants.
         width = 1 << (width.bit_length() - 1)
@@ -71,14 +95,20 @@ class RequestTable:
         bucket[address] = waiting
 
     def find(self, address: str, now: int) -> Waiting | None:
-        """None: there is none, or its time has passed."""
+        """None: there is none, its message is not in the queue yet, or its time has passed."""
         waiting = self._waiting.get(address)
-        return waiting if waiting is not None and now < waiting.due_at else None
+        return waiting if waiting is not None and waiting.sequence and now < waiting.due_at else None
+
+    def of(self, session: int, address: str) -> Waiting | None:
+        return self._of_session.get(session, {}).get(address)
+
+    def has(self, waiting: Waiting) -> bool:
+        return self._waiting.get(waiting.requester.address) is waiting
 
     def forget(self, waiting: Waiting) -> bool:
         """Whether it still waited."""
         address = waiting.requester.address
-        if self._waiting.get(address) is not waiting:
+        if not self.has(waiting):
             return False
         del self._waiting[address]
         its_session = self._of_session[waiting.session]
@@ -86,11 +116,9 @@ class RequestTable:
         if not its_session:
             del self._of_session[waiting.session]
         del self._buckets[waiting.bucket][address]
-        waiting.places.pop(waiting.sequence, None)
-        for emptied in (self._waiting, waiting.places):
-            if not emptied:
-                # A dict keeps the room of what it has had.
-                emptied.clear()
+        waiting.leave()
+        if not self._waiting:
+            self._waiting.clear()
         return True
 
     def next_due(self) -> int | None:

@@ -70,6 +70,16 @@ class Publish:
 
 
 @dataclass(slots=True)
+class GiveUp:
+    """A session does not wait any more for the reply to one of its requests, which is taken out of its queue where it
+    still waits there."""
+
+    session: int
+    token: Any
+    address: str
+
+
+@dataclass(slots=True)
 class Respond:
     """The reply to a request, from whichever session. Its sender is told whether somebody still waited for it."""
 
@@ -632,6 +642,7 @@ class SetPressure:
 Command = (
     Publish
     | Respond
+    | GiveUp
     | Subscribe
     | Unsubscribe
     | SetCapacity

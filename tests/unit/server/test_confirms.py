@@ -29,7 +29,7 @@ from vibemq.server.monitoring.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 SESSION = 1
-TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity, ask.SetShare, ask.Respond}
+TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity, ask.SetShare, ask.Respond, ask.GiveUp}
 """They say how things are, or change what no restart keeps."""
 NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure}
 STAGE = "~stage/1/s/app"
@@ -205,6 +205,7 @@ COMMANDS: dict[str, Make] = {
     "list": lambda _: ask.ListQueues(SESSION, None),
     "extend": lambda _: ask.Extend(SESSION, None, 1, [(2, 3)]),
     "capacity": lambda _: ask.SetCapacity(SESSION, None, 1, 50),
+    "give up": lambda _: ask.GiveUp(SESSION, None, "a" * 32),
     "reply": lambda _: ask.Respond(SESSION, None, "a" * 32, rows_of(1)),
     "shared capacity": lambda _: ask.SetShare(SESSION, None, "share", 50),
 }

@@ -44,6 +44,8 @@ def add(
     if extras:
         _remember_extras(queue, first, extras, step.now)
     hidden = _before_groups(queue, first, last, redirected)
+    if hidden is not None and hidden is not redirected:
+        step.doubt(queue)
     added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes, published_at=step.now)
     queue.holes = []
     if extras:

@@ -9,7 +9,7 @@ from functools import partial
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.requests.failing import fail_requests, fail_sequences
+from vibemq.engine.requests.failing import fail_redirected, fail_requests, fail_sequences
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
@@ -91,7 +91,7 @@ def bury_unseen(state: EngineState, step: Step, queue: Queue, runs: list[Run]) -
     first = state.new_dead_ids(queue, run_count(runs))
     letters = [_letter(i, s, Reason.OVERFLOW, "", _NEVER_OUT, step.now) for i, s in enumerate(_each(runs), first)]
     if queue.requests:
-        fail_requests(queue, runs, Reason.OVERFLOW)
+        fail_redirected(queue, runs)
     queue.redirected += len(letters)
     step.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
 

@@ -137,6 +137,7 @@ def move_group(
     queue.starts_max = max(queue.starts_max, begin)
     step.note_structure(GroupMoved(queue.queue_id, group.group_id, head, group.epoch), need)
     _fill(state, step, queue, group, wanted, head)
+    step.doubt(queue)
     step.free(queue)
 
 
@@ -249,4 +250,5 @@ def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> No
         queue.tail.drop(group)
     queue.retire(group.counters)
     step.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
+    step.doubt(queue)
     step.free(queue)

@@ -18,8 +18,9 @@ from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Extras, Step, Wait
+from vibemq.engine.waiting import Waiting
 from vibemq.errors import Blocked, InvalidOptions, VibeMQError
-from vibemq.model.commands import Pressure, Publish, Requester
+from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.rows import Rows
@@ -34,12 +35,13 @@ def publish(state: EngineState, step: Step, command: Publish) -> None:
         queue = find_or_create(state, step, command.queue, create=command.create)
     if command.extras is not None:
         check_delays(queue, any(extra.deliver_at > step.now for extra in command.extras.values()))
+    waiting = None
     if command.requester is not None:
-        asking.prepare(state.requests, step, command, command.requester)
+        waiting = asking.begin(state.requests, step, command, command.requester)
     if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, step.now):
-        _park(state, step, queue, command)
+        _park(state, step, queue, command, waiting)
     else:
-        accept(state, step, queue, command.session, command.token, command.rows, command.extras, command.requester)
+        accept(state, step, queue, command.session, command.token, command.rows, command.extras, waiting)
 
 
 def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:
@@ -73,7 +75,7 @@ def accept(
     token: Any,
     rows: Rows,
     extras: Extras | None,
-    requester: Requester | None = None,
+    waiting: Waiting | None = None,
 ) -> None:
     """Take what is new and fits, by the queue's overflow policy, and answer."""
     screened = screen(queue, rows.count, extras, step.now)
@@ -81,10 +83,13 @@ def accept(
     fits = len(fresh) if queue.options.overflow is Overflow.DROP_OLDEST else fitting(queue, rows, fresh)
     taken = fresh if queue.options.overflow is Overflow.REDIRECT_TO_DLQ else fresh[:fits]
     first = queue.next_sequence if taken else 0
-    if taken:
-        if requester is not None:
+    if waiting is not None:
+        if taken:
             # Ahead of what may drop the message at once.
-            asking.wait(state.requests, step, queue, session, requester, first)
+            waiting.place(queue.name, queue.place_for_requests(), first)
+        else:
+            state.requests.forget(waiting)
+    if taken:
         _take(state, step, queue, rows, extras, taken, fits)
     refused: dict[int, VibeMQError] | None = None
     if len(taken) < len(fresh):
@@ -180,9 +185,9 @@ def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bo
     return fitting(queue, rows, fresh) == len(fresh) or not queue.waiting()
 
 
-def _park(state: EngineState, step: Step, queue: Queue, command: Publish) -> None:
+def _park(state: EngineState, step: Step, queue: Queue, command: Publish, waiting: Waiting | None) -> None:
     deadline = step.now + state.settings.block_timeout_ms
-    queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline, command.requester))
+    queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline, waiting))
     state.parking[queue] = None
     state.arm(queue, deadline)
 
@@ -200,14 +205,21 @@ def unpark(state: EngineState, step: Step, queue: Queue) -> None:
             return
         step.work += 1
         publish = parked[0]
-        if publish.deadline <= step.now:
+        waiting = publish.waiting
+        if waiting is not None and not waiting.waits:
+            # Its requester knows that its time has passed, or has given up.
             parked.popleft()
+            queue.refused += publish.rows.count
+            step.answer(publish, asking.overdue(waiting))
+        elif publish.deadline <= step.now:
+            parked.popleft()
+            publish.forget_waiting()
             queue.refused += publish.rows.count
             error = full(queue, state.settings.block_timeout_ms)
             step.answer(publish, state.refusal(error, publish.rows.count, queue.name))
         elif state.pressure < Pressure.BLOCKING and _fits_whole(queue, publish.rows, publish.extras, step.now):
             parked.popleft()
-            accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras, publish.requester)
+            accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras, waiting)
         else:
             break
     if parked:

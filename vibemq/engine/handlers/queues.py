@@ -26,6 +26,7 @@ from vibemq.model.commands import (
     ChangeQueue,
     CreateQueue,
     DeleteQueue,
+    GiveUp,
     PurgeQueue,
     RemoveListed,
     RemoveMessages,
@@ -43,6 +44,8 @@ from vibemq.model.runs import Run, RunSet, runs_of
 
 _FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
+_LOOKED_AT_FOR_ONE = 64
+"""Groups out of which the message of one request is taken; with more of them it costs less to let it expire."""
 
 
 def find(state: EngineState, name: str) -> Queue:
@@ -206,7 +209,9 @@ def end_everybody(state: EngineState, step: Step, queue: Queue, parked: deque[Pa
         if step.work >= STEP_UNITS:
             step = yield
     while parked:
-        step.answer(parked.popleft(), error)
+        publish = parked.popleft()
+        publish.forget_waiting()
+        step.answer(publish, error)
         step.work += 1
         if step.work >= STEP_UNITS:
             step = yield
@@ -290,3 +295,18 @@ def remove_listed(state: EngineState, step: Step, command: RemoveListed) -> Slic
 
 def _drop_need(queue: Queue, count: int) -> Durability:
     return heavy(queue) if count else light(queue)
+
+
+def give_up(state: EngineState, step: Step, command: GiveUp) -> None:
+    """Whoever replies is told that nobody waits. What no consumer has been given, none is given any more; the rest
+    expires."""
+    waiting = state.requests.of(command.session, command.address)
+    need = Durability.TRANSIENT
+    if waiting is not None:
+        state.requests.forget(waiting)
+        queue, sequence = state.queues.get(waiting.queue), waiting.sequence
+        if queue is not None and queue.requests is waiting.places and len(queue.groups) <= _LOOKED_AT_FOR_ONE:
+            runs = visible_runs(queue, [(sequence, sequence)])
+            if runs and drop_waiting(step, queue, runs, Reason.PURGED):
+                need = heavy(queue)
+    step.answer(command, None, need)

@@ -8,6 +8,7 @@ from vibemq.engine.handlers.requeue import fail, release
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.unacked import NEVER
+from vibemq.engine.requests.failing import note_acknowledged
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
 from vibemq.model.commands import Extend, Settle, Settlement
@@ -108,6 +109,8 @@ def _apply(state: EngineState, step: Step, consumer: Consumer, held: list[Run], 
         case Settlement.ACK:
             group.forget_history(held)
             group.counters.settled += count
+            if queue.requests:
+                note_acknowledged(queue, held)
             step.note_settled(queue, group, held)
         case Settlement.RETRY:
             fail(state, step, queue, group, held, command.reason, command.delay_ms)

@@ -13,7 +13,6 @@ from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
 from vibemq.engine.queue.walk import Walk
 from vibemq.engine.waiting import Waiting
-from vibemq.model.commands import Requester
 from vibemq.model.instants import Instants
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, Attempts, MessageExtra
@@ -69,6 +68,12 @@ class TakenOut:
     scheduled: dict[int, int] = field(default_factory=dict)
     """The instants of those that were published with a delay and had not been handed out."""
     attempts: dict[int, Attempts] = field(default_factory=dict)
+    requests: list[tuple[Waiting, int]] = field(default_factory=list)
+    """Those that went along, and which message each was."""
+
+    def return_requests(self) -> None:
+        for waiting, sequence in self.requests:
+            waiting.place(self.queue.name, self.queue.place_for_requests(), sequence)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +100,13 @@ class Parked:
     rows: Rows
     extras: dict[int, MessageExtra] | None
     deadline: int
-    requester: Requester | None = None
+    waiting: Waiting | None = None
+    """When it is a request."""
+
+    def forget_waiting(self) -> None:
+        """It is refused, which is all that its requester has to hear."""
+        if self.waiting is not None:
+            self.waiting.table.forget(self.waiting)
 
 
 _NO_REQUESTS: dict[int, Waiting] = {}

@@ -1,7 +1,6 @@
 """A publish that asks for a reply, from its acceptance to the end of the waiting."""
 
 from vibemq.engine.pacing import STEP_UNITS
-from vibemq.engine.queue.queue import Queue
 from vibemq.engine.step import Step
 from vibemq.engine.waiting import PER_UNIT, RequestTable, Waiting
 from vibemq.errors import NoReply, RateLimited, VibeMQError
@@ -14,8 +13,8 @@ REQUESTS_MAX = 16_384
 """Requests of one session that wait at a time."""
 
 
-def prepare(table: RequestTable, step: Step, command: Publish, requester: Requester) -> None:
-    """The message lives as long as its publisher waits.
+def begin(table: RequestTable, step: Step, command: Publish, requester: Requester) -> Waiting:
+    """The waiting begins; the message lives as long.
 
     Raises:
         RateLimited: the session waits for too many replies.
@@ -28,12 +27,9 @@ def prepare(table: RequestTable, step: Step, command: Publish, requester: Reques
     extra = (command.extras or {}).get(0, MessageExtra())
     expires_at = min(extra.expires_at or END, step.now + requester.timeout_ms)
     command.extras = {0: extra._replace(expires_at=expires_at)}
-
-
-def wait(table: RequestTable, step: Step, queue: Queue, session: int, requester: Requester, sequence: int) -> None:
-    """The message is in the queue, or on its way into it."""
-    due_at = step.now + requester.timeout_ms
-    table.add(Waiting(session, requester, queue.name, due_at, table, queue.place_for_requests(), sequence))
+    waiting = Waiting(command.session, requester, command.queue, step.now + requester.timeout_ms, table)
+    table.add(waiting)
+    return waiting
 
 
 def expire(table: RequestTable, step: Step) -> None:
@@ -44,9 +40,12 @@ def expire(table: RequestTable, step: Step) -> None:
 
 
 def overdue(waiting: Waiting) -> NoReply:
+    if waiting.sequence:
+        then = "a consumer may still work on it"
+    else:
+        then = "the queue was full all the time, and the request was not published"
     return NoReply(
-        f"no reply to the request to queue {waiting.queue!r} within {waiting.requester.timeout_ms / 1000:g} s; a "
-        "consumer may still work on it"
+        f"no reply to the request to queue {waiting.queue!r} within {waiting.requester.timeout_ms / 1000:g} s; {then}"
     )
 
 

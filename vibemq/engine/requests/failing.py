@@ -18,7 +18,9 @@ _WORDS = {
     Reason.PURGED: "it was removed from the queue",
     Reason.RETENTION: "the queue has dropped it, because its log is full",
     Reason.QUEUE_DELETED: "the queue was deleted",
+    Reason.MOVED: "it is in another queue",
 }
+_GROUPS_PER_UNIT = 8
 
 
 def fail_requests(
@@ -42,6 +44,30 @@ def fail_some(queue: Queue) -> None:
     """Of a deleted queue: some of its requests."""
     for waiting in list(islice(queue.requests.values(), PER_UNIT)):
         waiting.fail(_why(waiting, Reason.QUEUE_DELETED, ""))
+
+
+def fail_redirected(queue: Queue, runs: Iterable[Run]) -> None:
+    """They became dead letters where they were published."""
+    for waiting in list(_among(queue, runs)):
+        waiting.fail(_failed(waiting, "the queue is full, and the message has become a dead letter"))
+
+
+def fail_unheld(queue: Queue, sequence: int) -> int:
+    """Unless a group has the message, or will have it. Returns what it has cost."""
+    waiting = queue.requests.get(sequence)
+    if waiting is None or (queue.unseen and sequence >= queue.unseen[0].first):
+        return 1
+    for looked, group in enumerate(queue.groups.values()):
+        if group.unsettled_within(sequence, sequence):
+            return 1 + looked // _GROUPS_PER_UNIT
+    waiting.fail(_failed(waiting, "no subscription has it any more"))
+    return 1 + len(queue.groups) // _GROUPS_PER_UNIT
+
+
+def note_acknowledged(queue: Queue, runs: Iterable[Run]) -> None:
+    """Whoever has acknowledged them may reply later, whatever happens to them in other groups."""
+    for waiting in _among(queue, runs):
+        waiting.acknowledged = True
 
 
 def forget_requests(queue: Queue, first: int, last: int) -> None:
@@ -70,5 +96,8 @@ def _why(waiting: Waiting, reason: Reason, error: str) -> VibeMQError:
             f"no reply to the request to queue {waiting.queue!r} within {waiting.requester.timeout_ms / 1000:g} s; it "
             "has expired, and nobody works on it"
         )
-    said = f": {error}" if error else ""
-    return RequestFailed(f"the request to queue {waiting.queue!r} was not answered, because {_WORDS[reason]}{said}")
+    return _failed(waiting, _WORDS[reason] + (f": {error}" if error else ""))
+
+
+def _failed(waiting: Waiting, because: str) -> RequestFailed:
+    return RequestFailed(f"the request to queue {waiting.queue!r} was not answered, because {because}")

@@ -7,6 +7,7 @@ from typing import Any
 from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError, VibeMQError
 from vibemq.model.commands import (
     Extend,
+    GiveUp,
     Publish,
     Requester,
     Respond,
@@ -94,6 +95,9 @@ def _dedup_id(entry: dict[str, Any], index: int) -> bytes:
 def request(state: NativeState, body: bytes) -> None:
     """A message whose sender waits for the reply: checked like a publish, with an address in its headers."""
     frame = extensions.parse_request(body)
+    if not (frame.timeout_ms or frame.row):
+        _give_up(state, frame.id)
+        return
     token = Requested(frame.id)
     try:
         if not frame.queue:
@@ -112,8 +116,18 @@ def request(state: NativeState, body: bytes) -> None:
     except VibeMQError as error:
         token.refuse(state, error)
         return
+    token.address = address
+    state.asked[frame.id] = token
     requester = Requester(address, token, frame.timeout_ms)
     state.ask(Publish(state.session, token, frame.queue, rows, extras or None, requester=requester))
+
+
+def _give_up(state: NativeState, request_id: str) -> None:
+    """The sender does not wait for the reply any more, and is told nothing."""
+    asked = state.asked.pop(request_id, None)
+    if asked is not None:
+        asked.ended = True
+        state.ask(GiveUp(state.session, None, asked.address))
 
 
 def _with_address(frame: extensions.RequestFrame, address: str, headers_max: int) -> bytes:

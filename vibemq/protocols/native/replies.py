@@ -181,6 +181,7 @@ class Requested:
     """A Request: token of its publish, and of its requester. It is answered once."""
 
     id: str
+    address: str = ""
     ended: bool = False
 
     def answer(self, state: NativeState, result: Published) -> None:
@@ -189,8 +190,13 @@ class Requested:
 
     def refuse(self, state: NativeState, error: VibeMQError) -> None:
         if not self.ended:
-            self.ended = True
+            self._end(state)
             state.error(self.id, error)
+
+    def _end(self, state: NativeState) -> None:
+        self.ended = True
+        if state.asked.get(self.id) is self:
+            del state.asked[self.id]
 
     def respond(self, state: NativeState, result: Rows | VibeMQError) -> None:
         if isinstance(result, VibeMQError):
@@ -198,7 +204,7 @@ class Requested:
             return
         if self.ended:
             return
-        self.ended = True
+        self._end(state)
         try:
             state.outbox.send(extensions.response(self.id, "", result.data))
         except LocalProtocolError as error:

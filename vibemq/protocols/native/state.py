@@ -29,6 +29,13 @@ class Pending(Protocol):
     def refuse(self, state: "NativeState", error: VibeMQError) -> None: ...
 
 
+class AskedReply(Protocol):
+    """A request that waits for its reply."""
+
+    address: str
+    ended: bool
+
+
 @dataclass(slots=True)
 class NativeState:
     context: SessionContext
@@ -49,6 +56,8 @@ class NativeState:
     """Of a frame with one large message, when more than an ordinary one was agreed on."""
     requests: list[Request] = field(default_factory=list)
     """What `commands()` returns next."""
+    asked: dict[str, AskedReply] = field(default_factory=dict)
+    """Requests of the peer that wait for their replies, by id."""
     authenticating: bool = False
     left: bool = False
     """The peer said goodbye: nothing more is read."""

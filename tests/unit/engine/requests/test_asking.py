@@ -148,6 +148,94 @@ def test_one_session_waits_for_so_many_and_no_more(monkeypatch: pytest.MonkeyPat
     assert isinstance(driver.request("e"), Published)
 
 
+def full_queue() -> Driver:
+    """One message waits and no other fits; publishers wait for room."""
+    driver = Driver()
+    driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish(1)
+    return driver
+
+
+def test_requests_that_wait_for_room_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "REQUESTS_MAX", 2)
+    driver = full_queue()
+    assert (driver.request("a", timeout_ms=60_000), driver.request("b", timeout_ms=60_000)) == (None, None)
+    assert isinstance(driver.request("c"), RateLimited)
+    driver.advance(driver.settings.block_timeout_ms)
+    # They were refused, which is their end.
+    assert len(driver.engine._state.requests) == 0
+    assert driver.request("d") is None
+
+
+def test_a_request_that_waits_for_room_ends_with_its_time_and_is_not_published_afterwards() -> None:
+    driver = full_queue()
+    driver.request("a", timeout_ms=640)
+    driver.request("b", timeout_ms=6_400)
+    driver.advance(700)
+    [error] = driver.outcomes()["a"]
+    assert isinstance(error, NoReply)
+    assert "was not published" in str(error)
+    driver.subscribe(1, capacity_messages=5)
+    assert driver.info().ready + driver.info().in_flight == 2
+    driver.settle(1, 1)
+    assert driver.respond("b") is None
+    driver.advance(10_000)
+    assert {address: len(ends) for address, ends in driver.outcomes().items()} == {"a": 1, "b": 1}
+
+
+def test_time_in_front_of_a_full_queue_is_part_of_the_requests_time() -> None:
+    driver = full_queue()
+    driver.request("a", timeout_ms=6_400)
+    driver.advance(3_200)
+    driver.subscribe(1, capacity_messages=5)
+    driver.settle(1, 1)
+    driver.advance(3_100)
+    assert driver.outcomes() == {}
+    driver.advance(300)
+    assert isinstance(driver.outcomes()["a"][0], NoReply)
+
+
+@pytest.mark.parametrize("how", ["delete", "close"])
+def test_nothing_is_left_of_those_that_waited_for_room(how: str) -> None:
+    driver = full_queue()
+    driver.request("a", timeout_ms=60_000)
+    driver.ask(DeleteQueue(9, None, "q")) if how == "delete" else driver.close(8)
+    assert len(driver.engine._state.requests) == 0
+    driver.advance(100_000)
+    assert driver.outcomes() == {}
+
+
+def test_who_gives_up_takes_the_request_back() -> None:
+    driver = Driver()
+    driver.request("a")
+    driver.request("b")
+    driver.give_up("a", session=7)
+    assert driver.info().ready == 2
+    driver.give_up("a")
+    driver.give_up("a")
+    assert driver.info().ready == 1
+    assert isinstance(driver.respond("a"), RequesterGone)
+    driver.subscribe(1)
+    assert driver.take() == {1: [2]}
+    driver.give_up("b")
+    assert isinstance(driver.respond("b"), RequesterGone)
+    assert (driver.info().in_flight, driver.info().dead) == (1, 0)
+    driver.settle(1, 2)
+    driver.advance(10_000)
+    assert driver.outcomes() == {}
+    driver.check()
+
+
+def test_who_gives_up_in_front_of_a_full_queue_is_not_published() -> None:
+    driver = full_queue()
+    driver.request("a", timeout_ms=60_000)
+    driver.give_up("a")
+    driver.subscribe(1)
+    driver.settle(1, 1)
+    assert driver.info().ready + driver.info().in_flight == 0
+    assert (driver.outcomes(), len(driver.engine._state.requests)) == ({}, 0)
+
+
 @pytest.mark.parametrize("durability", list(Durability))
 def test_replies_come_whatever_the_durability(durability: Durability) -> None:
     driver = Driver()

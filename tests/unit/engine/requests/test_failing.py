@@ -4,11 +4,23 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine.requests.failing import fail_requests
 from vibemq.errors import NoReply, RequestFailed
-from vibemq.model.commands import DeleteQueue, PurgeQueue, RemoveMessages, Settle, Settlement
+from vibemq.model.commands import (
+    DeleteGroup,
+    DeleteQueue,
+    MoveMessages,
+    PurgeQueue,
+    RemoveMessages,
+    SeekGroup,
+    Settle,
+    Settlement,
+    StartAt,
+)
 from vibemq.model.effects import Responded
 from vibemq.model.options import DeliveryMode, Overflow, Retention
+from vibemq.model.records import Reason
 
 
 def reject(driver: Driver) -> None:
@@ -64,7 +76,11 @@ def test_overflow_that_goes_into_the_dead_letters_at_once() -> None:
     driver.create(dead_letter=True, max_messages=1, overflow=Overflow.REDIRECT_TO_DLQ)
     driver.publish(1)
     driver.request("a")
-    assert isinstance(driver.outcomes()["a"][0], RequestFailed)
+    [error] = driver.outcomes()["a"]
+    assert isinstance(error, RequestFailed)
+    assert "the queue is full, and the message has become a dead letter" in str(error)
+    assert "others" not in str(error)
+    assert driver.info().dead == 1
 
 
 def test_expiry_in_the_queue_is_no_reply() -> None:
@@ -114,3 +130,88 @@ def test_very_many_of_a_purged_queue_are_told_in_steps() -> None:
     driver.ask(PurgeQueue(9, None, "q"))
     driver.advance(1)
     assert len(driver.outcomes()) == 4_000
+
+
+@pytest.mark.parametrize("how", ["delete", "seek", "leave"])
+def test_a_group_that_goes_on_without_it(how: str) -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.subscribe(1, group="one")
+    driver.subscribe(2, group=None if how == "leave" else "two")
+    driver.request("a")
+    driver.settle(1, 1, verb=Settlement.REJECT)
+    assert driver.outcomes() == {}
+    match how:
+        case "delete":
+            driver.ask(DeleteGroup(9, None, "q", "two", manage=True))
+        case "seek":
+            driver.ask(SeekGroup(9, None, "q", "two", StartAt.NOW, manage=True))
+        case "leave":
+            driver.close(2)
+    driver.advance(0)
+    [error] = driver.outcomes()["a"]
+    assert isinstance(error, RequestFailed)
+    assert "no subscription has it any more" in str(error)
+
+
+def test_a_group_that_is_read_again_keeps_its_requests() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.subscribe(1, group="one")
+    driver.request("a")
+    driver.ask(SeekGroup(9, None, "q", "one", StartAt.BEGINNING, manage=True))
+    assert driver.outcomes() == {}
+    driver.settle(1, 1, verb=Settlement.REJECT)
+    driver.advance(1)
+    assert driver.outcomes() == {}
+
+
+def move(driver: Driver, *sequences: int) -> None:
+    info = driver.info("a")
+    moving = MoveMessages(
+        1, None, "a", info.incarnation, "b", list(sequences), [driver.now] * len(sequences), rows_of(len(sequences))
+    )
+    driver.ask(moving)
+
+
+def test_a_request_that_was_moved_is_one_of_its_new_queue() -> None:
+    driver = Driver()
+    driver.create("a")
+    driver.create("b")
+    driver.publish(2, "b")
+    for address in ("x", "y", "z"):
+        driver.request(address, "a", timeout_ms=6_400)
+    move(driver, 1, 3)
+    assert driver.outcomes() == {}
+    driver.ask(DeleteQueue(9, None, "a"))
+    assert set(driver.outcomes()) == {"y"}
+    driver.subscribe(1, "b")
+    assert driver.respond("x") is None
+    driver.settle(1, 4, verb=Settlement.REJECT, reason="no")
+    [error] = driver.outcomes()["z"]
+    assert "queue 'b' was not answered, because a consumer rejected it: no" in str(error)
+    assert len(driver.engine._state.requests) == 0
+
+
+def test_a_move_that_the_disk_refuses_moves_no_request() -> None:
+    driver = Driver()
+    driver.create("a")
+    driver.create("b")
+    driver.request("x", "a")
+    driver.hold = True
+    move(driver, 1)
+    driver.refuse()
+    driver.hold = False
+    driver.subscribe(1, "a")
+    assert driver.outcomes() == {}
+    driver.settle(1, 1, verb=Settlement.REJECT, reason="no")
+    assert isinstance(driver.outcomes()["x"][0], RequestFailed)
+
+
+def test_every_reason_has_its_words() -> None:
+    driver = Driver()
+    for reason in Reason:
+        driver.request(reason.name, reason.name)
+        fail_requests(driver.engine._state.queues[reason.name], [(1, 1)], reason)
+    driver.tick()
+    assert set(driver.outcomes()) == {reason.name for reason in Reason}

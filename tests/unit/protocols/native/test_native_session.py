@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from vibemq.errors import AuthFailed, NotAuthorized, QueueExists, QueueFull, QueueNotFound, RemoteProtocolError
+from vibemq.errors import AuthFailed, NoReply, NotAuthorized, QueueExists, QueueFull, QueueNotFound, RemoteProtocolError
 from vibemq.model import commands as c
 from vibemq.model.effects import (
     ConsumerEnded,
@@ -923,6 +923,25 @@ def test_a_request_that_cannot_be_is_refused(wrong: dict[str, object], words: st
     answer = peer.one()
     assert (answer.type, answer.error_code) == (T.ERROR, "INVALID_MESSAGE")
     assert words in str(answer.error_message)
+
+
+def test_a_request_without_time_and_row_takes_the_one_with_its_id_back() -> None:
+    peer = bulk(REQUESTING)
+    [asked] = asking(peer)
+    assert isinstance(asked, c.Publish)
+    assert asked.requester is not None
+    [given_up] = peer.hear(encode_frame(extensions.give_up("r1")))
+    assert isinstance(given_up, c.GiveUp)
+    assert given_up.address == asked.requester.address
+    peer.session.apply([Reply(SESSION, asked.token, Published("q", 0, 1, {0: QueueFull("q", "max_messages 1")}))])
+    peer.session.apply([Responded(SESSION, asked.requester.token, NoReply("late"))])
+    assert list(peer.frames()) == []
+    for unknown in ("r1", "r2"):
+        assert peer.hear(encode_frame(extensions.give_up(unknown))) == []
+    [ended] = asking(peer, "r3")
+    assert isinstance(ended, c.Publish)
+    peer.session.apply([Responded(SESSION, ended.requester.token, NoReply("late"))])  # type: ignore[union-attr]
+    assert peer.hear(encode_frame(extensions.give_up("r3"))) == []
 
 
 def test_a_broken_row_of_a_request_or_reply_is_refused() -> None:

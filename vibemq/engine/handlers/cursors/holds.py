@@ -6,6 +6,7 @@ from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.requests.failing import note_acknowledged
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.views import group_oldest
@@ -81,4 +82,6 @@ def settle(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
     group.forget_history(runs)
     group.counters.settled += run_count(runs)
     if runs:
+        if queue.requests:
+            note_acknowledged(queue, runs)
         step.note_settled(queue, group, runs)

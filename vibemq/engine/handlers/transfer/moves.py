@@ -66,8 +66,12 @@ def move_messages(state: EngineState, step: Step, command: MoveMessages) -> None
     chosen = alive[: fitting(target, command.rows, alive)]
     if chosen:
         special = {index: extras[index] for index in chosen if extras[index] != MessageExtra()}
+        first = target.next_sequence
         add(state, step, target, *pick(command.rows, special or None, chosen))
-        _take_out(step, source, group, [command.sequences[index] for index in chosen])
+        sequences = [command.sequences[index] for index in chosen]
+        taken = _take_out(step, source, group, sequences)
+        if source.requests:
+            _take_requests_along(taken, target, sequences, first)
     kept = Durability.TRANSIENT if target.transient else Durability.STRONG
     step.answer(command, Moved(len(chosen), len(alive) - len(chosen)), kept if chosen else state.need_of_known)
 
@@ -89,7 +93,7 @@ def _extra(source: Queue, group: Group, command: MoveMessages, index: int, level
     return MessageExtra(level, expires_at if expires_at < END else 0, due if due > now else 0)
 
 
-def _take_out(step: Step, source: Queue, group: Group, sequences: list[int]) -> None:
+def _take_out(step: Step, source: Queue, group: Group, sequences: list[int]) -> TakenOut:
     runs = runs_of(sequences)
     due = {sequence: at for sequence in sequences if (at := group.delayed.due_at(sequence))}
     scheduled = {sequence: at for sequence in sequences if (at := group.scheduled.due_at(sequence))}
@@ -98,8 +102,20 @@ def _take_out(step: Step, source: Queue, group: Group, sequences: list[int]) -> 
     attempts = {s: group.attempts.pop(s) for s in sequences if s in group.attempts} if group.attempts else {}
     group.counters.moved += len(sequences)
     step.note(Dropped(source.queue_id, runs, Reason.MOVED), heavy(source))
-    step.moved.append(TakenOut(source, runs, due, scheduled, attempts))
+    taken = TakenOut(source, runs, due, scheduled, attempts)
+    step.moved.append(taken)
     step.free(source)
+    return taken
+
+
+def _take_requests_along(taken: TakenOut, target: Queue, sequences: list[int], first: int) -> None:
+    """Their messages have other sequences now, and their addresses with them: whoever reads one there can reply."""
+    source = taken.queue
+    for new, old in enumerate(sequences, first):
+        waiting = source.requests.get(old)
+        if waiting is not None:
+            taken.requests.append((waiting, old))
+            waiting.place(target.name, target.place_for_requests(), new)
 
 
 def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:

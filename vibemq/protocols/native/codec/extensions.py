@@ -261,6 +261,10 @@ def request(request_id: str, queue: str, row: bytes, timeout_ms: int, extra: Map
     return b"".join((start, U32.pack(timeout_ms), _json_block(extra), U32.pack(len(row)), row))
 
 
+def give_up(request_id: str) -> bytes:
+    return request(request_id, "", b"", 0)
+
+
 def response(message_id: str, address: str, row: bytes) -> bytes:
     return b"".join((_start(CommandType.RESPONSE, message_id, ""), str16(address), U32.pack(len(row)), row))
 
