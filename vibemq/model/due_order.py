@@ -61,9 +61,10 @@ class Stretch:
         self._sequences.insert(place, sequence - self._base)
 
     def insert_all(self, entries: list[Entry]) -> None:
-        """As `insert` of each of these, which are in order and whose sequences are no further apart than they."""
-        for due, sequence in entries:
-            self._fit(due, sequence)
+        """As `insert` of each of these, which are in order."""
+        numbers = [sequence for _, sequence in entries]
+        self._fit(entries[-1][0], min(numbers))
+        self._fit(entries[0][0], max(numbers))
         instants, sequences, base_due, base = self._instants, self._sequences, self._due, self._base
         place = 0
         for due, sequence in entries:

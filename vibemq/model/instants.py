@@ -243,16 +243,17 @@ class Instants(MutableMapping[int, int]):
     def copy(self) -> "Instants":
         return Instants(self)
 
-    def _of_page(self, number: int) -> list[int]:
+    def _of_page(self, number: int, low: int = 0, high: int = _MASK) -> list[int]:
+        """Those of a page from one place to another."""
         page = self._pages.get(number)
         if page is None:
             return []
         base = number << PAGE_SHIFT
         if isinstance(page, array):
             if self._fill[number] == PAGE:
-                return list(range(base, base + PAGE))
-            return list(compress(range(base, base + PAGE), page))
-        return [base + place for place in sorted(page)]
+                return list(range(base + low, base + high + 1))
+            return list(compress(range(base + low, base + high + 1), page[low : high + 1]))
+        return [base + place for place in sorted(page) if low <= place <= high]
 
     def columns(self) -> "tuple[array[int], array[int]]":
         """(sequences, instants), in order of the sequences."""
@@ -287,7 +288,11 @@ class Instants(MutableMapping[int, int]):
             return [first] if first in self else []
         low = bisect_left(self._numbers, first >> PAGE_SHIFT)
         high = bisect_right(self._numbers, last >> PAGE_SHIFT)
-        return [s for number in self._numbers[low:high] for s in self._of_page(number) if first <= s <= last]
+        found: list[int] = []
+        for number in self._numbers[low:high]:
+            base = number << PAGE_SHIFT
+            found += self._of_page(number, max(first - base, 0), min(last - base, _MASK))
+        return found
 
     def lowest(self, count: int, start: int = 0) -> list[int]:
         """Up to `count` of the lowest sequences from `start` on."""
@@ -295,7 +300,7 @@ class Instants(MutableMapping[int, int]):
         for number in self._numbers[bisect_left(self._numbers, start >> PAGE_SHIFT) :] if start else self._numbers:
             if len(found) >= count:
                 break
-            found += [s for s in self._of_page(number) if s >= start]
+            found += self._of_page(number, max(start - (number << PAGE_SHIFT), 0))
         return found[:count]
 
     def runs(self) -> list[Run]:

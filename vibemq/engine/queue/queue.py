@@ -512,6 +512,8 @@ class Queue:
     def forget_notes(self, first: int, last: int, wanted: RunSet) -> None:
         """Forget what is noted of messages in [first, last] that are not wanted."""
         self.sizes.forget(first, last, wanted)
+        if wanted.covers(first, last):
+            return
         kept = wanted.runs()
         for start, stop in without(runs_of(self.expires.within(first, last)), kept):
             for sequence in range(start, stop + 1):
