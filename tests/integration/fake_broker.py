@@ -24,9 +24,11 @@ from vibemq.errors import RemoteProtocolError
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.model.rows import Rows, RowView
 from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.extra_columns import EXTRAS_EXTENSION, WireColumns
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, body_type, decode_body, encode_body
 
+LATER_EXTENSIONS = {extensions.FAILURES_EXTENSION, EXTRAS_EXTENSION}
 QUICK = ReconnectPolicy(initial_delay=0.01, max_delay=0.05)
 
 
@@ -75,6 +77,8 @@ class FakeBroker:
         self.frames: list[int] = []
         """Types of all frames received."""
         self.extended: list[Any] = []
+        self.extras: list[dict[int, Any] | None] = []
+        """Of every PublishMany."""
         self.connects: list[dict[str, str]] = []
         self._listener: SocketListener | None = None
         self._scope: anyio.CancelScope | None = None
@@ -191,8 +195,8 @@ class FakeSession:
             if frame.headers.get("authPassword") == "wrong":
                 await self._error(frame.id, "AUTH_FAILED", "wrong user or password")
                 return False
-            # As a broker of an earlier version: it does not tell how many attempts have failed.
-            names = (name for name in extensions.EXTENSIONS if name != extensions.FAILURES_EXTENSION)
+            # As a broker of an earlier version: it tells no failed attempts, and reads extras as JSON.
+            names = (name for name in extensions.EXTENSIONS if name not in LATER_EXTENSIONS)
             granted = {"negotiated-extensions": ",".join(names), "serverVersion": "fake"}
             await self.send(encode_body(CommandType.CONNECT_ACK, frame.id, headers=granted))
         elif frame.type == CommandType.PING:
@@ -221,6 +225,8 @@ class FakeSession:
         await self.hand_out(consumer)
 
     async def _publish(self, publish: extensions.PublishMany) -> bool:
+        assert not isinstance(publish.extras, WireColumns)
+        self.broker.extras.append(publish.extras)
         if publish.queue in self.broker.refuse:
             await self._error(publish.id, *self.broker.refuse[publish.queue], publish.queue)
             return False

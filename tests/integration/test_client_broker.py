@@ -199,6 +199,23 @@ async def test_dedup_delay_and_ttl(home: Home, queue: str) -> None:
         assert bodies == [1, "at once", "later"]
 
 
+async def test_extras_of_many_messages_outlive_a_kill(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(10), delay=0.5, headers={"k": "v"})
+        await mq.publish_many(queue, [Outgoing(20 - number, delay=(20 - number) / 1e3) for number in range(10)])
+        await mq.publish_many(queue, [Outgoing("gone", ttl=0.001) for _ in range(10)])
+        await mq.publish_many(queue, [Outgoing(number, dedup_id=f"{queue}-{number % 10}") for number in range(20)])
+        home.kill()
+        home.start()
+        async with mq.subscribe(queue) as messages:
+            found = [await anext(messages) for _ in range(30)]
+        assert [message.headers for message in found] == [{}] * 20 + [{"k": "v"}] * 10
+        assert [message.body for message in found[20:]] == list(range(10))
+        # Those of them that fell due before the others were published are delivered before these.
+        assert sorted(message.body for message in found[:20]) == [*range(10), *range(11, 21)]
+        assert [message.body for message in found[:20] if message.body > 10] == list(range(11, 21))
+
+
 async def test_groups_each_see_everything(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         await mq.publish_many(queue, range(3))

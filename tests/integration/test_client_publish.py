@@ -57,6 +57,14 @@ async def test_publishes_of_one_turn_share_a_frame() -> None:
         assert broker.frames.count(CommandType.PUBLISH_MANY) <= 3
 
 
+async def test_a_broker_that_reads_no_columns_is_told_extras_in_json() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(20), delay=2)
+        await mq.publish_many("orders", [Outgoing(number, ttl=1 + number) for number in range(20)])
+        common = {number: {"delay_ms": 2_000} for number in range(20)}
+        assert broker.extras == [common, {number: {"ttl_ms": 1_000 + 1_000 * number} for number in range(20)}]
+
+
 async def test_many_messages_are_pipelined_and_keep_their_order() -> None:
     async with broker_and_client() as (broker, mq):
         report = await mq.publish_many("orders", (b"%d" % n for n in range(5_000)))

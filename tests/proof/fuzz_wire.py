@@ -18,6 +18,7 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.native.bulk import message_extras
 from vibemq.protocols.native.codec import extensions as ext
 from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.extra_columns import WireColumns
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
@@ -165,6 +166,8 @@ def bulk(data: bytes) -> Hashable:
 
 
 def _write_publish_many(frame: ext.PublishMany) -> bytes:
+    if isinstance(frame.extras, WireColumns):
+        return ext.publish_many(frame.id, frame.queue, frame.rows, columns=frame.extras.block)
     frame.extras = frame.extras or None
     return ext.publish_many(frame.id, frame.queue, frame.rows, frame.extras)
 
@@ -209,6 +212,7 @@ _ROWS = Rows.of([pack_row("a", b"1"), pack_row("bb", b'{"x":2}', [("k", "v")]), 
 def _bulk_seeds() -> Iterable[bytes]:
     yield ext.publish_many("r", "q", _ROWS)
     yield ext.publish_many("r", "q", _ROWS, {0: {"priority": 2, "ttl_ms": 5}, 2: {"delay_ms": 9, "dedup_id": "d"}})
+    yield ext.publish_many("r", "q", _ROWS, columns=b"\2\2\0" + bytes(8) + b"\0\1" + bytes(_ROWS.count))
     yield ext.publish_many("r", "q", Rows.of([pack_row(f"{n:04}", b"12345") for n in range(40)]))
     yield ext.publish_many_ack("r", "q", 7, 3)
     yield ext.publish_many_ack("r", "q", 1, 3, {0: ("QUEUE_FULL", "why")}, {1: 5})

@@ -98,6 +98,7 @@ DECODERS = [
 BODIES = [
     encode_body(99, "m", "q", b"1", {"k": "v"}, error_code="C", error_message="M"),
     extensions.publish_many("r", "q", Rows.of([pack_row("a", b"1")]), {0: {"priority": 1}}),
+    extensions.publish_many("r", "q", Rows.of([pack_row("a", b"1")]), columns=b"\2\2\0" + bytes(8) + b"\4\1\0\1d"),
     extensions.publish_many_ack("r", "q", 1, 3, {0: ("A", "b")}, {1: 5}),
     extensions.request("r", "q", pack_row("a", b"1"), 2_000, {"priority": 1}),
     extensions.response("r", "a" * 32, pack_row("a", b"1")),

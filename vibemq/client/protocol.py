@@ -26,6 +26,7 @@ from vibemq.protocols.native.codec.extensions import (
     SubscriptionEnded,
     begin_deliver_many,
 )
+from vibemq.protocols.native.codec.extra_columns import EXTRAS_EXTENSION
 from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX, HEADER, encode_frame
 from vibemq.protocols.native.codec.large import MAX_BODY_HEADER, LargeFrameReader, asked_body_bytes, body_bytes_for
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, body_type, decode_body, encode_body
@@ -127,7 +128,9 @@ class ClientProtocol:
         return self._frame(encode_body(kind, request_id, queue, payload, headers or {}))
 
     def publish(self, batch: PublishBatch) -> bytes:
-        return self._frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), batch.extras))
+        columns = batch.extra_columns() if EXTRAS_EXTENSION in self.extensions else None
+        extras = batch.extras if columns is None else None
+        return self._frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), extras, columns))
 
     def ask(self, request_id: str, queue: str, row: bytes, timeout_ms: int, extra: Extra | None) -> bytes:
         """

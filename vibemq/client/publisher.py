@@ -107,12 +107,12 @@ class Publishing:
     ) -> None:
         """Put all on their way, in `batches`."""
         batch = PublishBatch(queue)
-        plain_row = self._packer.plain_row
+        row_of, common_extra = self._packer.packing(common), extra_of(common) if common else None
         for item in messages:
-            if common is None and not isinstance(item, Outgoing):
-                row, extra = plain_row(item), None
+            if isinstance(item, Outgoing):
+                row, extra = self._packer.row(item), extra_of(item)
             else:
-                row, extra = self._pack(item, common)
+                row, extra = row_of(item), common_extra
             own_dedup = dedup and (extra is None or "dedup_id" not in extra)
             if own_dedup:
                 extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
@@ -196,12 +196,6 @@ class Publishing:
         placed = self._link.outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup, lane=lane)
         self._link.wake()
         return placed
-
-    def _pack(self, item: Any, common: Outgoing | None) -> tuple[bytes, Extra | None]:
-        if common is not None and not isinstance(item, Outgoing):
-            common.body = item
-            item = common
-        return self._packer.row(item), extra_of(item)
 
     async def _put(self, batch: PublishBatch) -> None:
         await self._link.outbox.room()

@@ -9,11 +9,9 @@ from vibemq.engine.queue.transaction import Transaction
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
 from vibemq.model.options import Durability
-from vibemq.model.records import CursorChanged, HandedOut, MessageExtra, MessagesAdded, Record, Settled
+from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
 from vibemq.model.runs import Run
-
-Extras = dict[int, MessageExtra]
 
 
 @dataclass(slots=True, eq=False)

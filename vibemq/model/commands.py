@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import QueueInfo
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import AccountRecord, MessageExtra
+from vibemq.model.records import AccountRecord, Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 
@@ -62,7 +62,7 @@ class Publish:
     token: Any
     queue: QueueName
     rows: Rows
-    extras: dict[int, MessageExtra] | None = None
+    extras: Extras | None = None
     create: bool = True
     """Create a missing queue when the broker allows auto-creation."""
     requester: Requester | None = None
@@ -498,7 +498,7 @@ class MoveStaged:
     """Of the bundle."""
     queue: QueueName
     rows: Rows
-    extras: dict[int, MessageExtra] | None = None
+    extras: Extras | None = None
 
 
 @dataclass(slots=True)
@@ -566,7 +566,7 @@ class ImportMessages:
     position: int
     """How many messages of the file come before these. The reply to one without rows says how many are there."""
     rows: Rows
-    extras: dict[int, MessageExtra] | None = None
+    extras: Extras | None = None
     user: str = ""
     """Whose import it is."""
 
@@ -584,7 +584,7 @@ class ReplayDead:
     queue: QueueName
     dead_ids: list[int]
     rows: Rows
-    extras: dict[int, MessageExtra] | None = None
+    extras: Extras | None = None
     origins: dict[int, int] | None = None
     """dead_id -> queue_id that it died in (0 = unknown), as the store has it. Letters made since the start are known
     without; of older ones this is the only evidence that they are there, and those that are not named count as gone."""

@@ -60,6 +60,21 @@ class Stretch:
         self._instants.insert(place, due - self._due)
         self._sequences.insert(place, sequence - self._base)
 
+    def insert_all(self, entries: list[Entry]) -> None:
+        """As `insert` of each of these, which are in order."""
+        numbers = [sequence for _, sequence in entries]
+        self._fit(entries[-1][0], min(numbers))
+        self._fit(entries[0][0], max(numbers))
+        instants, sequences, base_due, base = self._instants, self._sequences, self._due, self._base
+        place = 0
+        for due, sequence in entries:
+            due -= base_due
+            place = bisect_left(instants, due, place)
+            if place < len(instants) and instants[place] == due:
+                place = bisect_left(sequences, sequence - base, place, bisect_right(instants, due, place))
+            instants.insert(place, due)
+            sequences.insert(place, sequence - base)
+
     def append(self, due: int, sequence: int) -> None:
         """It comes behind all others."""
         self._fit(due, sequence)

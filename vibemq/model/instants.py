@@ -7,7 +7,7 @@ four megabytes, where a dict takes more than a hundred. Copies share their pages
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import compress
 
 from vibemq.model.runs import Run, runs_of
@@ -21,6 +21,9 @@ _ROW_LEAST = PAGE // 16
 _MASK = PAGE - 1
 _SPAN = 1 << 32
 """Behind the instants of a page of four bytes is the base from which they are counted, its lower half first."""
+
+Values = int | Sequence[int]
+"""One number that all have, or one for each."""
 
 _NO_NUMBERS: list[int] = []
 _NO_FILL: dict[int, int] = {}
@@ -113,12 +116,18 @@ class Instants(MutableMapping[int, int]):
         return before
 
     def put_all(self, values: dict[int, int]) -> None:
+        """As `put_columns`."""
+        self.put_columns(list(values), list(values.values()))
+
+    def put_columns(self, sequences: Sequence[int], instants: Values) -> None:
         """As `put` of each; neighbours in ascending order are put a page at a time."""
-        if len(values) < _ROW_LEAST or next(reversed(values)) - next(iter(values)) + 1 != len(values):
-            for sequence, instant in values.items():
+        if isinstance(instants, int):
+            instants = [instants] * len(sequences)
+        if len(sequences) < _ROW_LEAST or sequences[-1] - sequences[0] + 1 != len(sequences):
+            for sequence, instant in zip(sequences, instants, strict=True):
                 self.put(sequence, instant)
             return
-        first, instants, at = next(iter(values)), list(values.values()), 0
+        first, at = sequences[0], 0
         while at < len(instants):
             number, place = (first + at) >> PAGE_SHIFT, (first + at) & _MASK
             some = instants[at : at + PAGE - place]
@@ -129,7 +138,7 @@ class Instants(MutableMapping[int, int]):
                 self._put_row(number, place, some)
             at += len(some)
 
-    def _put_row(self, number: int, place: int, instants: list[int]) -> None:
+    def _put_row(self, number: int, place: int, instants: Sequence[int]) -> None:
         row = self._row(number)
         before = len(row) - row.count(0)
         row[place : place + len(instants)] = instants
@@ -234,16 +243,17 @@ class Instants(MutableMapping[int, int]):
     def copy(self) -> "Instants":
         return Instants(self)
 
-    def _of_page(self, number: int) -> list[int]:
+    def _of_page(self, number: int, low: int = 0, high: int = _MASK) -> list[int]:
+        """Those of a page from one place to another."""
         page = self._pages.get(number)
         if page is None:
             return []
         base = number << PAGE_SHIFT
         if isinstance(page, array):
             if self._fill[number] == PAGE:
-                return list(range(base, base + PAGE))
-            return list(compress(range(base, base + PAGE), page))
-        return [base + place for place in sorted(page)]
+                return list(range(base + low, base + high + 1))
+            return list(compress(range(base + low, base + high + 1), page[low : high + 1]))
+        return [base + place for place in sorted(page) if low <= place <= high]
 
     def columns(self) -> "tuple[array[int], array[int]]":
         """(sequences, instants), in order of the sequences."""
@@ -278,7 +288,11 @@ class Instants(MutableMapping[int, int]):
             return [first] if first in self else []
         low = bisect_left(self._numbers, first >> PAGE_SHIFT)
         high = bisect_right(self._numbers, last >> PAGE_SHIFT)
-        return [s for number in self._numbers[low:high] for s in self._of_page(number) if first <= s <= last]
+        found: list[int] = []
+        for number in self._numbers[low:high]:
+            base = number << PAGE_SHIFT
+            found += self._of_page(number, max(first - base, 0), min(last - base, _MASK))
+        return found
 
     def lowest(self, count: int, start: int = 0) -> list[int]:
         """Up to `count` of the lowest sequences from `start` on."""
@@ -286,7 +300,7 @@ class Instants(MutableMapping[int, int]):
         for number in self._numbers[bisect_left(self._numbers, start >> PAGE_SHIFT) :] if start else self._numbers:
             if len(found) >= count:
                 break
-            found += [s for s in self._of_page(number) if s >= start]
+            found += self._of_page(number, max(start - (number << PAGE_SHIFT), 0))
         return found[:count]
 
     def runs(self) -> list[Run]:

@@ -1,10 +1,10 @@
 """Some of the sequences whose instants are known elsewhere: a bit each."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import compress
 
-from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants
+from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants, Values
 from vibemq.model.runs import Run, runs_of
 
 _MASK = PAGE - 1
@@ -60,8 +60,8 @@ class InstantsOfSome:
         self._count += 1
         return 0
 
-    def put_all(self, sequences: list[int]) -> None:
-        """They are some of them, and none was."""
+    def put_columns(self, sequences: Sequence[int], instants: Values) -> None:
+        """They are some of them, none was, and they are due as is known already."""
         for first, last in runs_of(sequences):
             self._put_run(first, last)
 

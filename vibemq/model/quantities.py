@@ -24,7 +24,7 @@ _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 def whole_ms(milliseconds: float) -> int:
     """The rule for every duration: to the nearest one, and what is above 0 is at least 1: 0 may mean that there is no
     limit, or no delay."""
-    return max(1, round(milliseconds)) if milliseconds > 0 else round(milliseconds)
+    return round(milliseconds) or int(milliseconds > 0)
 
 
 def duration_ms(text: str) -> int:

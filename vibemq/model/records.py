@@ -5,6 +5,7 @@ The engine makes them; storage applies them in order to a `StoredState` (see
 Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
@@ -46,6 +47,10 @@ class MessageExtra(NamedTuple):
     deliver_at: int = 0
     """Instant; 0 = at once."""
     dedup_id: bytes = b""
+
+
+Extras = Mapping[int, MessageExtra]
+"""By the index in a batch."""
 
 
 class Attempts(NamedTuple):
@@ -248,7 +253,7 @@ class MessagesAdded:
     first_sequence: int
     published_at: int
     rows: Rows
-    extras: dict[int, MessageExtra] | None = None
+    extras: Extras | None = None
     apart: bool = False
     """A delay has ended since the message before was published: what fell due comes between the two."""
 

@@ -19,6 +19,8 @@ END = 1 << 62
 
 def runs_of(sequences: Iterable[int]) -> list[Run]:
     """Sorted, merged runs of any sequences, in any order."""
+    if isinstance(sequences, range) and sequences.step == 1:
+        return [(sequences[0], sequences[-1])] if sequences else []
     runs: list[Run] = []
     first = last = -2
     for sequence in sorted(sequences):

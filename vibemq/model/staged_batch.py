@@ -11,13 +11,11 @@ import struct
 import orjson
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import MessageExtra
+from vibemq.model.records import Extras, MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 
 _U32 = struct.Struct("!I")
 _NO_HEADERS_BYTES = 2
-
-Extras = dict[int, MessageExtra]
 
 
 def pack_staged_batch(name: str, queue: str, rows: Rows, extras: Extras | None) -> Rows:

@@ -7,7 +7,7 @@ pages with each message, so that no look is long and nothing is kept for a delay
 from array import array
 from bisect import bisect_left
 
-from vibemq.model.instants import Instants
+from vibemq.model.instants import Instants, Values
 
 WINDOW_MS = 120_000
 _PAGES_TOGETHER = 16
@@ -36,6 +36,14 @@ class Upcoming:
         a look sees: a look in between would miss it."""
         if instant < self._next_end:
             self._keep(instant)
+
+    def add_all(self, instants: Values) -> None:
+        """As `add` of each."""
+        if isinstance(instants, int):
+            self.add(instants)
+        elif min(instants) < self._next_end:
+            for instant in instants:
+                self.add(instant)
 
     def pass_by(self, now: int, instants: Instants) -> bool:
         """Whether one may have ended since the last call and before now. `instants`: all of them; those that are not to

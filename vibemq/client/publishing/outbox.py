@@ -16,12 +16,17 @@ import anyio
 
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra
 from vibemq.errors import VibeMQError
+from vibemq.protocols.native.codec.extra_columns import encode_extras
 
 FRAME_ROWS_MAX = 2_048
 FRAME_BYTES_MAX = 256 * 1024
 """A frame is sealed at either bound: big enough to cost nothing per message, small enough to be pipelined."""
 EXTRA_BYTES = 120
-"""More than the longest entry of `extras` without its dedup id."""
+"""More than the longest entry of `extras` without its dedup id. A frame of rows that have no ids has room for all of
+them, however they are told."""
+
+_SEVERAL: Extra = {}
+"""In place of an extra that all rows have."""
 
 Failure = Callable[[], VibeMQError]
 """Makes a fresh error for each publisher that waits, so that they do not share a traceback."""
@@ -31,13 +36,14 @@ class PublishBatch:
     """Rows of one queue that travel in one frame."""
 
     __slots__ = (
+        "_common",
         "_exceptional",
+        "_extras",
         "_refused",
         "_then",
         "count",
         "done",
         "duplicates",
-        "extras",
         "failure",
         "first_sequence",
         "id",
@@ -55,7 +61,10 @@ class PublishBatch:
         """Emptied once the batch is settled: a receipt must not keep its message alive."""
         self.count = 0
         self.size = 0
-        self.extras: dict[int, Extra] = {}
+        self._common: Extra | None = None
+        """The very object that all rows so far came with."""
+        self._extras: dict[int, Extra] = {}
+        """By index, once they came with several."""
         self.own_dedup: set[int] = set()
         """Indexes whose dedup id we made up; they are no duplicates in the eyes of the publisher."""
         self.done = anyio.Event()
@@ -80,12 +89,35 @@ class PublishBatch:
         if (size > FRAME_BYTES_MAX or self.count >= FRAME_ROWS_MAX) and self.count:
             return False
         self.rows.append(row)
-        if extra is not None:
-            self.extras[self.count] = extra
-            size += EXTRA_BYTES + 2 * len(str(extra.get("dedup_id", "")).encode())
+        if extra is not self._common:
+            self._tell_apart(extra)
+        if extra is not None and "dedup_id" in extra:
+            size += EXTRA_BYTES + 2 * len(str(extra["dedup_id"]).encode())
         self.size = size
         self.count += 1
         return True
+
+    def _tell_apart(self, extra: Extra | None) -> None:
+        if not self.count:
+            self._common = extra
+            return
+        if self._common is not _SEVERAL:
+            self._extras, self._common = self.extras, _SEVERAL
+        if extra is not None:
+            self._extras[self.count] = extra
+
+    @property
+    def extras(self) -> dict[int, Extra]:
+        """By index."""
+        if self._common is None or self._common is _SEVERAL:
+            return self._extras
+        return dict.fromkeys(range(self.count), self._common)
+
+    def extra_columns(self) -> bytes | None:
+        """The same by columns; None when these would not serve, or there are none."""
+        if self._common is None:
+            return None
+        return encode_extras(self.count, self._extras, None if self._common is _SEVERAL else self._common)
 
     @property
     def full(self) -> bool:
@@ -130,7 +162,7 @@ class PublishBatch:
 
     def _settle(self) -> None:
         self.rows = []
-        self.extras = {}
+        self._extras, self._common = {}, None
         self.done.set()
         for then in self._then:
             then()

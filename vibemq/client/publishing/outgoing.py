@@ -80,13 +80,30 @@ class RowPacker:
         message_id = self.new_id() if message.id is None else message.id
         headers = dict(message.headers) if message.headers else {}
         raw, json = payloads.encode(message.body) if payloads.CONTENT_TYPE not in headers else _labelled(message.body)
-        if not json:
-            headers[payloads.CONTENT_TYPE] = payloads.BINARY
-        if message.priority is not None:
-            headers.setdefault("priority", str(priority_number(message.priority)))
+        headers = _completed(headers, message, json=json)
         row = _pack(message_id, raw, header_block(headers) if headers else _NO_HEADERS)
         if len(row) > ROW_BYTES_MAX:
             self._check_size(len(row))
+        return row
+
+    def packing(self, common: Outgoing | None) -> Callable[[object], bytes]:
+        """What packs bodies, each with what `common` has beside its own body. It raises as `row`."""
+        if common is None or (common.headers is None and common.priority is None):
+            return self.plain_row
+        headers = dict(common.headers) if common.headers else {}
+        encode = payloads.encode if payloads.CONTENT_TYPE not in headers else _labelled
+        blocks: dict[bool, bytes] = {}
+
+        def row(body: object) -> bytes:
+            raw, json = encode(body)
+            block = blocks.get(json)
+            if block is None:
+                block = blocks[json] = header_block(_completed(headers, common, json=json))
+            packed = b"%b%012x%b%b%b" % (self._head, next(self._numbers), _U32.pack(len(raw)), raw, block)
+            if len(packed) > ROW_BYTES_MAX:
+                self._check_size(len(packed))
+            return packed
+
         return row
 
     def plain_row(self, body: object) -> bytes:
@@ -110,6 +127,16 @@ class RowPacker:
         most = max(ROW_BYTES_MAX, self._largest())
         if size > most:
             raise too_large(size, most)
+
+
+def _completed(headers: Mapping[str, str], message: Outgoing, *, json: bool) -> dict[str, str]:
+    """With those that the protocol wants."""
+    completed = dict(headers)
+    if not json:
+        completed[payloads.CONTENT_TYPE] = payloads.BINARY
+    if message.priority is not None:
+        completed.setdefault("priority", str(priority_number(message.priority)))
+    return completed
 
 
 def extra_of(message: Outgoing) -> Extra | None:
@@ -146,10 +173,16 @@ def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
     Raises:
         LocalProtocolError: a negative time, one that is no number (NaN), or one above `SECONDS_MAX`.
     """
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    seconds = value if type(value) is float else _seconds(value)
+    if 0 < seconds <= SECONDS_MAX:
+        return whole_ms(seconds * 1000)
     if not seconds >= 0:
         raise LocalProtocolError(f"{name} is {seconds} s; it must be 0{f' ({zero})' if zero else ''} or more")
     return whole_ms(_bounded(seconds, name) * 1000)
+
+
+def _seconds(value: Seconds) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _bounded(seconds: float, name: str) -> float:
@@ -175,13 +208,13 @@ def header_block(headers: Mapping[str, str]) -> bytes:
     for key, value in headers.items():
         if not isinstance(key, str) or not isinstance(value, str) or not key or not value:
             raise LocalProtocolError(f"headers are pairs of texts that are not empty, unlike {key!r}: {value!r}")
-        if len(value) > HEADER_VALUE_UNITS_MAX or len(value.encode("utf-16-le")) > 2 * HEADER_VALUE_UNITS_MAX:
+        name, raw = key.encode(), value.encode()
+        # Text has no more UTF-16 units than bytes.
+        if len(raw) > HEADER_VALUE_UNITS_MAX and len(value.encode("utf-16-le")) > 2 * HEADER_VALUE_UNITS_MAX:
             raise LocalProtocolError(f"header {key!r} is longer than {HEADER_VALUE_UNITS_MAX} UTF-16 units")
-        for text in (key, value):
-            raw = text.encode()
-            if len(raw) > 0xFFFF:
-                raise LocalProtocolError(f"a header key has at most 65,535 bytes, not {len(raw)}")
-            parts += (_U16.pack(len(raw)), raw)
+        if len(name) > 0xFFFF:
+            raise LocalProtocolError(f"a header key has at most 65,535 bytes, not {len(name)}")
+        parts += (_U16.pack(len(name)), name, _U16.pack(len(raw)), raw)
     return b"".join(parts)
 
 

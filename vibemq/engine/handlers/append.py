@@ -12,11 +12,12 @@ from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.queue.collecting import collect
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Extras, Step
+from vibemq.engine.step import Step
+from vibemq.model.extras.columns import ExtraColumns, columns_of
 from vibemq.model.options import Durability, Overflow
-from vibemq.model.records import Dropped, Reason
+from vibemq.model.records import Dropped, Extras, Reason
 from vibemq.model.rows import Rows
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import RunSet, runs_of
 
 _EXTRAS_PER_UNIT = 8
 """Messages with a delay or a priority that become visible to one group for the cost of one run."""
@@ -37,20 +38,21 @@ def add(
     queue.published += rows.count
     apart = queue.measure(first, last, rows.size, step.now)
     durability = queue.options.durability
-    step.note_added(queue, first, rows, extras, apart=apart)
+    columns = columns_of(extras) if extras else None
+    step.note_added(queue, first, rows, columns, apart=apart)
     if queue.holes:
         # After the rows: the gap must not move a group's head beyond the store's next sequence.
         step.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
-    if extras:
-        _remember_extras(queue, first, extras, step.now)
+    if columns is not None:
+        _remember_extras(queue, first, columns, step.now)
     hidden = _before_groups(queue, first, last, redirected)
     if hidden is not None and hidden is not redirected:
         step.doubt(queue)
-    added = Added(queue, first, last, extras, hidden, len(redirected or ()), holes=queue.holes, published_at=step.now)
+    added = Added(queue, first, last, columns, hidden, len(redirected or ()), holes=queue.holes, published_at=step.now)
     queue.holes = []
-    if extras:
-        due = [extra.deliver_at for extra in extras.values() if extra.deliver_at > step.now]
-        if due:
+    if columns is not None:
+        delayed, due = columns.deliveries_after(step.now, first)
+        if delayed:
             queue.expect(due, step.now)
     step.added.append(added)
     queue.hide(added)
@@ -60,17 +62,17 @@ def add(
     return added
 
 
-def _remember_extras(queue: Queue, first: int, extras: Extras, now: int) -> None:
-    levels, window = queue.levels, queue.options.dedup_window_ms
-    for index, extra in extras.items():
-        sequence = first + index
-        if levels is not None and extra.priority != 1:
-            members = levels.get(extra.priority)
+def _remember_extras(queue: Queue, first: int, extras: ExtraColumns, now: int) -> None:
+    levels = queue.levels
+    if levels is not None:
+        for priority, sequences in extras.by_priority(first).items():
+            members = levels.get(priority)
             if members is None:
-                members = levels[extra.priority] = RunSet()
-            members.add(sequence, sequence)
-        if extra.dedup_id and window:
-            queue.remember(extra.dedup_id, sequence, now)
+                members = levels[priority] = RunSet()
+            members.add_all(runs_of(sequences))
+    if extras.dedup_ids and queue.options.dedup_window_ms:
+        for index, dedup_id in extras.with_dedup_ids():
+            queue.remember(dedup_id, first + index, now)
 
 
 def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:
@@ -118,14 +120,12 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
     first, last = added.first, added.last
     queue.unseen_count -= last - first + 1
     if added.extras:
-        due: dict[int, int] = {}
-        for index, (_, expires_at, deliver_at, _) in added.extras.items():
-            if expires_at:
-                queue.set_expiry(first + index, expires_at)
-            if deliver_at > added.published_at:
-                due[first + index] = deliver_at
-        if due:
-            queue.delay(due)
+        expiring, expires_at = added.extras.expiries(first)
+        if expiring:
+            queue.expire(expiring, expires_at)
+        delayed, due = added.extras.deliveries_after(added.published_at, first)
+        if delayed:
+            queue.delay(delayed, due)
     runs = [(first, last)]
     if added.hidden is not None:
         shown = RunSet(runs)

@@ -6,6 +6,7 @@ further subscribers  an own group each, from now; named ones are durable, unname
 last one leaves      its group becomes the waiting group again, with everything unsettled
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from vibemq.engine.queue.consumer import Consumer
@@ -206,8 +207,11 @@ def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: i
     delayed = queue.delayed
     if not delayed:
         return
+    sequences: Sequence[int]
     sequences, dues = delayed.span(first, last)
     if sequences:
+        if len(sequences) == last - first + 1:
+            sequences = range(first, last + 1)
         for run in runs_of(sequences):
             group.ready.remove(*run)
         group.schedule_some(sequences, dues, delayed)

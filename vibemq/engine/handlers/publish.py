@@ -17,12 +17,14 @@ from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Extras, Step, Wait
+from vibemq.engine.step import Step, Wait
 from vibemq.engine.waiting import Waiting
 from vibemq.errors import Blocked, InvalidOptions, VibeMQError
 from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply
+from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import Durability, Overflow
+from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
@@ -33,8 +35,9 @@ def publish(state: EngineState, step: Step, command: Publish) -> None:
         check_pressure(state, queue, command.rows.count)
     if queue is None:
         queue = find_or_create(state, step, command.queue, create=command.create)
-    if command.extras is not None:
-        check_delays(queue, any(extra.deliver_at > step.now for extra in command.extras.values()))
+    if command.extras:
+        command.extras = columns_of(command.extras)
+        check_delays(queue, command.extras.delayed_after(step.now))
     waiting = None
     if command.requester is not None:
         waiting = asking.begin(state.requests, step, command, command.requester)

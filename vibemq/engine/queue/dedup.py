@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vibemq.engine.queue.queue import Queue
+from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import DEDUP_IDS_MAX
-from vibemq.model.records import MessageExtra
+from vibemq.model.records import Extras
 
 _PRUNED_TOGETHER = 2_000
 
@@ -34,19 +35,19 @@ def prune(queue: Queue, now: int, most: int = _PRUNED_TOGETHER) -> None:
             del queue.dedup[dedup_id]
 
 
-def screen(queue: Queue, count: int, extras: dict[int, MessageExtra] | None, now: int) -> Screened:
+def screen(queue: Queue, count: int, extras: Extras | None, now: int) -> Screened:
     # More than this publish may add, so that they do not grow.
     prune(queue, now, _PRUNED_TOGETHER + count)
     if not extras or not queue.options.dedup_window_ms:
+        return Screened(range(count))
+    columns = columns_of(extras)
+    if not columns.dedup_ids:
         return Screened(range(count))
     oldest = now - queue.options.dedup_window_ms
     seen: dict[bytes, int] = {}
     known: dict[int, int] = {}
     twins: dict[int, int] = {}
-    for index in sorted(extras):
-        dedup_id = extras[index].dedup_id
-        if not dedup_id:
-            continue
+    for index, dedup_id in columns.with_dedup_ids():
         before = queue.dedup.get(dedup_id)
         if before is not None and before[1] >= oldest:
             known[index] = before[0]

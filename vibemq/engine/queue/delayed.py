@@ -2,12 +2,12 @@
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from operator import le
 
 from vibemq.model.due_order import TOGETHER_MAX, Entry, Stretch
-from vibemq.model.instants import Instants
+from vibemq.model.instants import Instants, Values
 from vibemq.model.members import InstantsOfSome
 from vibemq.model.options import NUMBER_MAX
 from vibemq.model.runs import END, Run
@@ -76,20 +76,31 @@ class Delayed:
             self._leave_order(before, [sequence], 0)
         self._enter_order(due, sequence)
 
-    def add_all(self, sequences: list[int], dues: list[int]) -> None:
+    def add_all(self, sequences: Sequence[int], dues: Values) -> None:
         """As `add` of each, of which none is here."""
         if self._due is None:
             self._due, self._order, self._bounds = self._nothing(), [], []
-        if isinstance(self._due, Instants):
-            self._due.put_all(dict(zip(sequences, dues, strict=True)))
-        else:
-            self._due.put_all(sequences)
-        entries = sorted(zip(dues, sequences, strict=True))
-        if not self._bounds or entries[0] > self._bounds[-1]:
-            self._follow(entries)
-        else:
-            for entry in entries:
-                self._enter_order(*entry)
+        self._due.put_columns(sequences, dues)
+        entries = sorted(zip(repeat(dues) if isinstance(dues, int) else dues, sequences, strict=False))
+        if self._bounds and entries[0] <= self._bounds[-1]:
+            entries = self._enter_between(entries)
+        self._follow(entries)
+
+    def _enter_between(self, entries: list[Entry]) -> list[Entry]:
+        """Put these, which are in order, among the others; what comes behind all others is left and returned."""
+        self.fallen += bisect_right(entries, (self._horizon, END), hi=bisect_right(entries, self._bounds[-1]))
+        done = 0
+        while done < len(entries) and entries[done] <= self._bounds[-1]:
+            index = bisect_left(self._bounds, entries[done])
+            stretch = self._order[index]
+            # No more than it has room for: it is split as soon as it has too many.
+            stop = bisect_right(entries, self._bounds[index], lo=done, hi=min(len(entries), done + TOGETHER_MAX))
+            stretch.insert_all(entries[done:stop])
+            done = stop
+            if len(stretch) > 2 * TOGETHER_MAX:
+                self._order.insert(index + 1, stretch.split())
+                self._bounds.insert(index, stretch.last)
+        return entries[done:]
 
     def _follow(self, entries: list[Entry]) -> None:
         """These, in order, come behind all others."""

@@ -6,6 +6,7 @@ by the group's cursor.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
@@ -416,7 +417,7 @@ class Group:
             self._scheduled = Scheduled(known, self._ready.queue_levels)
         self._scheduled.add(sequence)
 
-    def schedule_some(self, sequences: list[int], dues: list[int], known: Instants) -> None:
+    def schedule_some(self, sequences: Sequence[int], dues: list[int], known: Instants) -> None:
         """As `schedule` of each, of which none is here."""
         if self.scheduled is _NO_SCHEDULED:
             self._scheduled = Scheduled(known, self._ready.queue_levels)

@@ -1,6 +1,7 @@
 """One queue: its groups, and what is known about its messages beyond their order."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -13,9 +14,10 @@ from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
 from vibemq.engine.queue.walk import Walk
 from vibemq.engine.waiting import Waiting
-from vibemq.model.instants import Instants
+from vibemq.model.extras.columns import ExtraColumns
+from vibemq.model.instants import Instants, Values
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
-from vibemq.model.records import DEFAULT_GROUP, Attempts, MessageExtra
+from vibemq.model.records import DEFAULT_GROUP, Attempts, Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import END, Run, RunSet, gaps, runs_of, without
 from vibemq.model.upcoming import Upcoming
@@ -41,7 +43,7 @@ class Added:
     queue: "Queue"
     first: int
     last: int
-    extras: dict[int, MessageExtra] | None
+    extras: ExtraColumns | None
     hidden: RunSet | None = None
     """Never visible: overflow that went into the DLQ at once, or what lies before the start of every group."""
     redirected: int = 0
@@ -98,7 +100,7 @@ class Parked:
     session: int
     token: Any
     rows: Rows
-    extras: dict[int, MessageExtra] | None
+    extras: Extras | None
     deadline: int
     waiting: Waiting | None = None
     """When it is a request."""
@@ -310,21 +312,19 @@ class Queue:
             self.requests = {}
         return self.requests
 
-    def expect(self, due: list[int], now: int) -> None:
+    def expect(self, due: Values, now: int) -> None:
         """Delays that are on their way end then."""
         if self.upcoming is None:
             self.upcoming = Upcoming(0 if self.delayed else now)
-        for instant in due:
-            self.upcoming.add(instant)
+        self.upcoming.add_all(due)
 
-    def delay(self, deliver_at: dict[int, int]) -> None:
-        """Sequence -> instant."""
+    def delay(self, sequences: Sequence[int], due: Values) -> None:
+        """They were published with delays that end then."""
         if self.delayed is _NO_INSTANTS:
             self.delayed = Instants()
-        self.delayed.put_all(deliver_at)
+        self.delayed.put_columns(sequences, due)
         if self.upcoming is not None:
-            for instant in deliver_at.values():
-                self.upcoming.add(instant)
+            self.upcoming.add_all(due)
 
     def remember(self, dedup_id: bytes, sequence: int, published_at: int) -> None:
         """The id is known for the window from then on."""
@@ -455,11 +455,12 @@ class Queue:
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 
-    def set_expiry(self, sequence: int, expires_at: int) -> None:
+    def expire(self, sequences: Sequence[int], instants: Values) -> None:
+        """New messages, which expire then."""
         if self.expires is _NO_INSTANTS:
             self.expires, self._upcoming, self._expired = Instants(), Delayed(), RunSet()
-        self.expires[sequence] = expires_at
-        self._upcoming.add(sequence, expires_at)
+        self.expires.put_columns(sequences, instants)
+        self._upcoming.add_all(sequences, instants)
 
     def set_expiries(self, expires: Instants) -> None:
         """Those of all messages, after a start."""
@@ -522,6 +523,8 @@ class Queue:
     def forget_notes(self, first: int, last: int, wanted: RunSet) -> None:
         """Forget what is noted of messages in [first, last] that are not wanted."""
         self.sizes.forget(first, last, wanted)
+        if wanted.covers(first, last):
+            return
         kept = wanted.runs()
         for start, stop in without(runs_of(self.expires.within(first, last)), kept):
             for sequence in range(start, stop + 1):

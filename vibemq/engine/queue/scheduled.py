@@ -5,6 +5,8 @@ later. It stays here with its instant; where the two orders meet is found when m
 What comes back from a consumer has its place by sequence, as any other message.
 """
 
+from collections.abc import Sequence
+
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import NORMAL, Levels
 from vibemq.engine.queue.sizes import Sizes
@@ -61,7 +63,7 @@ class Scheduled:
     def add(self, sequence: int) -> None:
         self._level(self._number_of(sequence)).add(sequence, self._known[sequence])
 
-    def add_all(self, sequences: list[int], dues: list[int]) -> None:
+    def add_all(self, sequences: Sequence[int], dues: list[int]) -> None:
         """As `add` of each, of which none is here."""
         if self._queue_levels:
             for sequence in sequences:

@@ -18,18 +18,19 @@ from vibemq.model.commands import (
     Stage,
 )
 from vibemq.model.effects import Published
+from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
-from vibemq.model.records import MessageExtra
+from vibemq.model.records import Extras, MessageExtra
 from vibemq.model.rows import Rows, add_headers, header_count
 from vibemq.model.runs import END
 from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.extra_columns import INSTANT_MAX, WireColumns
 from vibemq.protocols.native.codec.row_check import check_rows
 from vibemq.protocols.native.codec.wire import STR16_MAX, CommandType
 from vibemq.protocols.native.replies import Plain, PublishedMany, Requested, Staged
 from vibemq.protocols.native.state import NativeState
 
-_INSTANT_MAX = 2**63 - 1
 _STAGE_TEXT_MAX = 256
 _REQUEST_ID_MAX = 256
 
@@ -50,13 +51,15 @@ def publish(state: NativeState, frame: extensions.PublishMany) -> None:
         token.refuse(state, error)
         return
     if frame.rows.count:
-        state.ask(Publish(state.session, token, frame.queue, frame.rows, extras or None))
+        state.ask(Publish(state.session, token, frame.queue, frame.rows, extras))
     else:
         token.answer(state, Published(frame.queue, 0, 0))
 
 
-def message_extras(extras: dict[int, Any], count: int, now: int) -> dict[int, MessageExtra]:
+def message_extras(extras: dict[int, Any] | WireColumns, count: int, now: int) -> Extras | None:
     """Raises InvalidMessage naming the entry that cannot be used."""
+    if isinstance(extras, WireColumns):
+        return extras.at(now, count)
     made: dict[int, MessageExtra] = {}
     for index, entry in extras.items():
         if not 0 <= index < count or not isinstance(entry, dict):
@@ -70,7 +73,7 @@ def message_extras(extras: dict[int, Any], count: int, now: int) -> dict[int, Me
         deliver_at = _number(entry, "deliver_at", index, 0) or (now + delay_ms if delay_ms else 0)
         priority = min(_number(entry, "priority", index, 0, int(Priority.NORMAL)), PRIORITY_MAX)
         made[index] = MessageExtra(priority, now + ttl_ms if ttl_ms else 0, deliver_at, _dedup_id(entry, index))
-    return made
+    return made or None
 
 
 _EXTRA_KEYS = frozenset({"priority", "ttl_ms", "delay_ms", "deliver_at", "dedup_id"})
@@ -80,7 +83,7 @@ def _number(entry: dict[str, Any], name: str, index: int, least: int, default: i
     value = entry.get(name)
     if value is None:
         return default
-    if type(value) is not int or not least <= value <= _INSTANT_MAX:
+    if type(value) is not int or not least <= value <= INSTANT_MAX:
         raise InvalidMessage(f"{name} of row {index} is {str(value)[:40]}; it must be a whole number, {least} or more")
     return value
 
@@ -119,7 +122,7 @@ def request(state: NativeState, body: bytes) -> None:
     token.address = address
     state.asked[frame.id] = token
     requester = Requester(address, token, frame.timeout_ms)
-    state.ask(Publish(state.session, token, frame.queue, rows, extras or None, requester=requester))
+    state.ask(Publish(state.session, token, frame.queue, rows, extras, requester=requester))
 
 
 def _give_up(state: NativeState, request_id: str) -> None:
@@ -206,7 +209,7 @@ def stage(state: NativeState, body: bytes) -> None:
         token.refuse(state, error)
         return
     staged = pack_staged_batch(f"{name}/{chunk}", frame.queue, frame.rows, extras)
-    delayed = bool(extras) and any(extra.deliver_at > state.now for extra in extras.values())
+    delayed = extras is not None and columns_of(extras).delayed_after(state.now)
     state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, staged, delayed=delayed))
 
 
@@ -219,7 +222,7 @@ def _text(about: dict[str, Any], name: str) -> str:
 
 def _whole(about: dict[str, Any], name: str) -> int:
     value = about.get(name)
-    if type(value) is not int or not 0 <= value <= _INSTANT_MAX:
+    if type(value) is not int or not 0 <= value <= INSTANT_MAX:
         raise InvalidMessage(f"{name} of a Stage must be a whole number, 0 or more")
     return value
 

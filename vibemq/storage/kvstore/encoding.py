@@ -37,6 +37,8 @@ import orjson
 from vibemq.errors import StorageDamaged, VibeMQError
 from vibemq.model.access import ResourceKind, Rule, shared_actions
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
+from vibemq.model.instants import Values
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,
@@ -81,6 +83,7 @@ _BATCH = struct.Struct("!BI")
 _RECORD = struct.Struct("!BI")
 _ADDED = struct.Struct("!IQQIIQ")
 _RUNS = struct.Struct("!III")
+_U64 = struct.Struct("!Q")
 _REMOVED = struct.Struct("!BI")
 _SEAL = struct.Struct("!BI")
 SEAL_BYTES = _SEAL.size
@@ -201,7 +204,7 @@ def decode_batch(data: bytes, where: str = "a batch") -> list[Record]:
 
 def _encode_added(record: MessagesAdded, parts: list[bytes]) -> None:
     rows = record.rows
-    extras = _encode_extras(record.extras) if record.extras else b""
+    extras = _encode_extras(columns_of(record.extras)) if record.extras else b""
     head = _ADDED.pack(
         record.queue_id,
         record.first_sequence,
@@ -233,19 +236,22 @@ def lone_row_bytes(prefix: bytes, queue_id: int, sequence: int) -> int:
     return int(added[5]) if found else 0
 
 
-def _encode_extras(extras: dict[int, MessageExtra]) -> bytes:
-    count = len(extras)
-    priorities, expires, delays, dedup_ids = zip(*extras.values(), strict=True)
+def _encode_extras(extras: ExtraColumns) -> bytes:
+    count, priorities, dedup_ids = len(extras), extras.priorities, extras.dedup_ids
     return b"".join(
         (
-            struct.pack(f"!{count}I", *extras),
-            bytes(priorities),
-            struct.pack(f"!{count}Q", *expires),
-            struct.pack(f"!{count}Q", *delays),
-            struct.pack(f"!{count}H", *map(len, dedup_ids)),
+            struct.pack(f"!{count}I", *extras.indexes),
+            bytes((priorities,)) * count if isinstance(priorities, int) else bytes(priorities),
+            _encode_instants(extras.expires_at, count),
+            _encode_instants(extras.deliver_at, count),
+            struct.pack(f"!{count}H", *map(len, dedup_ids)) if dedup_ids else bytes(2 * count),
             *dedup_ids,
         )
     )
+
+
+def _encode_instants(instants: Values, count: int) -> bytes:
+    return _U64.pack(instants) * count if isinstance(instants, int) else struct.pack(f"!{count}Q", *instants)
 
 
 def _decode_added(body: memoryview, *, apart: bool = False) -> MessagesAdded:
@@ -260,7 +266,7 @@ def _decode_added(body: memoryview, *, apart: bool = False) -> MessagesAdded:
     return MessagesAdded(queue_id, first, published_at, rows, extras, apart)
 
 
-def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) -> dict[int, MessageExtra] | None:
+def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) -> ExtraColumns | None:
     if not count:
         if offset != len(body):
             raise ValueError("bytes after the rows")
@@ -270,12 +276,25 @@ def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) ->
         column = struct.Struct(f"!{count}{letter}")
         columns.append(column.unpack_from(body, offset))
         offset += column.size
-    indexes, priorities, expires, delays, sizes = columns
-    ends = list(accumulate(sizes, initial=offset))
-    if ends[-1] != len(body) or max(indexes) >= row_count:
+    indexes = columns[0]
+    priorities, expires, delays, sizes = map(_common, columns[1:])
+    if sizes == 0:
+        dedup_ids, end = list[bytes](), offset
+    else:
+        ends = list(accumulate(each_of(sizes, count), initial=offset))
+        dedup_ids, end = [bytes(body[start:end]) for start, end in pairwise(ends)], ends[-1]
+    if end != len(body) or max(indexes) >= row_count:
         raise ValueError("extras do not add up")
-    dedup_ids = [bytes(body[start:end]) for start, end in pairwise(ends)]
-    return dict(zip(indexes, map(MessageExtra, priorities, expires, delays, dedup_ids), strict=True))
+    neighbours = range(indexes[0], indexes[0] + count)
+    if indexes == tuple(neighbours):
+        return ExtraColumns(neighbours, priorities, expires, delays, dedup_ids)
+    # Older brokers wrote them in the order in which the publisher told them.
+    every = (each_of(priorities, count), each_of(expires, count), each_of(delays, count), dedup_ids or [b""] * count)
+    return columns_of(dict(zip(indexes, map(MessageExtra, *every), strict=True)))
+
+
+def _common(values: tuple[int, ...]) -> Values:
+    return values[0] if values.count(values[0]) == len(values) else values
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------

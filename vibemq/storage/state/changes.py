@@ -8,7 +8,7 @@ whole because one of them left.
     values    page = sequence >> VALUE_PAGE_SHIFT[kind]
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -105,6 +105,15 @@ class Dirty:
 
     def mark_value(self, queue_id: int, group_id: int, kind: ValueKind, sequence: int) -> None:
         self.value_pages.add(PageKey(queue_id, group_id, kind, sequence >> VALUE_PAGE_SHIFT[kind]))
+
+    def mark_values(self, queue_id: int, group_id: int, kind: ValueKind, sequences: Sequence[int]) -> None:
+        """As `mark_value` of each; they ascend."""
+        shift = VALUE_PAGE_SHIFT[kind]
+        if sequences[-1] - sequences[0] + 1 == len(sequences):
+            pages: Iterable[int] = range(sequences[0] >> shift, (sequences[-1] >> shift) + 1)
+        else:
+            pages = {sequence >> shift for sequence in sequences}
+        self.value_pages.update([PageKey(queue_id, group_id, kind, page) for page in pages])
 
     def mark_left(self, queue_id: int, runs: Iterable[Run]) -> None:
         left = self.left.get(queue_id)

@@ -7,10 +7,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import chain, islice
 
+from vibemq.model.extras.columns import ExtraColumns, columns_of
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
-from vibemq.model.records import ALL_GROUPS, MessageExtra, MessagesAdded
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.records import ALL_GROUPS, MessagesAdded
+from vibemq.model.runs import Run, RunSet, runs_of
 from vibemq.model.stored import Chunk, StoredQueue
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
@@ -39,9 +40,10 @@ def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
     if kept:
         _extend_chunks(queue, record, dirty)
     if record.extras:
+        extras = columns_of(record.extras)
         if kept:
-            _add_extras(queue, record, record.extras, dirty)
-        _add_dedup_ids(queue, record, record.extras, dirty)
+            _add_extras(queue, record, extras, dirty)
+        _add_dedup_ids(queue, record, extras, dirty)
 
 
 def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
@@ -68,48 +70,39 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         dirty.chunks.add((queue.queue_id, tail.first))
 
 
-def _add_extras(
-    queue: StoredQueue, record: MessagesAdded, extras: dict[int, MessageExtra], dirty: Dirty | None
-) -> None:
+def _add_extras(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
     queue_id, base = queue.queue_id, record.first_sequence
-    due: dict[int, int] = {}
-    for index, (priority, expires_at, deliver_at, _) in extras.items():
-        sequence = base + index
-        if priority != 1:
-            _add_priority(queue, priority, sequence, dirty)
-        if expires_at:
-            queue.expires[sequence] = expires_at
-            if dirty is not None:
-                dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.EXPIRES, sequence)
-        if deliver_at > record.published_at:
-            due[sequence] = deliver_at
-    if due:
-        queue.delayed.put_all(due)
+    for priority, sequences in extras.by_priority(base).items():
+        _add_priority(queue, priority, runs_of(sequences), dirty)
+    expiring, expires_at = extras.expiries(base)
+    if expiring:
+        queue.expires.put_columns(expiring, expires_at)
         if dirty is not None:
-            for sequence in due:
-                dirty.mark_value(queue_id, ALL_GROUPS, ValueKind.DELAYED, sequence)
+            dirty.mark_values(queue_id, ALL_GROUPS, ValueKind.EXPIRES, expiring)
+    delayed, due = extras.deliveries_after(record.published_at, base)
+    if delayed:
+        queue.delayed.put_columns(delayed, due)
+        if dirty is not None:
+            dirty.mark_values(queue_id, ALL_GROUPS, ValueKind.DELAYED, delayed)
 
 
-def _add_dedup_ids(
-    queue: StoredQueue, record: MessagesAdded, extras: dict[int, MessageExtra], dirty: Dirty | None
-) -> None:
+def _add_dedup_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
     if queue.dedup:
         # More than this record may add, so that they do not grow.
         _prune_dedup(queue, record.published_at, _PRUNED_TOGETHER + len(extras), dirty)
-    if queue.options.dedup_window_ms:
-        for index, extra in extras.items():
-            if extra.dedup_id:
-                _add_dedup(queue, extra.dedup_id, record.first_sequence + index, record.published_at, dirty)
+    if extras.dedup_ids and queue.options.dedup_window_ms:
+        for index, dedup_id in extras.with_dedup_ids():
+            _add_dedup(queue, dedup_id, record.first_sequence + index, record.published_at, dirty)
 
 
-def _add_priority(queue: StoredQueue, priority: int, sequence: int, dirty: Dirty | None) -> None:
+def _add_priority(queue: StoredQueue, priority: int, added: list[Run], dirty: Dirty | None) -> None:
     runs = queue.priorities.setdefault(priority, RunSet())
-    kind = RunKind.PRIORITY + priority
+    kind, first, last = RunKind.PRIORITY + priority, added[0][0], added[-1][1]
     if dirty is not None:
-        dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, sequence, sequence)
-    runs.add(sequence, sequence)
+        dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, first, last)
+    runs.add_all(added)
     if dirty is not None:
-        dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, sequence, sequence)
+        dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, first, last)
 
 
 def _add_dedup(queue: StoredQueue, dedup_id: bytes, sequence: int, published_at: int, dirty: Dirty | None) -> None:

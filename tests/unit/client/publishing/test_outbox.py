@@ -169,3 +169,26 @@ async def test_nothing_is_taken_behind_a_large_row() -> None:
     ids = (str(number) for number in range(9))
     taken = [[batch.queue for batch in outbox.take(0.0, 1 << 20, lambda: next(ids))] for _ in range(2)]
     assert taken == [["q", "large"], ["other"]]
+
+
+async def test_extras_that_all_rows_came_with_are_one_object_until_another_comes() -> None:
+    batch, common = PublishBatch("q"), {"delay_ms": 5}
+    for _ in range(9):
+        batch.offer(b"row", common)  # type: ignore[arg-type]
+    assert batch.extras == dict.fromkeys(range(9), common)
+    assert batch.extra_columns() == bytes((1, 2, 0)) + (5).to_bytes(8, "big")
+    batch.offer(b"row")
+    batch.offer(b"row", {"delay_ms": 6})
+    assert batch.extras == {**dict.fromkeys(range(9), common), 10: {"delay_ms": 6}}
+    columns = batch.extra_columns()
+    assert columns is not None
+    assert columns[3:] == b"".join(delay.to_bytes(8, "big") for delay in [5] * 9 + [0, 6])
+
+
+async def test_rows_without_extras_before_and_behind_one_that_has_some() -> None:
+    batch = PublishBatch("q")
+    for extra in (None, {"priority": 2}, None):
+        batch.offer(b"row", extra)  # type: ignore[arg-type]
+    assert (batch.extras, batch.extra_columns()) == ({1: {"priority": 2}}, None)
+    batch.confirm(1, {}, {})
+    assert (batch.extras, batch.extra_columns()) == ({}, None)

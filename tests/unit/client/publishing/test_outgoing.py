@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -94,3 +95,24 @@ def test_sizes() -> None:
         packer.plain_row(b"x" * 1_045_000)
     with pytest.raises(LocalProtocolError):
         packer.row(Outgoing(1, id=""))
+
+
+@pytest.mark.parametrize(
+    "common",
+    [
+        Outgoing(None),
+        Outgoing(None, delay=5),
+        Outgoing(None, headers={"k": "v"}),
+        Outgoing(None, priority="high"),
+        Outgoing(None, headers={"content-type": "text/plain", "priority": "7"}, priority=3),
+    ],
+    ids=str,
+)
+def test_bodies_are_packed_like_whole_messages(common: Outgoing) -> None:
+    packer = RowPacker()
+    row = packer.packing(common)
+    for body in ({"a": 1}, b"raw \xff", b'{"a": 1}', "text", None, b""):
+        one, other = RowView(row(body)), RowView(packer.row(replace(common, body=body)))
+        assert (one.payload, one.headers) == (other.payload, other.headers)
+    with pytest.raises(MessageTooLarge):
+        packer.packing(Outgoing(None, priority=3))("x" * 1_048_576)

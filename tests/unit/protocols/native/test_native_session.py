@@ -27,6 +27,7 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.extra_columns import encode_extras
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import WireMessage, body_type, decode_body, encode_body
@@ -647,6 +648,16 @@ def test_publish_many_passes_rows_through() -> None:
     ack = extensions.parse_publish_many_ack(body)
     assert (ack.id, ack.first_sequence, ack.count, ack.duplicates) == ("r", 9, 2, {1: 4})
     assert ack.refused[0][0] == "QUEUE_FULL"
+
+
+def test_extras_by_columns_are_offered_and_read() -> None:
+    peer = bulk("batch/1,extras/1")
+    assert peer.ack.headers["negotiated-extensions"] == "batch/1,extras/1"
+    rows = Rows.of([pack_row(f"{number}", b"1") for number in range(8)])
+    columns = encode_extras(8, {}, {"delay_ms": 6})
+    [publish] = peer.hear(encode_frame(extensions.publish_many("r", "q", rows, columns=columns)))
+    assert isinstance(publish, c.Publish)
+    assert publish.extras == dict.fromkeys(range(8), MessageExtra(deliver_at=NOW + 6))
 
 
 @pytest.mark.parametrize(

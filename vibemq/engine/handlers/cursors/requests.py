@@ -29,6 +29,7 @@ from vibemq.engine.step import Step, heavy, light
 from vibemq.errors import GroupHasProgress, InvalidOptions
 from vibemq.model.commands import Begin, CommitCursor, JoinCursor, Quarantine, RejectAt, StartAt
 from vibemq.model.effects import Rejected
+from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import NUMBER_MAX
 from vibemq.model.runs import END, RunSet, run_count, runs_of
 
@@ -70,7 +71,7 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
 def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> None:
     """A cursor reads by sequence: it would read a delayed message before it is due, or pass it over."""
     on_their_way = [*(added.extras for added in queue.unseen), *(parked.extras for parked in queue.parked)]
-    waiting = any(extra.deliver_at > now for extras in on_their_way if extras for extra in extras.values())
+    waiting = any(columns_of(extras).delayed_after(now) for extras in on_their_way if extras)
     if queue.delayed and not waiting:
         waiting = any(group.scheduled.next_from(now + 1) < END for group in queue.groups.values())
     if waiting or has_delays_on_their_way(state, queue.name):

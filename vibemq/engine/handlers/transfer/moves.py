@@ -141,7 +141,7 @@ def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
     for sequence, due in taken.scheduled.items():
         if sequence in back:
             back.remove(sequence, sequence)
-            queue.delay({sequence: due})
+            queue.delay([sequence], due)
             group.schedule(sequence, queue.delayed)
             state.arm_part(queue, group, due)
     for first, last in back.runs():

@@ -2,9 +2,11 @@
 is columns: see `columns`.
 
 Each starts as every body does: version u8, type u8, id str16, queue str16. A *run* is two u64, first and last
-sequence, both inclusive. JSON blocks are a u32 size and the text.
+sequence, both inclusive. JSON blocks are a u32 size and the text; extras by columns (`extra_columns`) a u32 size and
+the columns.
 
-    60 PublishMany        flags u8 (1 = extras), [extras], count u32, count x u32 row length, rows
+    60 PublishMany        flags u8 (1 = extras, 2 = extras by columns), [extras], count u32, count x u32 row length,
+                          rows
     61 PublishManyAck     first_sequence u64, count u32, flags u8 (1 = detail), [detail]
     62 DeliverMany        first_sequence u64, published_at u64, flags u8 (1 = acquired), [acquired],
                           count u32, count x u32 row length, rows
@@ -34,6 +36,7 @@ import orjson
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunArrays, runs_of
+from vibemq.protocols.native.codec.extra_columns import EXTRAS_EXTENSION, WireColumns, decode_extras
 from vibemq.protocols.native.codec.wire import I64, U32, VERSION, CommandType, read_str16, str16
 
 SETTLE_EXTENSION = "settle/1"
@@ -49,6 +52,7 @@ EXTENSIONS = (
     CURSOR_EXTENSION,
     FAILURES_EXTENSION,
     REQUEST_EXTENSION,
+    EXTRAS_EXTENSION,
 )
 
 ToldAttempts = Mapping[int, int | tuple[int, int]]
@@ -58,8 +62,10 @@ _DELIVERED = struct.Struct("!QQ")
 _ACKED = struct.Struct("!QI")
 _FLOW = struct.Struct("!IQI")
 _LONE_ROW = struct.Struct("!II")
+_COLUMNS_START = struct.Struct("!BI")
 _NO_ROW = Rows(0, b"", b"")
 _JSON_FLAG = 1
+_COLUMNS_FLAG = 2
 _RUNS_AT_ONCE = 4_096
 """More of one frame become tuples only as they are worked off."""
 _BACKWARD = "a run of sequences ends before it begins"
@@ -71,8 +77,8 @@ class PublishMany:
     queue: str
     rows: Rows
     """The lengths add up; what is inside the rows is unchecked (see `row_check.check_rows`)."""
-    extras: dict[int, dict[str, Any]] | None = None
-    """Index -> priority, ttl_ms, delay_ms, deliver_at, dedup_id, each optional."""
+    extras: "dict[int, dict[str, Any]] | WireColumns | None" = None
+    """Index -> priority, ttl_ms, delay_ms, deliver_at, dedup_id, each optional; or the same by columns."""
 
 
 @dataclass(slots=True)
@@ -172,9 +178,15 @@ class ResponseFrame:
 
 
 def publish_many(
-    request_id: str, queue: str, rows: Rows, extras: Mapping[int, Mapping[str, Any]] | None = None
+    request_id: str,
+    queue: str,
+    rows: Rows,
+    extras: Mapping[int, Mapping[str, Any]] | None = None,
+    columns: bytes | None = None,
 ) -> bytes:
-    return b"".join((_start(CommandType.PUBLISH_MANY, request_id, queue), _json_block(extras), *_rows_block(rows)))
+    """`columns`: the extras by columns, in place of the others."""
+    block = _json_block(extras) if columns is None else _COLUMNS_START.pack(_COLUMNS_FLAG, len(columns)) + columns
+    return b"".join((_start(CommandType.PUBLISH_MANY, request_id, queue), block, *_rows_block(rows)))
 
 
 def publish_many_ack(
@@ -354,6 +366,13 @@ class _Reader:
         flags = self.raw(1)[0]
         return self.json() if flags & _JSON_FLAG else None
 
+    def extras(self) -> tuple[dict[int, Any] | None, bytes | None]:
+        """As JSON, or columns of rows whose number comes later."""
+        flags = self.raw(1)[0]
+        if flags & _COLUMNS_FLAG:
+            return None, self.raw(self.number(U32))
+        return _by_index(self.json(), "extras") if flags & _JSON_FLAG else None, None
+
     def json(self) -> Any:
         text = self.raw(self.number(U32))
         try:
@@ -411,9 +430,9 @@ class _Reader:
 def parse_publish_many(body: bytes) -> PublishMany:
     reader = _Reader(body)
     message_id, queue = reader.start()
-    extras = _by_index(reader.json_block(), "extras")
+    extras, columns = reader.extras()
     rows = reader.rows()
-    return PublishMany(message_id, queue, rows, extras)
+    return PublishMany(message_id, queue, rows, extras if columns is None else decode_extras(columns, rows.count))
 
 
 def begin_publish_many(head: bytes, size: int) -> tuple[PublishMany, int]:
@@ -425,8 +444,9 @@ def begin_publish_many(head: bytes, size: int) -> tuple[PublishMany, int]:
     """
     reader = _Reader(head)
     message_id, queue = reader.start()
-    extras = _by_index(reader.json_block(), "extras")
-    return PublishMany(message_id, queue, _NO_ROW, extras), reader.lone_row(size)
+    extras, columns = reader.extras()
+    told = extras if columns is None else decode_extras(columns, 1)
+    return PublishMany(message_id, queue, _NO_ROW, told), reader.lone_row(size)
 
 
 def begin_deliver_many(head: bytes, size: int) -> tuple[DeliverMany, int]:

@@ -4,7 +4,7 @@ Durable rows stand in the write buffer and, when it is over its bound, only in t
 exist nowhere else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from vibemq.errors import StorageDamaged
@@ -33,6 +33,9 @@ class LeftOnly(Dirty):
         pass
 
     def mark_value(self, queue_id: int, group_id: int, kind: ValueKind, sequence: int) -> None:
+        pass
+
+    def mark_values(self, queue_id: int, group_id: int, kind: ValueKind, sequences: Sequence[int]) -> None:
         pass
 
 

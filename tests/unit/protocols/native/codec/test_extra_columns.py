@@ -1,0 +1,87 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.errors import InvalidMessage, RemoteProtocolError
+from vibemq.protocols.native.bulk import message_extras
+from vibemq.protocols.native.codec.extra_columns import INSTANT_MAX, decode_extras, encode_extras
+
+NOW = 1_000_000
+ROWS = 12
+
+some_extra = st.fixed_dictionaries(
+    {},
+    optional={
+        "priority": st.integers(0, 40),
+        "ttl_ms": st.integers(1, 9),
+        "delay_ms": st.integers(0, 2),
+        "deliver_at": st.integers(0, 2),
+        "dedup_id": st.sampled_from(["", "a", "ü"]),
+    },
+)
+
+
+@given(st.dictionaries(st.integers(0, ROWS - 1), some_extra, min_size=3))
+def test_columns_mean_what_json_means(extras: dict[int, dict[str, Any]]) -> None:
+    block = encode_extras(ROWS, extras, None)
+    assert block is not None
+    by_columns = message_extras(decode_extras(block, ROWS), ROWS, NOW) or {}
+    by_json = message_extras(extras, ROWS, NOW) or {}
+    plain = {index: extra for index, extra in by_columns.items() if index not in by_json}
+    assert {index: by_columns[index] for index in by_json if by_columns} == (by_json if by_columns else {})
+    assert all(extra == (1, 0, 0, b"") for extra in plain.values())
+    assert by_columns or all(extra == (1, 0, 0, b"") for extra in by_json.values())
+
+
+@given(some_extra.filter(lambda extra: "dedup_id" not in extra))
+def test_what_all_rows_have_is_told_once(extra: dict[str, Any]) -> None:
+    block = encode_extras(ROWS, {}, extra)
+    assert block is not None
+    assert len(block) <= 1 + 10 * len(extra)
+    found = message_extras(decode_extras(block, ROWS), ROWS, NOW) or {}
+    assert found == (message_extras(dict.fromkeys(range(ROWS), extra), ROWS, NOW) if extra else {})
+
+
+def test_few_rows_and_few_extras_stay_json() -> None:
+    assert encode_extras(7, {}, {"delay_ms": 5}) is None
+    assert encode_extras(100, {3: {"delay_ms": 5}}, None) is None
+
+
+def column(name: int, shape: int, values: bytes, *, count: int = 1, more: bytes = b"") -> bytes:
+    return bytes((count, name, shape)) + values + more
+
+
+U64 = (5).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (b"", "inside a column"),
+        (b"\1", "inside a column"),
+        (column(5, 0, b"1"), "known are"),
+        (column(0, 2, b"1"), "known are"),
+        (column(0, 0, b"1", count=2, more=b"\0\0\1"), "twice"),
+        (column(2, 0, b"short"), "inside a column"),
+        (column(2, 1, U64), "inside a column"),
+        (column(4, 0, b"\0\1a"), "needs the shape 1"),
+        (column(4, 1, b"\0\1\0\1a"), "inside a column"),
+        (column(2, 0, U64, more=b"x"), "1 bytes behind"),
+    ],
+)
+def test_what_are_no_columns_breaks_the_protocol(block: bytes, said: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=said):
+        decode_extras(block, 2)
+
+
+@pytest.mark.parametrize("shape", [0, 1])
+def test_a_time_beyond_all_times_is_refused_with_its_row(shape: int) -> None:
+    block = column(3, shape, U64 * shape + (INSTANT_MAX + 1).to_bytes(8, "big"))
+    with pytest.raises(InvalidMessage, match=f"deliver_at of row {shape} is"):
+        message_extras(decode_extras(block, 2), 2, NOW)
+
+
+def test_no_rows_have_no_extras() -> None:
+    assert message_extras(decode_extras(column(2, 1, b""), 0), 0, NOW) is None

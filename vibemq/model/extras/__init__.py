@@ -1,0 +1,1 @@
+"""What sets messages of a batch apart from plain ones."""

@@ -1,0 +1,120 @@
+"""Extras of a batch by columns: what all of its messages have in common costs the same for any number of them.
+
+The same facts as a dict of `MessageExtra` by index, for those that read message by message; whoever handles batches
+asks for whole columns (`columns_of`).
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+
+from vibemq.model.instants import Values
+from vibemq.model.records import Extras, MessageExtra
+
+_NO_IDS: Sequence[bytes] = ()
+
+
+class ExtraColumns(Mapping[int, MessageExtra]):
+    """
+    Args:
+        indexes: of the messages, ascending.
+        dedup_ids: one for each, b"" for none; empty when nobody has one.
+    """
+
+    __slots__ = ("dedup_ids", "deliver_at", "expires_at", "indexes", "priorities")
+
+    def __init__(
+        self,
+        indexes: Sequence[int],
+        priorities: Values = 1,
+        expires_at: Values = 0,
+        deliver_at: Values = 0,
+        dedup_ids: Sequence[bytes] = _NO_IDS,
+    ) -> None:
+        self.indexes = indexes
+        self.priorities = priorities
+        self.expires_at = expires_at
+        self.deliver_at = deliver_at
+        self.dedup_ids = dedup_ids
+
+    def __len__(self) -> int:
+        return len(self.indexes)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indexes)
+
+    def __getitem__(self, index: int) -> MessageExtra:
+        place = bisect_left(self.indexes, index)
+        if place == len(self.indexes) or self.indexes[place] != index:
+            raise KeyError(index)
+        numbers = (self.priorities, self.expires_at, self.deliver_at)
+        priority, expires_at, deliver_at = (some if isinstance(some, int) else some[place] for some in numbers)
+        return MessageExtra(priority, expires_at, deliver_at, self.dedup_ids[place] if self.dedup_ids else b"")
+
+    def __repr__(self) -> str:
+        return f"ExtraColumns({dict(self.items())})"
+
+    def delayed_after(self, now: int) -> bool:
+        """Whether one of them is to be delivered later than that."""
+        instants = self.deliver_at
+        return (instants if isinstance(instants, int) else max(instants)) > now
+
+    def deliveries_after(self, now: int, first: int) -> tuple[Sequence[int], Values]:
+        """(sequences, instants) of those that are to be delivered later than that; the batch begins at `first`."""
+        return self._above(self.deliver_at, now, first)
+
+    def expiries(self, first: int) -> tuple[Sequence[int], Values]:
+        """(sequences, instants) of those that have an instant of their own."""
+        return self._above(self.expires_at, 0, first)
+
+    def _above(self, values: Values, least: int, first: int) -> tuple[Sequence[int], Values]:
+        if isinstance(values, int):
+            return (_moved(self.indexes, first), values) if values > least else ((), 0)
+        if min(values) > least:
+            return _moved(self.indexes, first), values
+        some = [(first + index, value) for index, value in zip(self.indexes, values, strict=True) if value > least]
+        return [sequence for sequence, _ in some], [value for _, value in some]
+
+    def by_priority(self, first: int) -> dict[int, Sequence[int]]:
+        """The sequences of those that are not of the normal priority."""
+        priorities = self.priorities
+        if isinstance(priorities, int):
+            return {} if priorities == 1 else {priorities: _moved(self.indexes, first)}
+        found: dict[int, list[int]] = {priority: [] for priority in set(priorities) - {1}}
+        for index, priority in zip(self.indexes, priorities, strict=True) if found else ():
+            if priority != 1:
+                found[priority].append(first + index)
+        return dict(found)
+
+    def with_dedup_ids(self) -> Iterator[tuple[int, bytes]]:
+        """(index, id) of those that have one."""
+        return (pair for pair in zip(self.indexes, self.dedup_ids, strict=False) if pair[1])
+
+
+def _moved(indexes: Sequence[int], first: int) -> Sequence[int]:
+    if isinstance(indexes, range):
+        return range(indexes.start + first, indexes.stop + first)
+    return [first + index for index in indexes]
+
+
+def columns_of(extras: Extras) -> ExtraColumns:
+    """The same by columns; there is at least one."""
+    if isinstance(extras, ExtraColumns):
+        return extras
+    ordered = sorted(extras.items(), key=itemgetter(0))
+    priorities, expires_at, deliver_at, dedup_ids = zip(*(extra for _, extra in ordered), strict=True)
+    indexes: Sequence[int] = [index for index, _ in ordered]
+    if indexes[-1] - indexes[0] + 1 == len(indexes):
+        indexes = range(indexes[0], indexes[-1] + 1)
+    return ExtraColumns(
+        indexes, _common(priorities), _common(expires_at), _common(deliver_at), dedup_ids if any(dedup_ids) else _NO_IDS
+    )
+
+
+def _common(values: tuple[int, ...]) -> Values:
+    return values[0] if values.count(values[0]) == len(values) else values
+
+
+def each_of(values: Values, count: int) -> Sequence[int]:
+    """One for each of so many."""
+    return [values] * count if isinstance(values, int) else values
