@@ -465,7 +465,7 @@ class LmdbProvider:
         """A row above `max_bytes` is not read only to be found too much, and alone it is read without the lock."""
         with self._lock:
             queue = self._state.queues.get(queue_id)
-            found = None if queue is None else first_large(queue, [(first, last)])
+            found = None if queue is None else first_large(queue.chunks, [(first, last)])
             if found is None or found[1] <= max_bytes:
                 return self._read(queue_id, first, last, max_bytes)
             sequence = found[0]
@@ -483,7 +483,7 @@ class LmdbProvider:
             return None
         with self._lock:
             queue = self._state.queues.get(queue_id)
-            return None if queue is None else first_large(queue, runs)
+            return None if queue is None else first_large(queue.chunks, runs)
 
     def read_large(self, queue_id: int, sequence: int) -> list[Slice]:
         """As `read` of one row, without the lock that appends take. May run beside all other verbs."""
