@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 import vibemq
+from tests.integration.fake_broker import give_little_time
 from tests.waiting import until
 from vibemq.config import Http, Limits, Listener, Settings
 from vibemq.model.stored import Slice
@@ -126,3 +127,21 @@ async def test_what_was_granted_comes_back(broker: TimedBroker, ending: Ending, 
             [message] = await mq.fetch("others", timeout=50)
         assert len(message.body) == LARGE
         await until(lambda: not memory.bytes_held)
+
+
+async def test_a_fetch_that_is_cut_gives_back_what_comes_late(broker: TimedBroker) -> None:
+    memory = outgoing(broker)
+    async with vibemq.connect(broker.url) as mq:
+        await mq.publish("q", bytes(LARGE))
+        slow = SlowReads(broker)
+        patient = mq._link.settings.command_timeout
+        give_little_time(mq, 0.3)
+        assert await mq.fetch("q", timeout=0) == []
+        give_little_time(mq, patient)
+        assert slow.begun.is_set()
+        slow.go_on()
+        with anyio.fail_after(60):
+            [message] = await mq.fetch("q", timeout=50)
+        assert (len(message.payload), message.attempt, message.failures) == (LARGE, 2, 0)
+        assert mq.reconnects == 0
+    await until(lambda: not memory.bytes_held)

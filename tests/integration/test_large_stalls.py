@@ -12,7 +12,7 @@ import pytest
 
 import vibemq
 from tests.waiting import until
-from vibemq.config import Http, Limits, Listener, Settings
+from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.model.rows import RowView, pack_row
 from vibemq.protocols.native.codec.extensions import publish_one
 from vibemq.protocols.native.codec.frames import HEADER, HEADER_SIZE, encode_frame
@@ -38,9 +38,12 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def broker_with(data_dir: Path, message_memory_bytes: int) -> AsyncIterator[tuple[vibemq.Broker, Assembly]]:
+async def broker_with(
+    data_dir: Path, message_memory_bytes: int, provider: str = "lmdb"
+) -> AsyncIterator[tuple[vibemq.Broker, Assembly]]:
     settings = Settings(
         data_dir=data_dir,
+        storage=StorageChoice(provider=provider),
         listeners=(Listener(port=0),),
         http=Http(enabled=False),
         limits=Limits(message_memory_bytes=message_memory_bytes),
@@ -89,9 +92,10 @@ class Peer:
         return str(decode_body(body).error_message)
 
 
-async def test_readers_that_stall_make_way_and_get_the_rest_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+async def test_readers_that_stall_make_way_and_get_the_rest_later(tmp_path: Path, provider: str) -> None:
     async with (
-        broker_with(tmp_path, 34 * MIB) as (broker, parts),
+        broker_with(tmp_path, 34 * MIB, provider) as (broker, parts),
         vibemq.connect(broker.url) as mq,
         Peer.connect(broker.port) as first,
         Peer.connect(broker.port) as second,

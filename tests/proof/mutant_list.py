@@ -71,6 +71,27 @@ FLUSHES = (
         sign=LOST_OR_BROKEN,
     ),
     Mutant(
+        "a large record without a flush behind its row's",
+        JOURNAL,
+        "            self._active = segment\n"
+        "            self._last_lsn = lsn\n"
+        "            self._bytes_appended += size + HEADER.size\n"
+        "            self._dirty[segment.serial] = segment\n",
+        "            self._active = segment\n"
+        "            self._last_lsn = lsn\n"
+        "            self._bytes_appended += size + HEADER.size\n",
+        sign=LOST_OR_BROKEN,
+        quick=False,
+    ),
+    Mutant(
+        "a row that was written ahead goes before its segment is the journal's",
+        "storage/lmdb/journal/large.py",
+        "        self._pool.keep(segment)\n",
+        "        self._pool.give_up(segment)\n",
+        sign=LOST_OR_BROKEN,
+        quick=False,
+    ),
+    Mutant(
         "only the newest segment is flushed",
         JOURNAL,
         "                dirty = list(self._dirty.values())\n",

@@ -29,13 +29,15 @@ from vibemq.model.commands import (
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Reply
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention
 from vibemq.model.records import MessageExtra
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.runs import runs_of
 
 PUBLISHERS = (1, 2, 3)
 CONSUMERS = tuple(range(10, 16))
+LARGE_PUBLISHER = 4
 OPERATOR = 5
 DEDUP_MS = 60_000
+LARGE_SHARE = 0.1
 MIXES = (
     (("async", 19), ("strong", 1)),
     (("async", 6), ("weak", 6), ("strong", 2), ("transient", 2)),
@@ -94,7 +96,7 @@ class Clients:
         self._resent: dict[object, tuple[str, bytes]] = {}
         self._readers = Readers(world)
         self._accounts = AccountOperator(world)
-        for session in (*PUBLISHERS, *CONSUMERS, OPERATOR, READER, ACCOUNTANT):
+        for session in (*PUBLISHERS, LARGE_PUBLISHER, *CONSUMERS, OPERATOR, READER, ACCOUNTANT):
             world.connect(session, self._take)
 
     # -- what they hear -------------------------------------------------------------------------------------------
@@ -144,6 +146,7 @@ class Clients:
         self._settle_written()
         # Dice of its own: what the others do stays as it is.
         self._accounts.step(random.Random(f"{self._seed}/{number}/accounts"))
+        self._publish_large(random.Random(f"{self._seed}/{number}/large"))
         actions = [self._publish] * 10 + [self._subscribe] * 3 + [self._settle] * 7 + [self._wait] * 4
         actions += [self._read_on] * 3
         actions += [self._resend, self._close, self._maintain, self._maintain, self._flood, self._beside_a_flush]
@@ -194,6 +197,16 @@ class Clients:
             if extra.dedup_id:
                 self._sent.append((queue, extra.dedup_id, Rows.of([rows[index]])))
         self._world.ask(Publish(rng.choice(PUBLISHERS), self._token(), queue, Rows.of(rows), extras or None))
+
+    def _publish_large(self, rng: random.Random) -> None:
+        """A row that is written ahead of its record, now and then; some are never asked for, as when a peer goes."""
+        names = self._names()
+        if not names or rng.random() >= LARGE_SHARE:
+            return
+        message_id = f"l{next(self._world.tokens)}-{self._world.ledger.life}"
+        row = LargeRow(pack_row(message_id, rng.randbytes(rng.choice((2_100, 3_500, 9_000)))))
+        wanted = rng.random() < 0.9
+        self._world.ask_large(Publish(LARGE_PUBLISHER, self._token(), rng.choice(names), row) if wanted else None, row)
 
     def _flood(self) -> None:
         """Several segments within one moment, flushed by nobody unless their policy asks for it."""

@@ -16,11 +16,12 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from tests.proof.sim_lmdb import DATA_FILE, Book, SimEnv, snapshot_number
+from vibemq.server.commit import committer
 from vibemq.storage import migrate
 from vibemq.storage.lmdb import compaction, migration, prepare, provider
 from vibemq.storage.lmdb.checkpoint import checkpoint, checkpointer, schedule
 from vibemq.storage.lmdb.environment.free_pages import UnusedPages
-from vibemq.storage.lmdb.journal import recovery, segment_pool
+from vibemq.storage.lmdb.journal import large, recovery, segment_pool
 from vibemq.storage.lmdb.journal.segment import JournalRecord, SegmentReader
 from vibemq.storage.local import store_file
 from vibemq.storage.local.disk import write_all
@@ -28,6 +29,8 @@ from vibemq.testing.sim_disk import SimDisk
 
 TRANSACTION_BYTES = 4_000
 """Small, so that a checkpoint takes several transactions."""
+LARGE_BYTES = 2_000
+"""Of an outcome that may have a row that was written ahead."""
 REMEMBERED_MAX = 4_000
 """Segments whose records are remembered, each of a few KiB."""
 
@@ -234,7 +237,10 @@ def seams(machine: Machine) -> Iterator[None]:
         (checkpoint, {"TRANSACTION_BYTES": TRANSACTION_BYTES}),
         (checkpointer, {"RealDisk": real_disk, "unused_pages": lambda path: UnusedPages()}),
         (recovery, {"SegmentReader": _remembering()}),
-        (segment_pool, {"new_serial": lambda: next(machine.serials)}),
+        (segment_pool, {"new_serial": lambda: next(machine.serials), "LARGE_TAIL_BYTES": 4_096}),
+        (large, {"CRC_PIECE_BYTES": 512, "FLUSH_BYTES": 1_024, "TAIL_BYTES_MAX": 512}),
+        (provider, {"TAIL_BYTES_MAX": 512}),
+        (committer, {"LARGE_ROW_BYTES": LARGE_BYTES}),
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"os": _Os, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"check_pages": no_check, "tighten": no_check}),

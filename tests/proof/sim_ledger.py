@@ -57,6 +57,8 @@ class Counts:
         self.duplicates = 0
         self.later_steps = 0
         """Steps of commands behind their first one."""
+        self.written_ahead = 0
+        """Records with a row that was written ahead of them."""
         self.account_changes = 0
         """Answered changes of users and tokens."""
         self.reused_told = 0

@@ -126,14 +126,14 @@ class Naive:
 
     def apply(self, batch: list[Record]) -> None:
         """Raises Broken when the batch makes no sense."""
-        for index, record in enumerate(batch):
+        for record in batch:
             match record:
                 case QueueCreated():
                     self.queues[record.queue_id] = NaiveQueue(record.name, record.incarnation, record.options)
                 case QueueDeleted():
                     self._delete(record.queue_id)
                 case DeadRemoved():
-                    self._remove_dead(record, batch[index + 1 :])
+                    self._remove_dead(record, batch)
                 case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
                     self._account(record)
                 case _:
@@ -170,10 +170,10 @@ class Naive:
         if self.queues[queue_id].deleted and all(owner != queue_id for owner, _ in self.dead.values()):
             del self.queues[queue_id]
 
-    def _remove_dead(self, record: DeadRemoved, rest: list[Record]) -> None:
+    def _remove_dead(self, record: DeadRemoved, batch: list[Record]) -> None:
         known = [dead_id for dead_id in record.dead_ids if dead_id in self.dead]
         if record.replayed:
-            come = sum(r.rows.count for r in rest if isinstance(r, MessagesAdded))
+            come = sum(r.rows.count for r in batch if isinstance(r, MessagesAdded))
             if come < len(known):
                 raise Broken(f"dead letters {known} leave the DLQ in a batch that adds {come} messages")
         for dead_id in known:

@@ -17,9 +17,10 @@ from tests.proof.sim_lmdb import Book
 from tests.proof.sim_loop import CrewLock
 from tests.proof.sim_machinery import Machinery, Seat, SimLink, SimUpkeep
 from vibemq.engine import Batch, Engine, EngineSettings
-from vibemq.model.commands import Command
+from vibemq.model.commands import Command, Publish
 from vibemq.model.effects import Effect
 from vibemq.model.records import Record
+from vibemq.model.rows import LargeRow
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
@@ -144,6 +145,7 @@ class World:
 
     def close(self) -> None:
         """The end of a graceful stop: settle, flush, close the provider."""
+        self.settle_down()
         while any(self._asked.values()):
             self.loop.run_one()
         self._timers.stop()
@@ -179,7 +181,21 @@ class World:
             self.ledger.appended(records, lsn)
             return lsn
 
+        prepare_row, append_prepared = journal.prepare_row, journal.append_prepared
+
+        def watched_prepare(row: bytes, before: int) -> Any:
+            prepared: Any = prepare_row(row, before)
+            prepared.row = row
+            return prepared
+
+        def watched_prepared(head: bytes, prepared: Any, tail: Sequence[bytes]) -> Any:
+            self.ledger.writing(b"".join([head, prepared.row, *tail]), journal.last_lsn + 1)
+            self.ledger.counts.written_ahead += 1
+            return append_prepared(head, prepared, tail)
+
         journal.append = watched_write  # type: ignore[method-assign]
+        journal.prepare_row = watched_prepare  # type: ignore[method-assign]
+        journal.append_prepared = watched_prepared  # type: ignore[method-assign]
         self.provider.append = watched_append  # type: ignore[method-assign]
 
     # -- sessions -------------------------------------------------------------------------------------------------
@@ -193,6 +209,19 @@ class World:
         waiting.append((command, before_step))
         if len(waiting) == 1:
             self._begin(waiting)
+
+    def ask_large(self, command: Publish | None, row: LargeRow) -> None:
+        """As a connection does with a large message: its row is written ahead, beside everything else. None: its peer
+        has gone meanwhile."""
+        worker = self.crew.start(lambda: self.provider.prepare(row))
+
+        def prepared() -> None:
+            if worker.error is not None:
+                raise worker.error
+            if command is not None:
+                self.ask(command)
+
+        self.machinery.drive(worker, prepared)
 
     def _begin(self, waiting: "deque[tuple[Command, Callable[[], None]]]") -> None:
         command, _ = waiting[0]

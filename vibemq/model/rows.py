@@ -240,6 +240,12 @@ def pack_row(message_id: str | bytes, payload: bytes, headers: Sequence[tuple[st
     return b"".join(parts)
 
 
+def with_headers(row: bytes, headers: Sequence[tuple[str, str]]) -> bytes:
+    """A sound row with these headers instead of its own. Raises ValueError as `pack_row` does."""
+    block = pack_row(b"-", b"", headers)
+    return b"".join((memoryview(row)[: RowView(row).headers_at], memoryview(block)[RowView(block).headers_at :]))
+
+
 def header_count(row: bytes) -> int:
     """Of a sound row."""
     return int(_U16.unpack_from(row, RowView(row).headers_at)[0])

@@ -18,7 +18,9 @@ from vibemq.model.effects import (
     Span,
 )
 from vibemq.model.records import Plan
+from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
+from vibemq.model.stored import DeadPage, DeadPageWanted
 from vibemq.storage.interface import IStorageProvider
 
 Result = TypeVar("Result")
@@ -109,6 +111,12 @@ class StoreAccess(Protocol):
         self, work: Callable[..., Result], queue_id: int, runs: Sequence[Run], *arguments: Any
     ) -> Result:
         """Run `work(queue_id, runs, …)`, which reads rows, behind their append."""
+
+    async def prepared(self, make: Callable[[], bytes]) -> LargeRow:
+        """A row above `LARGE_ROW_BYTES`, made in a thread, whose record is short to write."""
+
+    async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        """As the provider's, behind the appends of everything decided so far."""
 
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a long verb beside all others."""

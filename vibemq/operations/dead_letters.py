@@ -17,12 +17,12 @@ from vibemq.errors import MessageNotFound, QueueFull, QueueNotFound, StorageDama
 from vibemq.model.commands import PurgeDead
 from vibemq.model.options import enum_of
 from vibemq.model.records import DeadFacts, Reason
-from vibemq.model.rows import RowView
+from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.runs import Run
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
 from vibemq.operations.arguments import INSTANT_MAX, Arguments, Limit, Numbers, QueueName, Text, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
-from vibemq.operations.messages import letter_json, origins, replay
+from vibemq.operations.messages import letter_json, origins, replay, replay_row, replay_rows
 from vibemq.operations.registry import Caller, Operation
 
 SLICE_LETTERS = 32
@@ -91,7 +91,7 @@ class DeadLetterReader:
                 max_bytes=max_bytes,
                 fits=counted,
             )
-            page = await self._store.read(self._store.provider.dead_page, wanted)
+            page = await self._store.dead_page(wanted)
             last = page.last
             for letter in page.letters if row_fits is None else filter(row_fits, page.letters):
                 size += len(letter.row)
@@ -235,22 +235,43 @@ class PutBack:
     """No letter before this id is left."""
 
 
-async def put_back(local: CommandSession, queue: str, letters: Sequence[DeadLetter], asked_by: int) -> PutBack:
+async def put_back(
+    local: CommandSession, store: StoreAccess, queue: str, letters: Sequence[DeadLetter], asked_by: int
+) -> PutBack:
     """Put letters, ascending, into a queue until it has no room; the loop has a turn after each slice.
 
     `asked_by`: the session that wants it.
     """
     done = PutBack()
-    for at in range(0, len(letters), LETTERS_PER_STEP):
-        part = letters[at : at + LETTERS_PER_STEP]
-        counted = await local.ask(partial(replay, queue=queue, letters=part, asked_by=asked_by))
+    at = 0
+    for part in _steps(letters):
+        at += len(part)
+        large = len(part[0].row) > LARGE_ROW_BYTES
+        rows = await store.prepared(partial(replay_row, part[0])) if large else replay_rows(part)
+        counted = await local.ask(partial(replay, queue=queue, letters=part, rows=rows, asked_by=asked_by))
         done.count += counted.count
         if counted.left:
-            done.left = counted.left + len(letters) - at - len(part)
+            done.left = counted.left + len(letters) - at
             done.left_from = part[0].facts.dead_id
             break
         await asyncio.sleep(0)
     return done
+
+
+def _steps(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """As many as go back with one command; a large one by itself."""
+    some: list[DeadLetter] = []
+    for letter in letters:
+        large = len(letter.row) > LARGE_ROW_BYTES
+        if some and (large or len(some) == LETTERS_PER_STEP):
+            yield some
+            some = []
+        some.append(letter)
+        if large:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def no_room(queue: str, count: int = 0) -> QueueFull:
@@ -266,9 +287,15 @@ def no_room(queue: str, count: int = 0) -> QueueFull:
 
 class DeadLetters:
     def __init__(
-        self, engine: EngineQuestions, reader: DeadLetterReader, local: CommandSession, clock: InstantSource
+        self,
+        engine: EngineQuestions,
+        store: StoreAccess,
+        reader: DeadLetterReader,
+        local: CommandSession,
+        clock: InstantSource,
     ) -> None:
         self._engine = engine
+        self._store = store
         self._reader = reader
         self._local = local
         self._clock = clock
@@ -313,7 +340,7 @@ class DeadLetters:
             if wanted.dry_run:
                 parts.append(PutBack(len(letters)))
             else:
-                parts.append(await put_back(self._local, queue, letters, caller.session))
+                parts.append(await put_back(self._local, self._store, queue, letters, caller.session))
         count, left = sum(part.count for part in parts), sum(part.left for part in parts)
         if left and not count:
             raise no_room(next(queue for queue, part in zip(by_queue, parts, strict=True) if part.left))

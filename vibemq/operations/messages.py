@@ -8,7 +8,7 @@ from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ReplayDead
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.records import MessageExtra
-from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, pack_row
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, with_headers
 from vibemq.model.stored import DeadLetter
 
 REPLAY_OF = "vibemq-replay-of"
@@ -37,7 +37,7 @@ def letter_json(letter: DeadLetter, *, with_payload: bool) -> dict[str, Any]:
         "replay_count": replay_count(headers),
         "headers": headers,
     }
-    return shown | payload_json(view.payload) if with_payload else shown
+    return shown | payload_of(view) if with_payload else shown
 
 
 def message_json(row: bytes, *, sequence: int, published_at: int, priority: int = 1) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def message_json(row: bytes, *, sequence: int, published_at: int, priority: int 
         "priority": priority if priority != 1 else priority_of(view.headers),
         "headers": view.headers,
     }
-    return shown | payload_json(view.payload)
+    return shown | payload_of(view)
 
 
 def priority_of(headers: Mapping[str, str]) -> int:
@@ -60,6 +60,12 @@ def priority_of(headers: Mapping[str, str]) -> int:
     except InvalidOptions:
         text = headers["priority"]
         return min(int(text), PRIORITY_MAX) if text.isascii() and text.isdecimal() else int(Priority.LOW)
+
+
+def payload_of(view: RowView) -> dict[str, str | int]:
+    """As `payload_json`, and one that fits into no answer is not copied."""
+    size = view.payload_size
+    return {"payload_size": size} if size > LARGE_ROW_BYTES else payload_json(view.payload)
 
 
 def payload_json(payload: bytes) -> dict[str, str | int]:
@@ -78,9 +84,14 @@ def replay_count(headers: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
-def replay(session: int, token: Any, queue: str, letters: Sequence[DeadLetter], asked_by: int) -> ReplayDead:
-    """The letters, as they enter the queue again. `asked_by`: the session that wants it."""
-    rows = Rows.of([replay_row(letter) for letter in letters])
+def replay_rows(letters: Sequence[DeadLetter]) -> Rows:
+    return Rows.of([replay_row(letter) for letter in letters])
+
+
+def replay(
+    session: int, token: Any, queue: str, letters: Sequence[DeadLetter], rows: Rows, asked_by: int
+) -> ReplayDead:
+    """The letters, as they enter the queue again: `rows`. `asked_by`: the session that wants it."""
     extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
     ids = [letter.facts.dead_id for letter in letters]
     return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by)
@@ -97,7 +108,7 @@ def replay_row(letter: DeadLetter) -> bytes:
     headers = view.headers
     kept = [(key, value) for key, value in headers.items() if key not in CONSUMED_HEADERS]
     kept += [(REPLAY_OF, str(letter.facts.dead_id)), (REPLAY_COUNT, str(replay_count(headers) + 1))]
-    return pack_row(view.message_id, view.payload, kept)
+    return with_headers(letter.row, kept)
 
 
 def replay_extra(letter: DeadLetter) -> MessageExtra | None:

@@ -188,7 +188,7 @@ class RangeReads:
         found = await self._letters.all_named(ids)
         letters = [letter for letter in found.letters if letter.queue == wanted.queue]
         damaged = [letter.dead_id for letter in found.damaged if letter.queue in ("", wanted.queue)]
-        done = await put_back(self._local, target, letters, caller.session)
+        done = await put_back(self._local, self._store, target, letters, caller.session)
         if done.left:
             raise no_room(target, done.count)
         answer = {"redriven": done.count, "gone": len(ids) - done.count - len(damaged)}

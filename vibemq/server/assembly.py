@@ -222,7 +222,7 @@ async def assemble(
             MessageRemoval(engine, kept_messages, local_session),
             Groups(engine, store, local_session, long_polls),
             RangeReads(engine, store, letters, local_session),
-            DeadLetters(engine, letters, local_session, clock),
+            DeadLetters(engine, store, letters, local_session, clock),
             transactions,
             users,
             UserRights(accounts),

@@ -280,7 +280,7 @@ def test_a_replay_is_one_batch() -> None:
     driver.hold = True
     driver.handle(ReplayDead(1, "t", "q", [1, 2], rows_of(2)))
     (outcome,) = driver.waiting
-    assert [type(record).__name__ for record in outcome.records] == ["DeadRemoved", "MessagesAdded"]
+    assert [type(record).__name__ for record in outcome.records] == ["MessagesAdded", "DeadRemoved"]
     assert driver.take() == {}
     driver.keep()
     assert driver.answer("t") == Replayed(2, 0)

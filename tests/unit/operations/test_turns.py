@@ -56,7 +56,8 @@ class Rooms:
 
     read = read_rows = call
 
-    def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+    async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        self._works()
         self.pages += 1
         here = sorted(n for n in self.letters if wanted.after < n < wanted.below)
         found = [n for n in here if wanted.fits(_letter(n).facts, "q")][: wanted.limit]
@@ -84,7 +85,8 @@ class Rooms:
         return asyncio.run(main())
 
     def dead_letters(self) -> DeadLetters:
-        return DeadLetters(cast(Any, None), DeadLetterReader(cast(Any, self)), self, cast(Any, None))
+        store = cast(Any, self)
+        return DeadLetters(cast(Any, None), store, DeadLetterReader(store), self, cast(Any, None))
 
 
 def _letter(dead_id: int) -> DeadLetter:

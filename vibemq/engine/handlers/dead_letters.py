@@ -46,9 +46,10 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
 
 def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead, indexes: list[int]) -> None:
     dead_ids = [command.dead_ids[index] for index in indexes]
-    step.note(DeadRemoved(dead_ids, replayed=True), _need_of_replay(queue))
     origins = remove(state, dead_ids, command.origins)
+    # First what is added, as in a move: a row that was written ahead is its record's first.
     added = add(state, step, queue, *pick(command.rows, command.extras, indexes))
+    step.note(DeadRemoved(dead_ids, replayed=True), _need_of_replay(queue))
     added.replayed = dead_ids
     added.origins = origins
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from vibemq.errors import QueueFull
 from vibemq.model.commands import MoveMessages
 from vibemq.model.effects import Moved
-from vibemq.model.rows import Rows, RowView
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice
 from vibemq.operations.arguments import Limit, QueueName, Text, Whole, page_size
@@ -115,7 +115,10 @@ class QueueMoves:
             for index, candidate in enumerate(some)
             if (priority := priority_of(RowView(candidate.row).headers)) != 1
         }
-        rows = Rows.of([candidate.row for candidate in some])
+        if len(some[0].row) > LARGE_ROW_BYTES:
+            rows: Rows = await self._store.prepared(lambda: some[0].row)
+        else:
+            rows = Rows.of([candidate.row for candidate in some])
         for _ in range(turns):
             await asyncio.sleep(0)
         moved: Moved = await self._local.ask(

@@ -26,7 +26,7 @@ from anyio import to_thread
 
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
-from vibemq.model.stored import Slice
+from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
 from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.commit.unwritten import Unwritten
 from vibemq.storage.interface import IStorageProvider, PreparesRows
@@ -74,6 +74,21 @@ class Store:
         if not isinstance(self.provider, PreparesRows):
             return None
         return asyncio.get_running_loop().run_in_executor(self._large_threads, self.provider.prepare, row)
+
+    async def prepared(self, make: Callable[[], bytes]) -> LargeRow:
+        """A large row that `make` makes in a thread, written ahead of its record where the provider can."""
+        row = await asyncio.get_running_loop().run_in_executor(self._large_threads, lambda: LargeRow(make()))
+        future = self.begin_prepare(row)
+        if future is not None:
+            await future
+        return row
+
+    async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        """As the provider's, behind the appends of everything decided so far."""
+        if self.blocking or not getattr(self.provider, "has_large", False):
+            return await self.read(self.provider.dead_page, wanted)
+        await self.unwritten.written()
+        return await self.begin_large(lambda: self.provider.dead_page(wanted))
 
     def begin(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Run in the read thread, behind what was begun there before."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from heapq import merge
 from operator import attrgetter
 
@@ -187,24 +188,34 @@ Reader = Callable[[int, int, int, int], list[Slice]]
 """`IStorageProvider.read`."""
 
 
-def assemble(state: StoredState, entry: DeadEntry, read: Reader, where: str) -> DeadLetter:
-    """The dead letter with its message. Raises StorageDamaged when the message is not there."""
+Lock = AbstractContextManager[object]
+_NO_LOCK: Lock = nullcontext()
+
+
+def assemble(state: StoredState, entry: DeadEntry, read: Reader, where: str, lock: Lock = _NO_LOCK) -> DeadLetter:
+    """The dead letter with its message. Raises StorageDamaged when the message is not there.
+
+    Args:
+        lock: guards the state; `read` is called without it.
+    """
     facts = entry.facts
-    queue = state.queues.get(entry.queue_id)
+    with lock:
+        queue = state.queues.get(entry.queue_id)
     parts = read(entry.queue_id, facts.sequence, facts.sequence, 1) if queue is not None else []
     if queue is None or not parts:
         raise StorageDamaged(
             f"dead letter {facts.dead_id} points at the missing message {facts.sequence} of queue {entry.queue_id}",
             path=where,
         )
-    priorities = (priority for priority, runs in queue.priorities.items() if facts.sequence in runs)
+    with lock:
+        priorities = [priority for priority, runs in queue.priorities.items() if facts.sequence in runs]
     return DeadLetter(
         facts=facts,
         queue_id=entry.queue_id,
         queue=queue.name,
         group=entry.group,
         published_at=parts[0].published_at,
-        priority=next(priorities, 1),
+        priority=priorities[0] if priorities else 1,
         row=parts[0].rows[0],
     )
 
@@ -227,23 +238,31 @@ def page(
     read: Reader,
     where: str,
     wanted: DeadPageWanted,
+    *,
+    lock: Lock = _NO_LOCK,
+    get: Callable[[int], DeadEntry | None] | None = None,
 ) -> DeadPage:
     """One stretch of the DLQ, of bounded work: see `IStorageProvider.dead_page`.
 
     `entries(damaged)`: the entries behind `wanted.after`, ascending; those whose facts cannot be read go to `damaged`.
+
+    Args:
+        lock: guards the state; `read` is called without it, and with `get` it is found whether a letter was removed
+            meanwhile.
     """
     damaged: list[DamagedLetter] = []
     chosen: list[DeadEntry] = []
     looked, last, done = 0, wanted.after, True
-    for entry in entries(damaged):
-        dead_id = entry.facts.dead_id
-        if looked >= wanted.scan or len(chosen) >= wanted.limit or dead_id >= wanted.below:
-            done = dead_id >= wanted.below
-            break
-        looked, last = looked + 1, dead_id
-        origin = state.queues.get(entry.queue_id)
-        if wanted.fits(entry.facts, "" if origin is None else origin.name):
-            chosen.append(entry)
+    with lock:
+        for entry in entries(damaged):
+            dead_id = entry.facts.dead_id
+            if looked >= wanted.scan or len(chosen) >= wanted.limit or dead_id >= wanted.below:
+                done = dead_id >= wanted.below
+                break
+            looked, last = looked + 1, dead_id
+            origin = state.queues.get(entry.queue_id)
+            if wanted.fits(entry.facts, "" if origin is None else origin.name):
+                chosen.append(entry)
     if done:
         last = max([last, *(letter.dead_id for letter in damaged if letter.dead_id < wanted.below)])
     letters: list[DeadLetter] = []
@@ -252,8 +271,11 @@ def page(
         rows = _rows(read, group)
         for entry in group:
             try:
-                letter = assemble(state, entry, rows or read, where)
+                letter = assemble(state, entry, rows or read, where, lock)
             except StorageDamaged as error:
+                with lock:
+                    if get is not None and get(entry.facts.dead_id) is None:
+                        continue
                 origin = state.queues.get(entry.queue_id)
                 name = "" if origin is None else origin.name
                 damaged.append(DamagedLetter(entry.facts.dead_id, entry.queue_id, name, str(error)))

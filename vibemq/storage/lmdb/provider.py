@@ -23,7 +23,16 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability
-from vibemq.model.records import DeadRemoved, MessagesAdded, QueueCreated, Record
+from vibemq.model.records import (
+    DeadRemoved,
+    GroupCreated,
+    HandedOut,
+    MessagesAdded,
+    QueueCreated,
+    Record,
+    Returned,
+    Settled,
+)
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
@@ -74,6 +83,8 @@ NOT_PREPARED = object()
 """Instead of a prepared row: there was no room for it."""
 PARTS_BEFORE_ROW = 2
 """Of an encoded batch whose first record adds one row."""
+HOLD_ALONE = frozenset({QueueCreated, GroupCreated, Settled, HandedOut, Returned})
+"""Facts that do not depend on a message that is added behind them in one batch."""
 LETTERS_FORGOTTEN_AT_ONCE = 1000
 """A millisecond of work."""
 
@@ -344,12 +355,12 @@ class LmdbProvider:
         self._ballast.refuse_messages(records)
         if self._refusal and any(type(record) is MessagesAdded for record in records):
             raise StorageFull(self._refusal)
+        if self._prepares:
+            before = _before_large(records)
+            position = self._write_prepared(records[:before], records[before:])
+            if position is not None:
+                return position
         parts = encode_batch(records)
-        prepared = self._prepared_of(records) if self._prepares else None
-        if prepared is not None and sum(map(len, parts)) <= prepared.size + TAIL_BYTES_MAX:
-            return self._journal.append_prepared(
-                b"".join(parts[:PARTS_BEFORE_ROW]), prepared, parts[PARTS_BEFORE_ROW + 1 :]
-            )
         # A full disk must still be drained: what only settles messages may use the last room, and the ballast.
         urgent = not any(type(record) is MessagesAdded for record in records)
         try:
@@ -364,6 +375,21 @@ class LmdbProvider:
             logger.warning("the ballast is given up so that the queues can be drained: %s", self._ballast.why)
             return self._journal.append(parts, urgent=True)
 
+    def _write_prepared(self, before: Sequence[Record], records: Sequence[Record]) -> JournalPosition | None:
+        """In a record of its own, when its row was written ahead and the rest is small enough to stand behind it.
+        `before` then is a record before that."""
+        prepared = self._prepared_of(records)
+        if prepared is None:
+            return None
+        parts = encode_batch(records)
+        if sum(map(len, parts)) > prepared.size + TAIL_BYTES_MAX:
+            return None
+        if before:
+            self._journal.append(encode_batch(before))
+        return self._journal.append_prepared(
+            b"".join(parts[:PARTS_BEFORE_ROW]), prepared, parts[PARTS_BEFORE_ROW + 1 :]
+        )
+
     def prepare(self, row: LargeRow) -> None:
         """Write a row ahead of its record: then its commit is as short as that of any message. May run beside all other
         verbs. Where there is no room the row stays as it is, and `append` says so."""
@@ -376,7 +402,7 @@ class LmdbProvider:
 
     def _prepared_of(self, records: Sequence[Record]) -> PreparedRow | None:
         """The row of the first record, when it was written ahead and the rest is small enough to stand behind it."""
-        first = records[0]
+        first = records[0] if records else None
         if type(first) is not MessagesAdded or type(first.rows) is not LargeRow:
             return None
         row, prepared = first.rows, first.rows.prepared
@@ -439,12 +465,17 @@ class LmdbProvider:
         """A row above `max_bytes` is not read only to be found too much, and alone it is read without the lock."""
         with self._lock:
             queue = self._state.queues.get(queue_id)
-            found = None if queue is None else first_large(queue, [(first, last)])
+            found = None if queue is None else first_large(queue.chunks, [(first, last)])
             if found is None or found[1] <= max_bytes:
                 return self._read(queue_id, first, last, max_bytes)
             sequence = found[0]
             before = self._read(queue_id, first, sequence - 1, max_bytes) if sequence > first else []
         return before or self.read_large(queue_id, sequence)
+
+    @property
+    def has_large(self) -> bool:
+        """Whether there are rows above `LARGE_ROW_BYTES`, or were since the start."""
+        return bool(self._large_queues)
 
     def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
         """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`."""
@@ -452,7 +483,7 @@ class LmdbProvider:
             return None
         with self._lock:
             queue = self._state.queues.get(queue_id)
-            return None if queue is None else first_large(queue, runs)
+            return None if queue is None else first_large(queue.chunks, runs)
 
     def read_large(self, queue_id: int, sequence: int) -> list[Slice]:
         """As `read` of one row, without the lock that appends take. May run beside all other verbs."""
@@ -498,10 +529,10 @@ class LmdbProvider:
             return [assemble(self._state, entry, self.read, self._where) for entry in entries]
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        """May run beside all other verbs: the rows are read without the lock that appends take."""
         self._check_open()
-        with self._lock:
-            entries = partial(self._dead.after, wanted.after)
-            return page(self._state, entries, self.read, self._where, wanted)
+        entries = partial(self._dead.after, wanted.after)
+        return page(self._state, entries, self.read, self._where, wanted, lock=self._lock, get=self._dead.get)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         self._check_open()
@@ -723,6 +754,17 @@ class LmdbProvider:
     def _check_open(self) -> None:
         if self._closed:
             raise StorageFailed(f"the store in {self._layout.data_dir} is not open")
+
+
+def _before_large(records: Sequence[Record]) -> int:
+    """How many records come before the first with a large row, when each of them holds without it: after a crash in
+    between they have happened, and the message, of which nobody was told, has not."""
+    for index, record in enumerate(records):
+        if type(record) is MessagesAdded:
+            return index if type(record.rows) is LargeRow else 0
+        if type(record) not in HOLD_ALONE:
+            break
+    return 0
 
 
 def _largest_row(records: Sequence[Record]) -> int:

@@ -26,6 +26,8 @@ from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFenced, StorageFull
 from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.rows import LARGE_ROW_BYTES
+from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.transactional import TransactionalStore
@@ -65,6 +67,7 @@ from vibemq.storage.sqlite.room import (
     needed,
 )
 from vibemq.storage.sqlite.settings import SqliteSettings
+from vibemq.storage.state.large import first_large, has_large
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +137,8 @@ class SqliteStorage:
         self._failed: StorageFailed | None = None
         self._pages_limited = False
         self._shrink_not_before = 0.0
+        self._large_queues: set[int] = set()
+        """Queues that have, or had, rows above `LARGE_ROW_BYTES`."""
         self.epoch = 0
         self._written_lsn = 0
         """Of the last batch that is in the log. The state is ahead of it while a batch is being committed, which `sync`
@@ -199,6 +204,7 @@ class SqliteStorage:
         connection = self._connection
         self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: self._own_transaction(connection))
         state = self._store.load(self._now())
+        self._large_queues = {queue_id for queue_id, queue in state.queues.items() if has_large(queue)}
         # This also leaves a log to flush, whose name is then made durable.
         self.epoch = take_over(connection)
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
@@ -331,6 +337,9 @@ class SqliteStorage:
             except BaseException as exc:
                 raise self._fail(RuntimeError(repr(exc))) from exc
             self._store.apply_volatile(later)
+            for record in records:
+                if type(record) is MessagesAdded and record.rows.size > LARGE_ROW_BYTES:
+                    self._large_queues.add(record.queue_id)
             # A flush may have failed meanwhile, in another thread: then this is told to nobody either.
             self._open_connection()
             self._written_lsn = lsn
@@ -451,6 +460,16 @@ class SqliteStorage:
         with self._lock, translated(self._where):
             self._open_connection()
             return self._store.read(queue_id, first, last, max_bytes)
+
+    def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
+        """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`.
+
+        The event loop asks, and cannot wait for the lock, which a commit holds: it looks at a copy.
+        """
+        if queue_id not in self._large_queues:
+            return None
+        queue = self._store.state.queues.get(queue_id)
+        return None if queue is None else first_large(queue.chunks.copy(), runs)
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         with self._lock, translated(self._where):

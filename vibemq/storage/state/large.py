@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.runs import Run
-from vibemq.model.stored import StoredQueue
+from vibemq.model.stored import Chunk, StoredQueue
 
 
-def first_large(queue: StoredQueue, runs: Sequence[Run]) -> tuple[int, int] | None:
-    """(sequence, size) of the first large row in the runs; ascending within each."""
-    chunks = queue.chunks
+def first_large(chunks: Sequence[Chunk], runs: Sequence[Run]) -> tuple[int, int] | None:
+    """(sequence, size) of the first large row of a queue's chunks in the runs; ascending within each."""
     for first, last in runs:
         for at in range(bisect_left(chunks, first, key=lambda chunk: chunk.last), len(chunks)):
             chunk = chunks[at]

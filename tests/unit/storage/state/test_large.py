@@ -14,15 +14,15 @@ def queue(*chunks: tuple[int, int, int]) -> StoredQueue:
 def test_the_first_large_row_of_the_runs_is_found() -> None:
     stored = queue((1, 9, 900), (10, 10, LARGE), (11, 20, 100), (21, 21, LARGE + 1))
     assert has_large(stored)
-    assert first_large(stored, [(1, 30)]) == (10, LARGE)
-    assert first_large(stored, [(11, 30)]) == (21, LARGE + 1)
-    assert first_large(stored, [(1, 9), (11, 20)]) is None
-    assert first_large(stored, [(11, 12), (21, 21)]) == (21, LARGE + 1)
-    assert first_large(stored, [(22, 30)]) is None
-    assert first_large(stored, []) is None
+    assert first_large(stored.chunks, [(1, 30)]) == (10, LARGE)
+    assert first_large(stored.chunks, [(11, 30)]) == (21, LARGE + 1)
+    assert first_large(stored.chunks, [(1, 9), (11, 20)]) is None
+    assert first_large(stored.chunks, [(11, 12), (21, 21)]) == (21, LARGE + 1)
+    assert first_large(stored.chunks, [(22, 30)]) is None
+    assert first_large(stored.chunks, []) is None
 
 
 def test_many_rows_that_are_large_together_are_not() -> None:
     stored = queue((1, 2_000, LARGE))
-    assert first_large(stored, [(1, 2_000)]) is None
+    assert first_large(stored.chunks, [(1, 2_000)]) is None
     assert not has_large(queue())
