@@ -594,7 +594,7 @@ class Subscription(Generic[T]):
         """The other subscriptions with the same share that go on."""
         if self.options.share is not None:
             for other in self._link.subscriptions.values():
-                if other is self or other.stopped or not isinstance(other, Subscription):
+                if not isinstance(other, Subscription) or other is self or other.stopped:
                     continue
                 if other.options.share == self.options.share:
                     yield other
