@@ -393,6 +393,7 @@ ASKED: dict[type, list[Any]] = {
     ask.Unsubscribe: [ask.Unsubscribe(SUBSCRIBER, "t", 1)],
     ask.SetCapacity: [ask.SetCapacity(SUBSCRIBER, "t", 1, 5)],
     ask.Respond: [ask.Respond(OPERATOR, "t", "a" * 32, rows_of(1))],
+    ask.GiveUp: [ask.GiveUp(OPERATOR, "t", "a" * 32)],
     ask.SetShare: [ask.SetShare(SUBSCRIBER, "t", "share", 5)],
     ask.SetFlow: [ask.SetFlow(SUBSCRIBER, open=False)],
     ask.CloseSession: [ask.CloseSession(SUBSCRIBER, clean=False), ask.CloseSession(SUBSCRIBER, clean=True)],
