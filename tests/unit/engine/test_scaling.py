@@ -566,6 +566,26 @@ def test_publishes_up_to_a_limit_and_over_again_look_at_some_groups_each() -> No
     assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"
 
 
+@pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.BLOCK_PUBLISHER])
+def test_a_publish_to_a_full_queue_looks_at_no_group(overflow: Overflow) -> None:
+    def dearest(groups: int) -> int:
+        world = World()
+        world.create(overflow=overflow, max_messages=20)
+        many_groups(world, groups)
+        for _ in range(21):
+            world.publish(1)
+        costs = []
+        for _ in range(20):
+            command = ask.Publish(OPERATOR, "t", "q", rows_of(1))
+            costs.append(cost(lambda command=command: world.engine.handle([command], world.now)))
+        queue = world.engine._state.queues["q"]
+        assert max(group.waiting for group in queue.groups.values()) == 20
+        return max(costs)
+
+    small, big = dearest(8 * N), dearest(32 * N)
+    assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"
+
+
 @pytest.mark.parametrize("ttl", ["of each message", "of the queue"])
 @pytest.mark.parametrize("dead_letter", [False, True])
 def test_what_expires_leaves_very_many_groups_in_steps(ttl: str, dead_letter: bool) -> None:
