@@ -16,6 +16,10 @@ from tests.docs import permissions
 from tests.docs.pages import DOCS, Block, blocks, pages
 from vibemq import cli, errors
 from vibemq.cli import exits
+from vibemq.cli.admin.main import VERBS as ADMIN_VERBS
+from vibemq.cli.lazy import loaded
+from vibemq.cli.main import VERBS
+from vibemq.client.address import ADDRESS_KEYS
 from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Settings, StorageChoice, Tls, User
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
@@ -190,3 +194,25 @@ def test_every_command_and_operation_is_in_the_permissions() -> None:
     text = (REFERENCE / "permissions.md").read_text(encoding="utf-8").splitlines()
     documented = [line for line in text if re.match(r"\| (`\w+\.\w+`|[A-Z]\w+) \|", line)]
     assert documented == list(permissions.lines())
+
+
+def commands_of(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from commands_of(inner, f"{words} {word}")
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+@pytest.mark.parametrize("word", [*VERBS, *ADMIN_VERBS])
+def test_every_option_of_the_command_line(word: str) -> None:
+    text = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"--[a-z][a-z-]*[a-z]", text)) | {"--help"}
+    for words, command in commands_of(loaded(word, (VERBS | ADMIN_VERBS)[word]), word):
+        names = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        assert {name for name in names if name.startswith("--")} <= told, words
+
+
+def test_every_key_of_an_address() -> None:
+    text = (REFERENCE / "client.md").read_text(encoding="utf-8")
+    told = {word.lower() for word in re.findall(r"`([A-Za-z]+)", text)}
+    assert told | {"host", "port"} >= ADDRESS_KEYS

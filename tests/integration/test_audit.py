@@ -112,6 +112,8 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
         root.admin("queue.change", queue="a", changes={"max_attempts": 8})
         root.admin("queue.remove", queue="a", runs=[[number, number] for number in range(1, 201, 2)])
         root.admin("queue.purge", queue="a")
+        root.admin("queue.create", queue="a", options={"max_attempts": 9})
+        root.admin("queue.delete", queue="nothing")
         # By words of its own, as .NET clients do it; the second is gone before its answer.
         root.send(encode_body(CommandType.CREATE_QUEUE, "c", "b", headers={"queueName": "b"}))
         root.receive()
@@ -133,6 +135,8 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
         ("queue.change", "root", "done", "127.0.0.1"),
         ("queue.remove", "root", "done", "127.0.0.1"),
         ("queue.purge", "root", "done", "127.0.0.1"),
+        ("queue.create", "root", "unchanged", "127.0.0.1"),
+        ("queue.delete", "root", "unchanged", "127.0.0.1"),
         ("queue.create", "root", "done", "127.0.0.1"),
         ("queue.change", "root", "failed", "127.0.0.1"),
         ("queue.purge", "eve", "refused", "127.0.0.1"),
@@ -142,5 +146,5 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
     assert lines[0]["arguments"] == {"queue": "a", "options": {"max_attempts": 7}, "must_match": False}
     assert lines[2]["arguments"]["runs"][-1] == "… 100 in all"
     assert len(lines[2]["arguments"]["runs"]) == 21
-    assert lines[4]["arguments"]["queue"] == "b"
-    assert "nothing" in lines[5]["reason"]
+    assert lines[6]["arguments"]["queue"] == "b"
+    assert "nothing" in lines[7]["reason"]

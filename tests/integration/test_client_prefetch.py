@@ -70,6 +70,40 @@ async def test_a_share_has_one_prefetch_and_any_of_it_changes_it(mq: Client) -> 
             assert await all_told(mq, a, b, c) == 2
 
 
+async def test_any_of_a_share_changes_it_also_one_that_has_ended(mq: Client) -> None:
+    async with (
+        mq.subscribe("a", share="worker", prefetch=4) as stopped,
+        mq.subscribe("b", share="worker", prefetch=4) as b,
+    ):
+        await mq.create_queue("gone", durability=Durability.TRANSIENT)
+        async with mq.subscribe("gone", share="worker") as ended:
+            await mq.delete_queue("gone")
+            await until(lambda: ended.failure is not None)
+        await stopped.stop()
+        assert await all_told(mq, b) == 4
+        for subscription, messages in ((stopped, 7), (ended, 9)):
+            subscription.set_prefetch(messages)
+            assert (await all_told(mq, b), b.prefetch) == (messages, messages)
+
+
+async def test_a_share_that_has_only_ended_subscriptions_is_begun_anew(mq: Client) -> None:
+    async with mq.subscribe("a", share="worker", prefetch=4) as a:
+        message = await anext(a)
+        await a.drain(timeout=0)
+        async with mq.subscribe("b", share="worker", prefetch=6) as b:
+            # What the ended one still holds counts.
+            assert (await all_told(mq, a, b), b.prefetch) == (6, 6)
+            message.ack()
+            assert await all_told(mq, b) == 6
+
+
+async def test_bytes_that_differ_from_those_of_the_share_are_refused(mq: Client) -> None:
+    async with mq.subscribe("a", share="worker", prefetch=4):
+        with pytest.raises(InvalidOptions, match=r"share 'worker' hold 0 bytes together, .* asks for 100"):
+            async with mq.subscribe("b", share="worker", prefetch_bytes=100):
+                pass
+
+
 async def test_a_prefetch_changes_and_pauses(mq: Client) -> None:
     async with mq.subscribe("a", prefetch=3) as a:
         assert await all_told(mq, a) == 3

@@ -283,6 +283,8 @@ class Driver:
                 assert share.members, f"share {name} has no members and is kept"
                 held = sum(consumer.unacked.count for consumer in share.members)
                 assert share.count == held, f"share {name} counts {share.count}, its members hold {held}"
+                weight = sum(consumer.unacked.size for consumer in share.members)
+                assert share.size == weight, f"share {name} counts {share.size} bytes, its members {weight}"
                 called = share in state.called
                 assert called or share.turn is None, f"the turn of share {name} does not end"
                 assert called or not (share.line and share.free), f"share {name} has room, and nobody is called"

@@ -279,3 +279,5 @@ _PLACE_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "password": _text("password"),
 }
 _ALL_KEYS = _PLACE_KEYS | _OPTION_KEYS
+ADDRESS_KEYS = frozenset(_ALL_KEYS)
+"""Of connection strings, in small letters."""

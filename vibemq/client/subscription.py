@@ -368,8 +368,17 @@ class Subscription(Generic[T]):
         """
         self._link.check_loop()
         self._prefetch.change(messages, bytes)
-        self._link.send_flow(self.id, self._prefetch.messages, self._prefetch.bytes)
+        for told in self._told_of_prefetch():
+            self._link.send_flow(told.id, self._prefetch.messages, self._prefetch.bytes)
         return DONE
+
+    def _told_of_prefetch(self) -> "list[Subscription[Any]]":
+        """By which subscriptions the broker hears of a change: of a share one that it knows, else all that it may have
+        been told of."""
+        if self.options.share is None or (self.connected and not self._stopped):
+            return [self]
+        sharing = list(self._sharing())
+        return next(([other] for other in sharing if other.connected), [*sharing, self])
 
     async def drain(self, timeout: float | None = None) -> int:
         """End gracefully: take nothing more, give back what the program has not been given, and wait until it has
@@ -574,11 +583,21 @@ class Subscription(Generic[T]):
     def _adopt_prefetch(self) -> None:
         """Of the subscriptions with the same share: what is changed for one of them holds for all, also when they are
         made anew."""
+        other = next(self._sharing(), None)
+        if other is not None:
+            size = self.options.prefetch_bytes
+            differs = not self.known and size not in (0, other._prefetch.bytes)
+            # The broker refuses bytes that are not those of the share.
+            self._prefetch = Prefetch(other._prefetch.messages, size) if differs else other._prefetch
+
+    def _sharing(self) -> "Iterator[Subscription[Any]]":
+        """The other subscriptions with the same share that go on."""
         if self.options.share is not None:
             for other in self._link.subscriptions.values():
-                if other is not self and isinstance(other, Subscription) and other.options.share == self.options.share:
-                    self._prefetch = other._prefetch
-                    return
+                if not isinstance(other, Subscription) or other is self or other.stopped:
+                    continue
+                if other.options.share == self.options.share:
+                    yield other
 
     def _settle_newest(self, runs: Sequence[Run]) -> None:
         for sequence in [n for n in self._newest if any(first <= n <= last for first, last in runs)]:

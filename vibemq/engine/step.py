@@ -153,6 +153,11 @@ class Step:
         if command.token is not None:
             self.tell(Reply(command.session, command.token, result, self.answering), need)
 
+    def answer_unchanged(self, command: Asked, need: Durability) -> None:
+        """What the command asks for is so already."""
+        if command.token is not None:
+            self.tell(Reply(command.session, command.token, None, self.answering, unchanged=True), need)
+
     def tell(self, effect: Effect, need: Durability) -> None:
         if need > Durability.ASYNC:
             self.gated.append(effect)

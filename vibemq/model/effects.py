@@ -383,6 +383,8 @@ class Reply:
     result: Any
     order: int = -1
     """Which command of its step it answers; -1: one of an earlier step."""
+    unchanged: bool = False
+    """What was asked for was so already: nothing has been done."""
     ends_deliveries: bool = False
     """Nothing is handed out to the consumer after this, until it subscribes again."""
 

@@ -393,6 +393,7 @@ ASKED: dict[type, list[Any]] = {
     ask.Unsubscribe: [ask.Unsubscribe(SUBSCRIBER, "t", 1)],
     ask.SetCapacity: [ask.SetCapacity(SUBSCRIBER, "t", 1, 5)],
     ask.Respond: [ask.Respond(OPERATOR, "t", "a" * 32, rows_of(1))],
+    ask.GiveUp: [ask.GiveUp(OPERATOR, "t", "a" * 32)],
     ask.SetShare: [ask.SetShare(SUBSCRIBER, "t", "share", 5)],
     ask.SetFlow: [ask.SetFlow(SUBSCRIBER, open=False)],
     ask.CloseSession: [ask.CloseSession(SUBSCRIBER, clean=False), ask.CloseSession(SUBSCRIBER, clean=True)],
@@ -560,6 +561,26 @@ def test_publishes_up_to_a_limit_and_over_again_look_at_some_groups_each() -> No
             if number % 50 == 49:
                 world.do(ask.PurgeQueue(OPERATOR, "t", "q"))
         return max(costs[1:])
+
+    small, big = dearest(8 * N), dearest(32 * N)
+    assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"
+
+
+@pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.BLOCK_PUBLISHER])
+def test_a_publish_to_a_full_queue_looks_at_no_group(overflow: Overflow) -> None:
+    def dearest(groups: int) -> int:
+        world = World()
+        world.create(overflow=overflow, max_messages=20)
+        many_groups(world, groups)
+        for _ in range(21):
+            world.publish(1)
+        costs = []
+        for _ in range(20):
+            command = ask.Publish(OPERATOR, "t", "q", rows_of(1))
+            costs.append(cost(lambda command=command: world.engine.handle([command], world.now)))
+        queue = world.engine._state.queues["q"]
+        assert max(group.waiting for group in queue.groups.values()) == 20
+        return max(costs)
 
     small, big = dearest(8 * N), dearest(32 * N)
     assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"

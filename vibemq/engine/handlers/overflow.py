@@ -24,6 +24,8 @@ def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
     count = len(indexes)
     if queue.surely_within(count, rows.size):
         return count
+    if queue.surely_full():
+        return 0
     if options.max_messages:
         count = min(count, max(0, options.max_messages - queue.waiting()))
     if options.max_bytes and count:

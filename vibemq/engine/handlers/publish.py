@@ -185,7 +185,7 @@ def _must_wait(queue: Queue, command: Publish, now: int) -> bool:
 def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bool:
     fresh = screen(queue, rows.count, extras, now).fresh
     # A batch above the limits never fits: it is taken as far as it goes once nothing else waits.
-    return fitting(queue, rows, fresh) == len(fresh) or not queue.waiting()
+    return fitting(queue, rows, fresh) == len(fresh) or not (queue.surely_full() or queue.waiting())
 
 
 def _park(state: EngineState, step: Step, queue: Queue, command: Publish, waiting: Waiting | None) -> None:

@@ -82,7 +82,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     if existing is not None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
-        step.answer(command, None, state.need_of_known)
+        step.answer_unchanged(command, state.need_of_known)
         return
     name = check_queue_name(command.queue)
     options = command.options or _defaults(state)
@@ -159,7 +159,7 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
 def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices | None:
     queue = state.queues.get(command.queue)
     if queue is None:
-        step.answer(command, None, state.need_of_known)
+        step.answer_unchanged(command, state.need_of_known)
         return None
     parked, queue.parked = queue.parked, deque()
     remove(state, step, queue, state.queues)

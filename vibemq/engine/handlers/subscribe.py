@@ -107,7 +107,7 @@ def _check_share(state: EngineState, existing: Consumer | None, command: Subscri
             )
     session = state.sessions.get(command.session)
     share = session.shares.get(wanted.name) if session is not None and wanted is not None else None
-    if share is None or wanted is None:
+    if share is None or wanted is None or not _in_use(share):
         return
     for what, has, asked in (
         ("messages", share.capacity_messages, wanted.messages),
@@ -126,7 +126,26 @@ def _share(state: EngineState, session: SessionState, wanted: SharedCapacity) ->
     if share is None:
         messages = state.settings.capacity_messages_default if wanted.messages is None else wanted.messages
         share = session.shares[wanted.name] = Share(wanted.name, messages, wanted.size or 0, state.called)
+    elif not _in_use(share):
+        _set_share(
+            share,
+            share.capacity_messages if wanted.messages is None else wanted.messages,
+            share.capacity_bytes if wanted.size is None else wanted.size,
+        )
     return share
+
+
+def _in_use(share: Share[Consumer]) -> bool:
+    """Whether any of its subscriptions goes on; others hold messages that they have not settled."""
+    return any(member.active for member in share.members)
+
+
+def _set_share(share: Share[Consumer], messages: int, size: int) -> None:
+    share.capacity_messages = messages
+    if size and not share.capacity_bytes:
+        for consumer in share.members:
+            _weigh(consumer)
+    share.capacity_bytes = size
 
 
 def _configure(state: EngineState, consumer: Consumer, command: Subscribe) -> None:
@@ -179,11 +198,7 @@ def set_share(state: EngineState, step: Step, command: SetShare) -> None:
     session = state.sessions.get(command.session)
     share = session.shares.get(command.share) if session is not None else None
     if share is not None:
-        share.capacity_messages = command.capacity_messages
-        if command.capacity_bytes and not share.capacity_bytes:
-            for consumer in share.members:
-                _weigh(consumer)
-        share.capacity_bytes = command.capacity_bytes
+        _set_share(share, command.capacity_messages, command.capacity_bytes)
         share.call()
         for consumer in share.line:
             # Somebody has to be looked at for the line to be called in this step.

@@ -31,6 +31,7 @@ _CHUNKS_TOGETHER = 16
 _MESSAGES_TOGETHER = 1024
 """Groups may have them in half as many runs."""
 _LOOKS_TOGETHER = 32
+_LOOKS_MAX = 400
 """Groups that one publish looks at near the limits."""
 _LOOKUPS_MAX = 64
 """Sizes of so many runs are looked up one by one; beyond, sizes are taken as even."""
@@ -128,7 +129,9 @@ _NO_SIZES = Sizes()
 
 class Queue:
     __slots__ = (
+        "_behind",
         "_expired",
+        "_fullest",
         "_furthest",
         "_furthest_seen",
         "_rotation",
@@ -234,6 +237,10 @@ class Queue:
         """Of groups that are gone."""
         self._furthest = END
         """No group has more unsettled than that and the next sequence, with what is not visible yet; END: not known."""
+        self._fullest: Group | None = None
+        """The group that had most, when this was last looked at."""
+        self._behind: Group | None = None
+        """The same of the groups that have been looked at in this rotation."""
         self._furthest_seen = 0
         """The same of the groups that have been looked at in this rotation."""
         self._rotation = _NO_ROTATION
@@ -353,7 +360,8 @@ class Queue:
         most = unsettled = 0
         for group in self.groups.values():
             waiting = group.waiting
-            most = max(most, waiting)
+            if waiting > most:
+                most, self._fullest = waiting, group
             unsettled = max(unsettled, waiting + group.in_flight)
         self._furthest = unsettled - self.next_sequence + self.unseen_count
         self._rotation.clear()
@@ -364,32 +372,46 @@ class Queue:
         most = max((self.group_size(group) for group in self.groups.values()), default=0)
         return most + sum(self.sizes.between(added.first, added.last) for added in self.unseen)
 
+    def surely_full(self) -> bool:
+        """Whether not one more message fits, by what is known of the group that had most. False: it is not known."""
+        fullest, most = self._fullest, self.options.max_messages
+        if not most or fullest is None or self.groups.get(fullest.name) is not fullest:
+            return False
+        return fullest.waiting + self.unseen_count >= most
+
     def surely_within(self, messages: int = 0, size: int = 0) -> bool:
         """Whether so much more keeps every group within the limits, by what is known without looking at all groups:
         none has more messages than the one that had most had, and what was published since; or more bytes than all."""
         options = self.options
         if options.max_messages:
             if 2 * (self._furthest + self.next_sequence + messages) > options.max_messages:
-                self._look_at_some_groups()
+                if self.surely_full():
+                    return False
+                self._look_at_some_groups(messages)
             if self._furthest + self.next_sequence + messages > options.max_messages:
                 return False
         return not (options.max_bytes and self.sizes.total + size > options.max_bytes)
 
-    def _look_at_some_groups(self) -> None:
-        """At the next ones; when that was all of them, it is known anew which is furthest behind."""
+    def _look_at_some_groups(self, messages: int) -> None:
+        """At the next ones; when that was all of them, it is known anew which is furthest behind. That should be so
+        when as many messages as a half of the limit were published."""
         if len(self.groups) <= _LOOKS_TOGETHER:
             return
         rotation = self._rotation
         if not rotation:
             self._rotation = rotation = deque(self.groups.values())
             self._furthest_seen = -self.next_sequence
-        for _ in range(min(len(rotation), _LOOKS_TOGETHER)):
+        looks = 2 * len(self.groups) * messages // self.options.max_messages
+        for _ in range(min(len(rotation), max(_LOOKS_TOGETHER, min(looks, _LOOKS_MAX)))):
             group = rotation.popleft()
             # What is not visible yet is before the next sequence and not in the group.
             behind = group.unsettled + self.unseen_count - self.next_sequence
-            self._furthest_seen = max(self._furthest_seen, behind)
+            if behind > self._furthest_seen:
+                self._furthest_seen, self._behind = behind, group
         if not rotation:
             self._furthest = self._furthest_seen
+            if not self.surely_full():
+                self._fullest = self._behind
 
     def regained(self) -> None:
         """A group is given messages that it did not have."""

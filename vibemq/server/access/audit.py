@@ -53,16 +53,27 @@ class AuditLog:
         self._refused("authentication failed", peer, fields)
 
     def changed(
-        self, peer: AuditedPeer, principal: Principal | None, operation: str, arguments: Mapping[str, Any], reason: str
+        self,
+        peer: AuditedPeer,
+        principal: Principal | None,
+        operation: str,
+        arguments: Mapping[str, Any],
+        reason: str,
+        *,
+        unchanged: bool = False,
     ) -> None:
-        """`reason`: why it was not done; "" when it was."""
+        """
+        Args:
+            reason: why it was not done; "" when it was.
+            unchanged: there was nothing to do.
+        """
         fields = {
             "event": "access.changed",
             "user": principal.name if principal is not None else "",
             "token": principal.token_id if principal is not None else "",
             "operation": operation,
             "arguments": {name: _shortened(value) for name, value in arguments.items()},
-            "outcome": "failed" if reason else "done",
+            "outcome": "failed" if reason else "unchanged" if unchanged else "done",
             **({"reason": reason} if reason else {}),
         }
         log.info("%s", operation, extra={**fields, **_place(peer)})

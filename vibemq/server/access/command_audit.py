@@ -75,7 +75,9 @@ class CommandAudit:
                 effect.token = mark.token
                 self.waiting -= 1
                 reason = str(effect.result) if isinstance(effect.result, VibeMQError) else ""
-                self._audit.changed(mark, mark.principal, mark.operation, mark.arguments, reason)
+                self._audit.changed(
+                    mark, mark.principal, mark.operation, mark.arguments, reason, unchanged=effect.unchanged
+                )
 
 
 def _told(command: Command) -> dict[str, Any]:
