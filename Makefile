@@ -25,7 +25,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-scale bench-access bench-peers docs site docker-test interop clean
+.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ bench-growth: install ## measure costs against the number of messages, queues an
 
 bench-scale: install ## measure starts with 10^8 messages, 10^6 dead letters, and 10,000 subscribers; needs 30 GiB of disk
 	$(BIN)/python -m bench.scale $(ARGS)
+
+bench-delays: install ## 1,000,000 delayed messages: growth, restart, order, 50 times kill -9; about five minutes
+	$(BIN)/python -m bench.delays $(ARGS)
 
 bench-access: install ## measure floods of wrong logins, what the time of a refusal tells, and 10,000 users with 100,000 permissions
 	$(BIN)/python -m bench.logins $(ARGS)

@@ -25,9 +25,6 @@ EXTRA_BYTES = 120
 """More than the longest entry of `extras` without its dedup id. A frame of rows that have no ids has room for all of
 them, however they are told."""
 
-_SEVERAL: Extra = {}
-"""In place of an extra that all rows have."""
-
 Failure = Callable[[], VibeMQError]
 """Makes a fresh error for each publisher that waits, so that they do not share a traceback."""
 
@@ -37,6 +34,7 @@ class PublishBatch:
 
     __slots__ = (
         "_common",
+        "_common_count",
         "_exceptional",
         "_extras",
         "_refused",
@@ -62,9 +60,10 @@ class PublishBatch:
         self.count = 0
         self.size = 0
         self._common: Extra | None = None
-        """The very object that all rows so far came with."""
+        """The very object that the first rows came with, if none has come with another one."""
+        self._common_count = 0
         self._extras: dict[int, Extra] = {}
-        """By index, once they came with several."""
+        """By index, once they came with several ones."""
         self.own_dedup: set[int] = set()
         """Indexes whose dedup id we made up; they are no duplicates in the eyes of the publisher."""
         self.done = anyio.Event()
@@ -89,35 +88,36 @@ class PublishBatch:
         if (size > FRAME_BYTES_MAX or self.count >= FRAME_ROWS_MAX) and self.count:
             return False
         self.rows.append(row)
-        if extra is not self._common:
-            self._tell_apart(extra)
-        if extra is not None and "dedup_id" in extra:
-            size += EXTRA_BYTES + 2 * len(str(extra["dedup_id"]).encode())
+        if extra is not None:
+            size += self._tell(extra)
         self.size = size
         self.count += 1
         return True
 
-    def _tell_apart(self, extra: Extra | None) -> None:
-        if not self.count:
-            self._common = extra
-            return
-        if self._common is not _SEVERAL:
-            self._extras, self._common = self.extras, _SEVERAL
-        if extra is not None:
-            self._extras[self.count] = extra
+    def _tell(self, extra: Extra) -> int:
+        """The next row comes with it; the bytes that it needs beyond those of its row."""
+        if extra is self._common and self.count == self._common_count:
+            self._common_count += 1
+            return 0
+        has_id = "dedup_id" in extra
+        if not self.count and not has_id:
+            self._common, self._common_count = extra, 1
+            return 0
+        self._extras = self.extras
+        self._extras[self.count] = extra
+        self._common = None
+        return EXTRA_BYTES + 2 * len(str(extra["dedup_id"]).encode()) if has_id else 0
 
     @property
     def extras(self) -> dict[int, Extra]:
         """By index."""
-        if self._common is None or self._common is _SEVERAL:
-            return self._extras
-        return dict.fromkeys(range(self.count), self._common)
+        return self._extras if self._common is None else dict.fromkeys(range(self._common_count), self._common)
 
     def extra_columns(self) -> bytes | None:
         """The same by columns; None when these would not serve, or there are none."""
-        if self._common is None:
-            return None
-        return encode_extras(self.count, self._extras, None if self._common is _SEVERAL else self._common)
+        common = self._common if self._common_count == self.count else None
+        extras = self.extras if common is None else {}
+        return encode_extras(self.count, extras, common) if extras or common else None
 
     @property
     def full(self) -> bool:
