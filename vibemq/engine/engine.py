@@ -193,7 +193,7 @@ class Engine:
         """Do what is due at or before now."""
         step = self._begin(now)
         timers.run_due_timers(self._state, step)
-        asking.expire(self._state.requests, step)
+        asking.expire(self._state, step)
         doubting.look(self._state, step)
         if self._state.called:
             self._call_sharers(step)

@@ -185,13 +185,15 @@ class RangeReads:
             raise InvalidPayload(f"argument ids may name {IDS_MAX} letters at a time, not {len(ids)}")
         target = wanted.to or wanted.queue
         self._readers.queue(target)
-        found = await self._letters.all_named(ids)
-        letters = [letter for letter in found.letters if letter.queue == wanted.queue]
-        damaged = [letter.dead_id for letter in found.damaged if letter.queue in ("", wanted.queue)]
-        done = await put_back(self._local, self._store, target, letters, caller.session)
-        if done.left:
-            raise no_room(target, done.count)
-        answer = {"redriven": done.count, "gone": len(ids) - done.count - len(damaged)}
+        count, damaged = 0, list[int]()
+        async for part in self._letters.named(ids):
+            letters = [letter for letter in part.letters if letter.queue == wanted.queue]
+            damaged += [letter.dead_id for letter in part.damaged if letter.queue in ("", wanted.queue)]
+            done = await put_back(self._local, self._store, target, letters, caller.session)
+            count += done.count
+            if done.left:
+                raise no_room(target, count)
+        answer = {"redriven": count, "gone": len(ids) - count - len(damaged)}
         return {**answer, "damaged": damaged} if damaged else answer
 
 

@@ -253,8 +253,12 @@ def _epoch_ms(moment: datetime | float) -> int:
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise LocalProtocolError("deliver_at needs a datetime with a time zone; use datetime.now(UTC) + …")
-        return round(moment.timestamp() * 1000)
-    return round(_bounded(moment, "deliver_at") * 1000)
+        at = round(moment.timestamp() * 1000)
+    else:
+        at = round(_bounded(moment, "deliver_at") * 1000)
+    if at < 0:
+        raise LocalProtocolError(f"deliver_at is {moment}, an instant before 1970; give one from then on")
+    return at
 
 
 _BINARY_HEADERS = header_block({payloads.CONTENT_TYPE: payloads.BINARY})

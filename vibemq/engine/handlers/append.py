@@ -128,6 +128,7 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
             queue.delay(delayed, due)
     runs = [(first, last)]
     if added.hidden is not None:
+        step.doubt(queue)
         shown = RunSet(runs)
         for run in added.hidden.runs():
             shown.remove(*run)
@@ -159,4 +160,4 @@ def pick(rows: Rows, extras: Extras | None, indexes: list[int]) -> tuple[Rows, E
         picked = Rows.of([rows[index] for index in indexes])
     if not extras:
         return picked, None
-    return picked, {new: extras[old] for new, old in enumerate(indexes) if old in extras} or None
+    return picked, columns_of(extras).picked(indexes)

@@ -17,6 +17,7 @@ from vibemq.engine.handlers.fan_out import open_waiting_group
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
@@ -298,14 +299,16 @@ def _drop_need(queue: Queue, count: int) -> Durability:
 
 
 def give_up(state: EngineState, step: Step, command: GiveUp) -> None:
-    """Whoever replies is told that nobody waits. What no consumer has been given, none is given any more; the rest
-    expires."""
+    """Whoever replies is told that nobody waits. A message that waits in the queue, given to no consumer, leaves it;
+    one whose publish is not confirmed yet, or which a consumer has, stays until it expires or is settled."""
     waiting = state.requests.of(command.session, command.address)
     need = Durability.TRANSIENT
     if waiting is not None:
         state.requests.forget(waiting)
+        asking.let_others_pass(state, step, waiting)
         queue, sequence = state.queues.get(waiting.queue), waiting.sequence
         if queue is not None and queue.requests is waiting.places and len(queue.groups) <= _LOOKED_AT_FOR_ONE:
+            step.work += 1 + len(queue.groups)
             runs = visible_runs(queue, [(sequence, sequence)])
             if runs and drop_waiting(step, queue, runs, Reason.PURGED):
                 need = heavy(queue)

@@ -1,6 +1,7 @@
 """A publish that asks for a reply, from its acceptance to the end of the waiting."""
 
 from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.engine.waiting import PER_UNIT, RequestTable, Waiting
 from vibemq.errors import NoReply, RateLimited, VibeMQError
@@ -32,11 +33,19 @@ def begin(table: RequestTable, step: Step, command: Publish, requester: Requeste
     return waiting
 
 
-def expire(table: RequestTable, step: Step) -> None:
+def expire(state: EngineState, step: Step) -> None:
     """Those that were not answered in time, as many as are the work of one step; the others stay due."""
     room = PER_UNIT * max(1, STEP_UNITS - step.work)
-    for waiting in table.take_due(step.now, room):
+    for waiting in state.requests.take_due(step.now, room):
+        let_others_pass(state, step, waiting)
         step.effects.append(_told(waiting, overdue(waiting)))
+
+
+def let_others_pass(state: EngineState, step: Step, ended: Waiting) -> None:
+    """Its message may be the first of those that wait for room, and the next ones may fit."""
+    queue = None if ended.sequence else state.queues.get(ended.queue)
+    if queue is not None:
+        step.free(queue)
 
 
 def overdue(waiting: Waiting) -> NoReply:

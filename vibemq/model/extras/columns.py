@@ -54,6 +54,27 @@ class ExtraColumns(Mapping[int, MessageExtra]):
     def __repr__(self) -> str:
         return f"ExtraColumns({dict(self.items())})"
 
+    def picked(self, indexes: Sequence[int]) -> "ExtraColumns | None":
+        """Of the messages at these ascending indexes, which from now on are counted from 0; None: they have none."""
+        have = self.indexes
+        if isinstance(have, range):
+            places = [index - have.start for index in indexes if index in have]
+            chosen: Sequence[int] = [new for new, index in enumerate(indexes) if index in have]
+        else:
+            place_of = {index: place for place, index in enumerate(have)}
+            places = [place_of[index] for index in indexes if index in place_of]
+            chosen = [new for new, index in enumerate(indexes) if index in place_of]
+        if not chosen:
+            return None
+        if chosen[-1] - chosen[0] + 1 == len(chosen):
+            chosen = range(chosen[0], chosen[-1] + 1)
+        numbers = (self.priorities, self.expires_at, self.deliver_at)
+        priorities, expires_at, deliver_at = (
+            some if isinstance(some, int) else [some[place] for place in places] for some in numbers
+        )
+        ids = [self.dedup_ids[place] for place in places] if self.dedup_ids else _NO_IDS
+        return ExtraColumns(chosen, priorities, expires_at, deliver_at, ids)
+
     def delayed_after(self, now: int) -> bool:
         """Whether one of them is to be delivered later than that."""
         instants = self.deliver_at

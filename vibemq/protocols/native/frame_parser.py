@@ -56,6 +56,8 @@ class FrameParser:
         self.large_under_way = False
         """A large frame has begun and is not complete."""
         self._large: LargeFrame[PublishMany] | None = None
+        self._ended = False
+        """What comes has no beginning that could be known."""
         self._progress_at = self._progress_left = 0
         """When the large frame has last come on by a piece worth counting, and what was left of it."""
 
@@ -72,17 +74,21 @@ class FrameParser:
         """Bytes of a large frame that have not come; 0: none has begun, or it waits for memory."""
         return 0 if self._large is None else self._large.left
 
-    def abandon_large(self) -> None:
-        """The rest of a large frame is not waited for: its memory is given back."""
+    def end(self) -> None:
+        """Nothing is read any more, and the memory of a large frame is given back: what still comes may be the rest of
+        its body, and no frame."""
+        self._ended = True
         self._large = None
-        self.large_under_way = self.waits_for_memory = False
+        self._buffer = ByteBuffer()
+        self.large_under_way = self.waits_for_memory = self.unread = False
 
     def _note_progress(self, large: LargeFrame[PublishMany]) -> None:
         if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
             self._progress_at, self._progress_left = self._state.now, large.left
 
     def append(self, data: bytes) -> None:
-        self._buffer.append(data)
+        if not self._ended:
+            self._buffer.append(data)
 
     def read(self) -> None:
         """Work through complete frames, as many as are the work of one turn; stops early at a Connect, whose answer
@@ -95,7 +101,7 @@ class FrameParser:
         self.unread = False
         if state.authenticating:
             self._check_patience()
-        if state.authenticating or state.left:
+        if state.authenticating or state.left or self._ended:
             return
         if self._large is not None and not self._read_large(self._large):
             return

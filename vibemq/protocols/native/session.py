@@ -80,7 +80,7 @@ class NativeSession:
 
     def _hang_up(self, error: VibeMQError) -> None:
         """Last words, once: .NET clients ignore them, people with a packet dump do not."""
-        self._frame_parser.abandon_large()
+        self._frame_parser.end()
         if not self._state.closing:
             self._state.closing = True
             self._state.outbox.send(error_body(self._state.context.new_id(), error))

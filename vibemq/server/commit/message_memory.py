@@ -77,7 +77,10 @@ class MessageMemory:
 
     def forget(self, key: Hashable) -> None:
         """Whoever may have waited has gone."""
+        is_first = next(iter(self._waiting), None) == key
         if self._waiting.pop(key, None) is not None:
+            if is_first:
+                self._waits_since = self._loop.time()
             self._serve()
 
     def give_back(self, size: int) -> None:

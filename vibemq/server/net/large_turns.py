@@ -1,9 +1,10 @@
 """Peers that hold the memory for large messages and do not come on make way for those who wait for it.
 
-What is on its way to a peer is let go after a second, and read again when the peer's turn has come: nothing is lost by
-that. What is on its way from a peer exists nowhere else. When somebody has waited for some seconds, the peer that would
-need longest for the rest of its message is cut off, and sends it again: one in each look, so that of slow peers some
-come to their end.
+What is on its way to a peer that hardly takes any of it is let go after a second, and read again when the peer's turn
+has come: nothing is lost by that. What is on its way from a peer exists nowhere else. When somebody has waited for some
+seconds, the peer that would need longest for the rest of its message is cut off, and sends it again: one in each look,
+so that of slow peers some come to their end. A peer that is not read, because the broker has too much to do, is not
+blamed for that.
 """
 
 import asyncio
@@ -13,7 +14,9 @@ from typing import Protocol
 from vibemq.server.commit.message_memory import MessageMemory
 
 TURN_S = 1.0
-"""A row may be on its way to a peer for so long while others wait."""
+"""A row may be on its way to a peer for so long while others wait, however little of it the peer takes."""
+SLOW_S = 30.0
+"""Who takes the rest within this time keeps its row: between the halves of a frame it would hear nothing of us."""
 PATIENCE_S = 3.0
 """Somebody waits for so long before a peer is cut off that needs longer than this for the rest."""
 
@@ -24,6 +27,14 @@ class CarriesLarge(Protocol):
     @property
     def large_left(self) -> int:
         """Bytes of a large message that have not come from the peer; 0: none is under way."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what the peer sends is taken in at present."""
+
+    @property
+    def row_left(self) -> int:
+        """Bytes that the peer's socket has not taken."""
 
     def let_row_go(self) -> None:
         """Give back the memory of what the peer has not read."""
@@ -45,13 +56,16 @@ class LargeTurns:
         self._loop = asyncio.get_running_loop()
         self._sending: dict[CarriesLarge, float] = {}
         """Since when a row is on its way to it."""
+        self._unsent: dict[CarriesLarge, int] = {}
+        """What of it was left at the last look, or when it began."""
         self._receiving: dict[CarriesLarge, int] = {}
-        """What was left of its message at the last look."""
+        """What was left of its message at the last look; 0: there was none, or we did not read."""
         self._looked = self._loop.time()
 
     def sends(self, connection: CarriesLarge) -> None:
         """A row begins to be on its way, or goes on."""
         self._sending[connection] = self._loop.time()
+        self._unsent[connection] = connection.row_left
 
     def receives(self, connection: CarriesLarge) -> None:
         """It has got memory for a large message that the peer has begun."""
@@ -68,17 +82,21 @@ class LargeTurns:
     def look(self) -> None:
         now = self._loop.time()
         elapsed, self._looked = now - self._looked, now
+        unsent, self._unsent = self._unsent, {c: c.row_left for c in self._sending}
         if self.outgoing.waited_s >= TURN_S:
-            self._make_way(now)
-        before, self._receiving = self._receiving, {c: c.large_left for c in self._receiving if c.large_left}
+            self._make_way(now, unsent, elapsed)
+        before = self._receiving
+        self._receiving = {c: c.large_left if c.is_read else 0 for c in before if c.large_left}
         if self.incoming.waiting and self.incoming.waited_s >= PATIENCE_S:
             self._cut_slowest(before, elapsed)
 
-    def _make_way(self, now: float) -> None:
+    def _make_way(self, now: float, before: dict[CarriesLarge, int], elapsed: float) -> None:
         for connection, since in list(self._sending.items()):
             if not self.outgoing.waiting:
                 return
-            if now - since >= TURN_S:
+            left = self._unsent[connection]
+            taken = before[connection] - left
+            if now - since >= TURN_S and _seconds(left, taken, elapsed) > SLOW_S:
                 del self._sending[connection]
                 connection.let_row_go()
 
@@ -86,7 +104,7 @@ class LargeTurns:
         needs_s = {
             connection: _seconds(left, before[connection] - left, elapsed)
             for connection, left in self._receiving.items()
-            if before[connection]
+            if left and before[connection]
         }
         slowest = max(needs_s, key=lambda connection: needs_s[connection], default=None)
         if slowest is not None and needs_s[slowest] > PATIENCE_S:

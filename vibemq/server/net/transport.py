@@ -157,6 +157,16 @@ class Connection(asyncio.Protocol):
         """Bytes of a large message that have not come from the peer; 0: none is under way."""
         return getattr(self.session, "large_left", 0)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether what the peer sends is taken in at present."""
+        return self._reading
+
+    @property
+    def row_left(self) -> int:
+        """Bytes that the peer's socket has not taken."""
+        return self.unwritten_bytes()
+
     def cut_large(self, why: str) -> None:
         """End the connection in the middle of what the peer sends, and tell it why."""
         fields = {"event": "conn.dropped", "conn_id": self.connection_id, "remote": self.host}
@@ -347,7 +357,7 @@ class Connection(asyncio.Protocol):
     def _note_stuck(self) -> None:
         self._services.connection_table.stuck[self] = (
             asyncio.get_running_loop().time(),
-            self.transport.get_write_buffer_size(),
+            self.unwritten_bytes(),
         )
 
     # -- the end ------------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ def test_extras_in_the_words_of_the_wire() -> None:
     [
         Outgoing(1, ttl=-1),
         Outgoing(1, delay=1, deliver_at=2.0),
+        Outgoing(1, deliver_at=-1.0),
         Outgoing(1, deliver_at=datetime(2030, 1, 1)),  # without a zone on purpose
         Outgoing(1, dedup_id=""),
         Outgoing(1, dedup_id="x" * 257),

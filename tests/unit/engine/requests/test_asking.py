@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
+from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.requests import asking
 from vibemq.engine.waiting import PER_UNIT
@@ -234,6 +234,21 @@ def test_who_gives_up_in_front_of_a_full_queue_is_not_published() -> None:
     driver.settle(1, 1)
     assert driver.info().ready + driver.info().in_flight == 0
     assert (driver.outcomes(), len(driver.engine._state.requests)) == ({}, 0)
+
+
+@pytest.mark.parametrize("how", ["gives up", "waits too long"])
+def test_whose_request_waits_for_room_no_more_lets_smaller_ones_pass(how: str) -> None:
+    driver = Driver()
+    driver.create(max_bytes=100, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish(1, size=60)
+    requester = Requester("a", "t", 640)
+    assert driver.ask(Publish(8, None, "q", rows_of(1, 90), requester=requester)) is None
+    assert driver.publish(1, size=10) is None
+    if how == "gives up":
+        driver.give_up("a")
+    else:
+        driver.advance(650)
+    assert driver.info().ready == 2
 
 
 @pytest.mark.parametrize("durability", list(Durability))

@@ -38,3 +38,10 @@ def test_what_all_have_in_common_is_kept_once() -> None:
     assert (columns.indexes, columns.deliver_at, columns.dedup_ids) == (range(1000), 7, ())
     assert columns.deliveries_after(6, 50) == (range(50, 1050), 7)
     assert repr(ExtraColumns(range(1))) == f"ExtraColumns({ {0: MessageExtra()} })"
+
+
+@given(st.dictionaries(st.integers(0, 9), extras, min_size=1), st.sets(st.integers(0, 9), min_size=1))
+def test_some_of_them_are_counted_anew(by_index: dict[int, MessageExtra], wanted: set[int]) -> None:
+    indexes = sorted(wanted)
+    picked = columns_of(by_index).picked(indexes)
+    assert dict(picked or {}) == {new: by_index[old] for new, old in enumerate(indexes) if old in by_index}

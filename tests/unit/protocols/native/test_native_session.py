@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from vibemq.errors import AuthFailed, NoReply, NotAuthorized, QueueExists, QueueFull, QueueNotFound, RemoteProtocolError
+from vibemq.errors import (
+    AuthFailed,
+    Blocked,
+    NoReply,
+    NotAuthorized,
+    QueueExists,
+    QueueFull,
+    QueueNotFound,
+    RemoteProtocolError,
+)
 from vibemq.model import commands as c
 from vibemq.model.effects import (
     ConsumerEnded,
@@ -28,7 +37,7 @@ from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.extra_columns import encode_extras
-from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import WireMessage, body_type, decode_body, encode_body
 from vibemq.protocols.native.frame_parser import READ_UNITS
@@ -978,3 +987,27 @@ def test_a_reply_that_does_not_fit_is_an_error_of_the_request() -> None:
     peer.session.apply([Responded(SESSION, request.requester.token, large)])
     answer = peer.one()
     assert (answer.id, answer.error_code) == ("r1", "MESSAGE_TOO_LARGE")
+
+
+# -- large messages -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cut off", "stalled"])
+def test_what_comes_of_a_large_message_behind_its_end_is_no_command(how: str) -> None:
+    peer = Peer(connect={"supported-extensions": "batch/1", "max-body-bytes": "16777216"})
+    hidden = encode_frame(extensions.publish_many("x", "other", Rows.of([pack_row("x", b"hidden")])))
+    body = extensions.publish_many("r", "q", Rows.of([pack_row("m", bytes(1_100_000) + hidden + bytes(2_000_000))]))
+    sent = HEADER.pack(len(body), 0) + body
+    at = sent.index(hidden)
+    assert peer.hear(sent[:at]) == []
+    assert peer.session.large_left
+    if how == "cut off":
+        peer.session.fail(Blocked("others wait"))
+        assert peer.hear(sent[at : at + len(hidden)]) == []
+    else:
+        peer.session.tick(NOW + 1)
+        peer.session.receive_data(sent[at : at + len(hidden)])
+        peer.session.tick(NOW + SessionLimits().message_timeout_ms + 1_000)
+        assert peer.session.commands() == []
+    assert (peer.session.closing, peer.session.large_left, peer.session.unread) == (True, 0, False)
+    assert peer.hear(hidden) == []

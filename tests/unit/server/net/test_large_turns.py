@@ -1,0 +1,81 @@
+"""Who makes way for those who wait for the memory of large messages, and who does not."""
+
+import asyncio
+
+import pytest
+
+from vibemq.server.commit.message_memory import MemoryShare, MessageMemory
+from vibemq.server.net.large_turns import LargeTurns
+
+MIB = 1 << 20
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Peer:
+    """How far a large message is, either way."""
+
+    def __init__(self, *, large_left: int = 0, row_left: int = 0) -> None:
+        self.large_left = large_left
+        self.row_left = row_left
+        self.is_read = True
+        self.was_cut = False
+        self.row_let_go = False
+
+    def let_row_go(self) -> None:
+        self.row_let_go = True
+
+    def cut_large(self, why: str) -> None:
+        self.was_cut = True
+
+
+class Turns:
+    """With memory that is all held, and somebody who waits for more in each direction."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now)
+        memories = [MessageMemory(MIB), MessageMemory(MIB)]
+        self.held = [memory.take("first", MIB, print) for memory in memories]
+        self.granted: list[MemoryShare] = []
+        for memory in memories:
+            assert memory.take("second", MIB, self.granted.append) is None
+        self.turns = LargeTurns(*memories)
+
+    def pass_s(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self.turns.look()
+
+
+async def test_who_takes_nothing_is_let_go_and_who_goes_on_keeps_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = Turns(monkeypatch)
+    stalled, slow = Peer(row_left=16 * MIB), Peer(row_left=16 * MIB)
+    test.turns.sends(stalled)
+    test.turns.sends(slow)
+    for _ in range(10):
+        slow.row_left -= MIB
+        test.pass_s(1)
+    assert (stalled.row_let_go, slow.row_let_go) == (True, False)
+    test.pass_s(2)
+    assert slow.row_let_go
+
+
+async def test_who_is_not_read_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = Turns(monkeypatch)
+    paused, stalled = Peer(large_left=8 * MIB), Peer(large_left=4 * MIB)
+    paused.is_read = False
+    test.turns.receives(paused)
+    test.turns.receives(stalled)
+    test.pass_s(5)
+    assert (paused.was_cut, stalled.was_cut) == (False, True)
+    paused.is_read = True
+    test.pass_s(1)
+    assert not paused.was_cut, "it has just begun to be read"
+    test.pass_s(1)
+    assert paused.was_cut
