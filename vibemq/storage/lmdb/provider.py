@@ -320,11 +320,7 @@ class LmdbProvider:
         self._check_open()
         with self._lock:
             durable = self._durable_part(records)
-            try:
-                position = self._write(durable) if durable else None
-            finally:
-                # Of a transient queue, or behind other records: the row was not made a record where it stands.
-                _let_go_prepared(records)
+            position = self._write(durable) if durable else None
             lsn = self._state.lsn if position is None else position.lsn
             self._apply(records, lsn, position)
         if position is not None and position.offset == 0:
@@ -769,12 +765,6 @@ def _before_large(records: Sequence[Record]) -> int:
         if type(record) not in HOLD_ALONE:
             break
     return 0
-
-
-def _let_go_prepared(records: Sequence[Record]) -> None:
-    for record in records:
-        if type(record) is MessagesAdded and type(record.rows) is LargeRow:
-            record.rows.prepared = None
 
 
 def _largest_row(records: Sequence[Record]) -> int:
