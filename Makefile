@@ -25,7 +25,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers docs site docker-test interop clean
+.PHONY: help install fmt lint types test test-long test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,12 +67,15 @@ lint: install ## style, format and the rooms' imports
 types: install ## mypy --strict
 	$(BIN)/mypy
 
-test: install ## all tests except Docker and Spark clusters, as CI runs them; what fails is run a second time
+test: install ## all tests except long ones, Docker and Spark clusters, as CI runs them; what fails is run a second time
 	$(BIN)/lint-imports
-	$(BIN)/python tests/run.py -m "not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
+	$(BIN)/python tests/run.py -m "not long and not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
+
+test-long: install ## the tests that repeat others with more kinds of input; a quarter of an hour
+	$(BIN)/python tests/run.py -m "long and not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 test-fast: install ## the tests that start no processes
-	$(BIN)/pytest -m "not slow and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/pytest -m "not slow and not long and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
 
 crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
 	$(BIN)/python -m tests.proof crash $(ARGS)

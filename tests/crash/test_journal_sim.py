@@ -12,7 +12,7 @@ from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.testing.sim_disk import PowerCut, SimDisk
 
 SEGMENT = 2048
-IMAGES = 6000
+IMAGES = 2000
 
 
 @dataclass

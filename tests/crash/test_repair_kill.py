@@ -75,8 +75,15 @@ def killed(step: int, folder: Path, provider: str) -> bool:
     return killed_at(step, STEPS, work)
 
 
-@pytest.mark.parametrize("starts_between", [False, True], ids=["repaired again", "started"])
-@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.parametrize(
+    ("provider", "starts_between"),
+    [
+        ("lmdb", True),
+        ("sqlite", False),
+        pytest.param("lmdb", False, marks=pytest.mark.long),
+        pytest.param("sqlite", True, marks=pytest.mark.long),
+    ],
+)
 def test_a_kill_at_any_step_leaves_one_of_the_two(tmp_path: Path, provider: str, starts_between: bool) -> None:
     make(tmp_path / "damaged", provider)
     whole = (["q"], 3)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from tests.crash.ledger import BrokerProcess
 from tests.docs.pages import REPOSITORY, Block, blocks, pages
+from tests.docs.quick_commands import PYTHON, quick_commands
 
 pytestmark = pytest.mark.slow
 
@@ -30,17 +32,18 @@ WITH_BLOCKS = [page for page in pages() if any(block.words in RUN for block in b
 class Reader:
     """Somebody who works through one page, in a folder of his own, beside a running broker."""
 
-    def __init__(self, folder: Path, broker: BrokerProcess, *, superuser: str) -> None:
-        """`superuser`: as whom commands run that name no user; "" = nobody."""
+    def __init__(self, folder: Path, broker: BrokerProcess, commands: Path, *, superuser: str) -> None:
+        """`commands`: a folder for PATH. `superuser`: as whom commands run that name no user; "" = nobody."""
         self._folder = folder
         self._places = {
             "vibemq://localhost:2925": broker.url,
             "vibemq://localhost": broker.url,
             "localhost:2926": f"127.0.0.1:{broker.http_port}",
         }
+        self._commands = commands
         self._environment = os.environ | {
             "VIBEMQ_URL": broker.url.replace("://", f"://{superuser}:{PASSWORD}@") if superuser else broker.url,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{commands}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(REPOSITORY),
             "HOME": str(folder),
             "NO_COLOR": "1",
@@ -97,7 +100,7 @@ class Reader:
             tests.write_text(text, encoding="utf-8")
             without = [word for name in PLUGINS_LEFT_OUT for word in ("-p", f"no:{name}")]
             return [sys.executable, "-m", "pytest", "-q", "-W", "error", *without, str(tests)]
-        return [sys.executable, "-c", text]
+        return [str(self._commands / PYTHON), text]
 
     def dismiss_workers(self) -> None:
         """Stop them with Ctrl-C; one that ended before was no worker, and says why on its standard error."""
@@ -114,8 +117,14 @@ class Reader:
             process.communicate()
 
 
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="vmq-") as folder, quick_commands(Path(folder)) as path:
+        yield path
+
+
 @contextmanager
-def reader_of(folder: Path, page: Path) -> Iterator[Reader]:
+def reader_of(folder: Path, page: Path, commands: Path) -> Iterator[Reader]:
     settings = "\n".join(block.text for block in blocks(page) if block.words == ("toml", "broker"))
     found = SUPERUSER.search(settings)
     # What the page says comes from a secret.
@@ -127,7 +136,7 @@ def reader_of(folder: Path, page: Path) -> Iterator[Reader]:
     try:
         place = folder / "reader"
         place.mkdir()
-        reader = Reader(place, broker, superuser=found[1] if found else "")
+        reader = Reader(place, broker, commands, superuser=found[1] if found else "")
         try:
             yield reader
         finally:
@@ -137,9 +146,9 @@ def reader_of(folder: Path, page: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_what_the_page_shows_works(page: Path, tmp_path: Path) -> None:
+def test_what_the_page_shows_works(page: Path, tmp_path: Path, commands: Path) -> None:
     printed = ""
-    with reader_of(tmp_path, page) as reader:
+    with reader_of(tmp_path, page, commands) as reader:
         for block in blocks(page):
             if block.words in RUN:
                 printed = reader.follow(block)

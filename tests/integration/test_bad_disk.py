@@ -106,7 +106,10 @@ async def fill_the_store(mq: vibemq.Client, book: Book, disk: Path) -> None:
     assert book.refusals
 
 
-@pytest.mark.parametrize("kind", SMALL_DISK)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.long] if "MiB" in kind or "KiB" in kind else []) for kind in SMALL_DISK],
+)
 async def test_an_empty_broker_takes_messages_again_after_a_full_disk(tmp_path: Path, kind: str) -> None:
     """Nothing else is on the disk, nobody helps, with and without a restart after the drain."""
     provider, settings = SMALL_DISK[kind]
@@ -130,7 +133,9 @@ async def test_an_empty_broker_takes_messages_again_after_a_full_disk(tmp_path: 
         assert "sound" in check(disk / "data").out
 
 
-@pytest.mark.parametrize("mebibytes", [24, 48, 64])
+@pytest.mark.parametrize(
+    "mebibytes", [24, pytest.param(48, marks=pytest.mark.long), pytest.param(64, marks=pytest.mark.long)]
+)
 async def test_with_the_settings_as_always_a_drained_disk_takes_as_much_again(
     tmp_path: Path, provider: str, mebibytes: int
 ) -> None:

@@ -360,8 +360,15 @@ def micro_batches(peer: Peer, queue: str, at: int) -> tuple[list[bytes], int]:
     return [body.rstrip(b".") for body in bodies], at
 
 
-@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
-@pytest.mark.parametrize("durability", ["weak", "async"])
+@pytest.mark.parametrize(
+    ("durability", "provider"),
+    [
+        ("weak", "lmdb"),
+        ("async", "sqlite"),
+        pytest.param("weak", "sqlite", marks=pytest.mark.long),
+        pytest.param("async", "lmdb", marks=pytest.mark.long),
+    ],
+)
 def test_a_reader_of_a_queue_that_is_not_flushed_goes_on_after_restarts(
     provider: str, durability: str, tmp_path: Path
 ) -> None:

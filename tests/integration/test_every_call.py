@@ -46,7 +46,8 @@ from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.web.app import Pages, make_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("every_call")]
+"""In one worker: each would fill a crowded store of its own."""
 
 QUEUES, LETTERS, GROUPS, MESSAGES, FAN_OUT = 10_000, 50_000, 2_000, 20_000, 10_000
 USERS, TOKENS = 5_000, 1_000

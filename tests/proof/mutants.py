@@ -192,7 +192,7 @@ METHOD = Method(
     name="mutants",
     title="Mutants of the product, caught",
     run=run,
-    short=Size(cases=2, seconds=20),
+    short=Size(cases=1, seconds=20),
     crash=Size(cases=12, seconds=60),
     torture=Size(cases=len(MUTANTS), seconds=220),
 )

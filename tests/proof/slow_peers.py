@@ -319,7 +319,7 @@ METHOD = Method(
     name="slow-peers",
     title="a consumer that never reads, beside a fast one",
     run=run,
-    short=Size(4, 6),
+    short=Size(4, 3),
     crash=Size(cases=14, seconds=50),
     torture=Size(cases=30, seconds=80),
     alone=True,

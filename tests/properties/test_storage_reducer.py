@@ -98,7 +98,7 @@ def members(runs: list[tuple[int, int]]) -> set[int]:
     return {s for first, last in runs for s in range(first, last + 1)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 60))
 def test_the_reducer_agrees_with_one_word_per_message(random: Random, batches: int) -> None:
     model, naive, workload = Model(), Naive(), Workload(random)
@@ -135,7 +135,7 @@ def test_the_reducer_agrees_with_one_word_per_message(random: Random, batches: i
     assert set(model.state.queues) == set(naive.next) | {q for q, _ in naive.dead.values()}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
 def test_writing_only_what_is_dirty_keeps_the_whole_state(random: Random, batches: int) -> None:
     model, workload = Model(), Workload(random, transient=False)

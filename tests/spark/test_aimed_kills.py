@@ -102,7 +102,7 @@ async def aimed(folder: Path, kind: str, mutant: str, growths: list[int]) -> lis
 @pytest.mark.parametrize(
     ("kind", "growths", "writes"),
     [
-        ("batches", [2 * ROWS], [0, SECOND]),
+        pytest.param("batches", [2 * ROWS], [0, SECOND], marks=pytest.mark.long),
         pytest.param("batches", [ROWS, 2 * ROWS, ROWS], [0, SECOND], marks=pytest.mark.spark_cluster),
         pytest.param("stream", [ROWS, ROWS, ROWS], [0], marks=pytest.mark.spark_cluster),
     ],

@@ -65,7 +65,7 @@ def test_two_sources_have_the_same_batches_again_or_none(world: World) -> None:
     assert numbers_in(world, "out") == [0, 1, 2, 3, 4, 100, 101, 102, 103, 104]
 
 
-@pytest.mark.parametrize("sink", ["exactlyOnce", "files"])
+@pytest.mark.parametrize("sink", ["files", pytest.param("exactlyOnce", marks=pytest.mark.long)])
 def test_batches_without_data_are_batches(world: World, sink: str) -> None:
     """Spark makes one when a watermark has moved. Of a batch that its file sink leaves out it does not see how far the
     watermark moves, and does not make the next one again: then the query is refused when it goes on."""

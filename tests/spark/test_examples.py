@@ -209,6 +209,7 @@ def test_route_is_exactly_once(spark: Any, mq: vibemq.sync.Client, to: list[str]
         assert Counter(order["order"] for order in drained(mq, queue)) == expected
 
 
+@pytest.mark.long
 @spark_run
 def test_backfill_as_a_program(spark: Any, mq: vibemq.sync.Client, to: list[str], tmp_path: Path) -> None:
     """Two runs: the second takes up what has come since."""

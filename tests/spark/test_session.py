@@ -212,7 +212,7 @@ def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> N
 @pytest.mark.parametrize(
     ("sink", "kinds"),
     [
-        ("once", ["", "roll back", "older copy", "replay", "roll back", "replay"]),
+        pytest.param("once", ["", "roll back", "older copy", "replay", "roll back", "replay"], marks=pytest.mark.long),
         ("files", ["", "roll back", "continue", "roll back", "continue"]),
     ],
 )
@@ -295,8 +295,15 @@ def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> Non
     assert sorted(int(row.body) for row in world.spark.read.parquet(str(out)).collect()) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("how", ["continue", "replay"])
-@pytest.mark.parametrize("sink", ["parquet", "exactlyOnce"])
+@pytest.mark.parametrize(
+    ("sink", "how"),
+    [
+        ("parquet", "replay"),
+        ("exactlyOnce", "continue"),
+        pytest.param("parquet", "continue", marks=pytest.mark.long),
+        pytest.param("exactlyOnce", "replay", marks=pytest.mark.long),
+    ],
+)
 def test_an_option_that_was_forgotten_does_not_lose_or_double_rows_with_the_next_checkpoint(
     world: World, sink: str, how: str
 ) -> None:
@@ -452,8 +459,8 @@ def test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run(world: Wor
     ("mutant", "found"),
     [
         (mutants.NewNames, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
-        (mutants.OneName, [0, 1]),
-        (mutants.CountsOn, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
+        pytest.param(mutants.OneName, [0, 1], marks=pytest.mark.long),
+        pytest.param(mutants.CountsOn, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001], marks=pytest.mark.long),
     ],
 )
 def test_a_sink_that_confuses_writes_is_noticed(world: World, mutant: type[mutants.Mutant], found: list[int]) -> None:

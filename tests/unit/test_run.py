@@ -120,7 +120,7 @@ def test_a_crashed_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
     assert closing(output) == "1 failed, 1 passed"
 
 
-@pytest.mark.parametrize("others", [0, 1, 7])
+@pytest.mark.parametrize("others", [0, pytest.param(1, marks=pytest.mark.long), 7])
 def test_what_a_crashed_worker_has_left_is_run(tmp_path: Path, others: int) -> None:
     """And the crash itself is not repeated before the others have ended."""
     module = f"""

@@ -350,7 +350,7 @@ def many_stages(world: World, n: int) -> None:
 def many_delayed_pieces(world: World, n: int) -> None:
     """Of a stage, and of one that is committed, for a queue that has no cursor."""
     for app in ("app", "committed"):
-        for chunk in range(1, 8 * n):
+        for chunk in range(1, 2 * n):
             world.do(ask.Stage(OPERATOR, "t", "other", app, 1, "s", chunk, rows_of(1), delayed=True))
     world.do(ask.DecideTransaction(OPERATOR, "t", "committed", 1, ["s"]))
 

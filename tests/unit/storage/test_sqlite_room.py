@@ -62,11 +62,14 @@ def room(
 
 
 BODIES = [200, 4_000, 20_000, 200_000]
-CASES = [(mebibytes, body) for mebibytes in (8, 12, 24) for body in BODIES] + [(48, 20_000), (64, 4_000)]
+CASES = [(mebibytes, body) for mebibytes in (8, 12, 24) for body in BODIES]
+MORE_CASES = [(48, 20_000), (64, 4_000)]
 
 
 @pytest.mark.parametrize("part", [1.0, 0.5], ids=["drained", "half drained"])
-@pytest.mark.parametrize(("mebibytes", "body"), CASES)
+@pytest.mark.parametrize(
+    ("mebibytes", "body"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE_CASES)]
+)
 def test_a_full_store_takes_messages_again_when_it_is_drained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int, body: int, part: float
 ) -> None:

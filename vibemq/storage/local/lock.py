@@ -12,6 +12,7 @@ restore replaces the directory: whoever gets the lock makes sure that the file s
 import errno
 import fcntl
 import json
+import logging
 import os
 import socket
 import time
@@ -24,6 +25,8 @@ from vibemq.errors import ConfigInvalid, StorageLocked
 from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.replace import refuse_half_restored, refuse_interrupted
 from vibemq.storage.local.store_file import make_folder
+
+logger = logging.getLogger(__name__)
 
 LOCK_NAME = "lock"
 OWNER_NAME = "owner.json"
@@ -134,16 +137,25 @@ class DirectoryLock:
         """Idempotent."""
         if self._file is None:
             return
+        try:
+            self._remove_names(self._file)
+        except OSError as error:
+            # The lock alone decides; the store is closed, and whoever opens it next writes these files anew.
+            logger.warning("left %s as it is, with the names of an owner that has ended: %s", self._data_dir, error)
+        finally:
+            os.close(self._file)
+            self._file = None
+            self._to_look = self._made = False
+
+    def _remove_names(self, file: int) -> None:
         # What is in a directory that has taken the place of ours is another owner's.
-        if has_name(self._file, self._data_dir / LOCK_NAME):
-            if not self._to_look:
-                (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
-            # Others that look have locked the same file: without its name it would not keep an owner out.
-            if self._made and _lock_now(self._file, fcntl.LOCK_EX):
-                (self._data_dir / LOCK_NAME).unlink()
-        os.close(self._file)
-        self._file = None
-        self._to_look = self._made = False
+        if not has_name(file, self._data_dir / LOCK_NAME):
+            return
+        if not self._to_look:
+            (self._data_dir / OWNER_NAME).unlink(missing_ok=True)
+        # Others that look have locked the same file: without its name it would not keep an owner out.
+        if self._made and _lock_now(file, fcntl.LOCK_EX):
+            (self._data_dir / LOCK_NAME).unlink()
 
     def _write_owner(self) -> None:
         owner = {

@@ -178,5 +178,5 @@ def test_a_walk_asks_very_many_groups_a_few_at_a_time() -> None:
             costs.append(cost(lambda: collecting_module.collect(queue_of(world))))
         return max(costs)
 
-    small, big = dearest(64), dearest(256)
-    assert big <= 1.6 * small, f"{small} instructions with 64 groups, {big} with 256"
+    small, big = dearest(32), dearest(128)
+    assert big <= 1.6 * small, f"{small} instructions with 32 groups, {big} with 128"

@@ -61,6 +61,25 @@ def test_an_owner_whose_directory_was_replaced_leaves_the_next_owner_alone(tmp_p
     second.release()
 
 
+def test_names_that_cannot_be_removed_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a file system that is full and needs room for that."""
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    owner = DirectoryLock(tmp_path)
+    owner.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        owner.release()
+    assert not owner.held
+    assert "No space left on device" in caplog.text
+    owner.acquire()
+    owner.release()
+
+
 def test_the_lock_of_a_writer_is_of_the_file_that_has_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     locked = fcntl.flock
 
