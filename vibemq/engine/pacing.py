@@ -7,6 +7,7 @@ in between. The answer comes with the last slice, so answers keep their order.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.step import Step
 from vibemq.model.commands import Command
 from vibemq.model.runs import Run
@@ -22,6 +23,11 @@ Slices = Generator[None, Step, None]
 
 Cut = Callable[[int, int, int], tuple[int, int]]
 """(first, last, most) -> (stop, cost): how far of [first, last] a slice goes that may cost about `most`."""
+
+
+def is_crowded(queue: Queue) -> bool:
+    """Whether to look at all groups of the queue takes more than one step."""
+    return len(queue.groups) > STEP_UNITS
 
 
 class Batch:

@@ -5,12 +5,14 @@ its outcome, so there is one and no second: a reply, an error, or nothing when i
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Requester
+from vibemq.model.runs import RunSet
 
 _BUCKETS_PER_TIMEOUT = 64
 """Deadlines are seen to together, late by this part of the timeout at most. So the table is as large as what waits,
@@ -28,8 +30,8 @@ class Waiting:
     queue: str
     due_at: int
     table: "RequestTable"
-    places: "dict[int, Waiting]" = field(default_factory=lambda: _NOWHERE)
-    """The requests of its queue, by sequence."""
+    places: "Places" = field(default_factory=lambda: _NOWHERE)
+    """The requests of its queue."""
     sequence: int = 0
     """0: its message waits for room in the queue."""
     bucket: int = 0
@@ -40,18 +42,15 @@ class Waiting:
     def waits(self) -> bool:
         return self.table.has(self)
 
-    def place(self, queue: str, places: "dict[int, Waiting]", sequence: int) -> None:
+    def place(self, queue: str, places: "Places", sequence: int) -> None:
         """Its message is in that queue now."""
         if self.waits:
             self.leave()
             self.queue, self.places, self.sequence = queue, places, sequence
-            places[sequence] = self
+            places.put(sequence, self)
 
     def leave(self) -> None:
-        self.places.pop(self.sequence, None)
-        if not self.places:
-            # A dict keeps the room of what it has had.
-            self.places.clear()
+        self.places.take_out(self.sequence)
 
     def fail(self, error: VibeMQError) -> None:
         """Its message is gone. Unless a consumer may still reply, the requester is told soon that nobody will."""
@@ -61,7 +60,39 @@ class Waiting:
             self.table.failed.append((self, error))
 
 
-_NOWHERE: dict[int, Waiting] = {}
+class Places(dict[int, Waiting]):
+    """The requests of a queue, by sequence; changed by `put` and `take_out` only. Those of a run are found without a
+    look at the others, or at the messages of the run that are none."""
+
+    __slots__ = ("_sequences",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sequences = RunSet()
+
+    def put(self, sequence: int, waiting: Waiting) -> None:
+        self[sequence] = waiting
+        self._sequences.add(sequence, sequence)
+
+    def take_out(self, sequence: int) -> None:
+        if self.pop(sequence, None) is not None:
+            self._sequences.remove(sequence, sequence)
+            if not self:
+                # A dict keeps the room of what it has had.
+                self.clear()
+
+    def within(self, first: int, last: int) -> Iterator[Waiting]:
+        """Those of the messages in [first, last]; none may leave meanwhile."""
+        for start, stop in self._sequences.overlap(first, last):
+            for sequence in range(start, stop + 1):
+                yield self[sequence]
+
+    def cut(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """(stop, number): how far of [first, last] the first `most` requests in it reach, and how many these are."""
+        return self._sequences.cut_members(first, last, most)
+
+
+_NOWHERE: Places = Places()
 
 
 class RequestTable:

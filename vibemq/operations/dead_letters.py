@@ -123,13 +123,11 @@ class DeadLetterReader:
                         yield part
             await asyncio.sleep(0)
 
-    async def all_named(self, ids: Iterable[int]) -> Found:
-        """Of a few ids."""
-        found = Found(done=True)
-        async for part in self.named(ids):
-            found.letters += part.letters
-            found.damaged += part.damaged
-        return found
+    async def one(self, dead_id: int) -> Found:
+        """The letter of that id, if it is there."""
+        async for found in self.named([dead_id]):
+            return found
+        return Found(done=True)
 
 
 def _stretches(ids: Sequence[int]) -> Iterator[Run]:
@@ -310,7 +308,7 @@ class DeadLetters:
 
     async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
         """A damaged letter is refused with STORAGE_DAMAGED."""
-        found = await self._reader.all_named([wanted.dead_id])
+        found = await self._reader.one(wanted.dead_id)
         if found.letters and wanted.queue in (None, found.letters[0].queue):
             return letter_json(found.letters[0], with_payload=True)
         if found.damaged and wanted.queue in (None, found.damaged[0].queue):

@@ -20,7 +20,7 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet, runs_of
 
 _EXTRAS_PER_UNIT = 8
-"""Messages with a delay or a priority that become visible to one group for the cost of one run."""
+"""Messages with a delay or a priority that are noted, or become visible to one group, for the cost of one run."""
 
 
 def add(
@@ -45,6 +45,7 @@ def add(
         step.note(Dropped(queue.queue_id, queue.holes, Reason.OVERFLOW), durability)
     if columns is not None:
         _remember_extras(queue, first, columns, step.now)
+        step.work += len(columns) // _EXTRAS_PER_UNIT
     hidden = _before_groups(queue, first, last, redirected)
     if hidden is not None and hidden is not redirected:
         step.doubt(queue)

@@ -3,15 +3,14 @@
 Every function here is told runs that are in no place of the group any more (neither ready, nor later, nor held).
 """
 
-from collections.abc import Generator, Iterable
-from functools import partial
+from collections.abc import Iterable
 
-from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.requests.failing import fail_redirected, fail_requests, fail_sequences
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
+from vibemq.engine.waiting import PER_UNIT
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
 from vibemq.model.runs import Run, RunSet, run_count
 
@@ -133,7 +132,7 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> R
     """
     gone = [(group, taken) for group in queue.groups.values() if (taken := _take(group, runs))]
     held = held_among(queue, runs)
-    touched = RunSet(_merged([run for _, taken in gone for run in taken] + _unlog(queue, runs, held)))
+    touched = RunSet(_merged([run for _, taken in gone for run in taken] + unlog(queue, runs, held)))
     if not touched:
         return touched
     kept = RunSet(part for run in touched.runs() for part in held.overlap(*run))
@@ -152,6 +151,18 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> R
         step.note(Dropped(queue.queue_id, touched.runs(), reason), heavy(queue))
     step.free(queue)
     return dropped
+
+
+def drop_from(step: Step, queue: Queue, group: Group, runs: list[Run]) -> list[Run]:
+    """The same of one group alone, one of several; nothing is said of requests, or of the log."""
+    taken = _take(group, runs)
+    if taken:
+        group.forget_history(taken)
+        group.counters.dropped += run_count(taken)
+        lose(step, queue, group, taken)
+        step.note_settled(queue, group, taken)
+        step.free(queue)
+    return taken
 
 
 def held_among(queue: Queue, runs: list[Run]) -> RunSet:
@@ -177,25 +188,6 @@ def waiting_among(queue: Queue, runs: list[Run], held: RunSet) -> RunSet:
     return waiting
 
 
-def drop_in_slices(
-    step: Step, queue: Queue, runs: list[Run], reason: Reason
-) -> Generator[None, Step, tuple[Step, int]]:
-    """Like `drop_waiting`, for any number of runs; returns the last slice's step as well.
-
-    A slice takes messages out of every group and of the log in one step, so a group that joins between two slices gets
-    what is left and nothing else. Messages that were published later stay.
-    """
-    count = 0
-    for piece, cost in pieces(visible_runs(queue, runs), partial(cut_step, queue)):
-        if queue.deleted:
-            break
-        count += drop_waiting(step, queue, piece, reason).count
-        step.work += cost
-        if step.work >= STEP_UNITS:
-            step = yield
-    return step, count
-
-
 def visible_runs(queue: Queue, runs: list[Run]) -> list[Run]:
     """The runs without what is on its way to the disk, or was never published."""
     end = queue.unseen[0].first if queue.unseen else queue.next_sequence
@@ -213,6 +205,9 @@ def cut_step(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
     if queue.log is not None:
         last, logged = queue.log.cut_runs(first, last, most)
         cost += logged
+    if queue.requests:
+        last, number = queue.requests.cut(first, last, PER_UNIT * most)
+        cost += number // PER_UNIT
     return last, cost
 
 
@@ -226,7 +221,7 @@ def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> No
         group.forget_history(waiting + held)
         group.counters.dropped += run_count(waiting) + run_count(held)
         lose(step, queue, group, waiting)
-    _unlog(queue, runs, RunSet())
+    unlog(queue, runs, RunSet())
     if queue.requests:
         fail_requests(queue, runs, reason)
     step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
@@ -237,7 +232,7 @@ def _take(group: Group, runs: list[Run]) -> list[Run]:
     return _merged([taken for first, last in runs for taken in group.take_waiting(first, last)])
 
 
-def _unlog(queue: Queue, runs: list[Run], held: RunSet) -> list[Run]:
+def unlog(queue: Queue, runs: list[Run], held: RunSet) -> list[Run]:
     """Take the runs out of the log, but for what is held."""
     if queue.log is None:
         return []

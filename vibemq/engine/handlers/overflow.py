@@ -4,11 +4,11 @@ Counted is what waits (delayed and not yet visible messages too), not what is in
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from itertools import accumulate
 
-from vibemq.engine.handlers.dead_lettering import drop_waiting
-from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.handlers.dead_lettering import drop_from, drop_waiting
+from vibemq.engine.pacing import STEP_UNITS, is_crowded
 from vibemq.engine.queue.group import FORGOTTEN_PER_RUN, Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
@@ -17,9 +17,13 @@ from vibemq.errors import QueueFull
 from vibemq.model.records import Reason
 from vibemq.model.rows import Rows
 
+LOOKS_PER_UNIT = 4
+"""Groups that are looked at for the cost of one run."""
+
 
 def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
-    """How many of these rows, from the first on, fit into the queue."""
+    """How many of these rows, from the first on, fit into the queue. With very many groups, `count_first` has to be
+    done before, unless `is_clear`."""
     options = queue.options
     count = len(indexes)
     if queue.surely_within(count, rows.size):
@@ -27,15 +31,37 @@ def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
     if queue.surely_full():
         return 0
     if options.max_messages:
-        count = min(count, max(0, options.max_messages - queue.waiting()))
+        count = min(count, max(0, options.max_messages - waiting_in(queue)))
     if options.max_bytes and count:
-        room = options.max_bytes - queue.waiting_size()
+        room = options.max_bytes - (queue.counted()[1] if is_crowded(queue) else queue.waiting_size())
         if len(indexes) == rows.count and rows.size <= room:
             return count
         lengths = rows.row_lengths()
         ends = list(accumulate(lengths[index] for index in indexes[:count]))
         count = bisect_right(ends, room)
     return count
+
+
+def waiting_in(queue: Queue) -> int:
+    """`Queue.waiting`, with very many groups by the last count."""
+    return queue.counted()[0] if is_crowded(queue) else queue.waiting()
+
+
+def is_clear(queue: Queue, rows: Rows) -> bool:
+    """Whether it is known, without a look at very many groups, how many of the rows fit."""
+    return not is_crowded(queue) or queue.surely_within(rows.count, rows.size) or queue.surely_full()
+
+
+def count_first(step: Step, queue: Queue) -> Generator[None, Step, Step]:
+    """Look at all groups of the queue, in slices; returns the last one's step."""
+    count = queue.begin_count()
+    while not queue.go_on_counting(count, LOOKS_PER_UNIT * max(1, STEP_UNITS - step.work)):
+        step.work = STEP_UNITS
+        step = yield
+        if queue.deleted:
+            return step
+    step.work += 1
+    return step
 
 
 def full(queue: Queue, waited_ms: int = 0) -> QueueFull:
@@ -51,17 +77,19 @@ def full(queue: Queue, waited_ms: int = 0) -> QueueFull:
 
 def trim_oldest(state: EngineState, step: Step, queue: Queue) -> None:
     """Drop the oldest waiting messages until every group is within the limits; what is more than the work of one step
-    goes at the next tick, at once."""
+    goes at the next tick, at once. Of very many groups each gives up its own oldest ones, with the next ticks."""
     options = queue.options
     if queue.surely_within():
+        return
+    if is_crowded(queue):
+        if queue.begin_trim():
+            state.arm(queue, step.now)
         return
     if options.max_messages and queue.waiting() <= options.max_messages and not options.max_bytes:
         # The next publishes need not look at all groups.
         return
     for group in queue.groups.values():
-        excess = group.waiting - options.max_messages if options.max_messages else 0
-        if options.max_bytes:
-            excess = max(excess, _excess_by_bytes(queue, group.waiting, queue.group_size(group)))
+        excess = _excess(queue, group)
         if excess > 0:
             some = min(excess, _in_one_step(queue, group))
             oldest = group.oldest_waiting(some)
@@ -69,6 +97,46 @@ def trim_oldest(state: EngineState, step: Step, queue: Queue) -> None:
             drop_waiting(step, queue, oldest, Reason.OVERFLOW)
             if some < excess:
                 state.arm(queue, step.now)
+
+
+def trim_some(state: EngineState, step: Step, queue: Queue) -> None:
+    """Go on with the groups of a queue that has very many. What one of them drops, others keep: it leaves the store
+    when the last one has let go of it."""
+    trim = queue.trim
+    if trim is None or not trim.groups:
+        return
+    looks = 0
+    while trim.groups and step.work < STEP_UNITS:
+        group = trim.groups[0]
+        looks += 1
+        step.work += not looks % LOOKS_PER_UNIT
+        if queue.groups.get(group.name) is not group or _trim_one(step, queue, group):
+            trim.groups.popleft()
+    if trim.groups:
+        state.arm(queue, step.now)
+    else:
+        trim_oldest(state, step, queue)
+
+
+def _trim_one(step: Step, queue: Queue, group: Group) -> bool:
+    """Whether that is all."""
+    excess = _excess(queue, group)
+    if excess <= 0:
+        return True
+    some = min(excess, _in_one_step(queue, group))
+    oldest = group.oldest_waiting(some)
+    step.work += 1 + len(oldest)
+    drop_from(step, queue, group, oldest)
+    return some == excess
+
+
+def _excess(queue: Queue, group: Group) -> int:
+    """How many of what waits in the group are too many."""
+    options = queue.options
+    excess = group.waiting - options.max_messages if options.max_messages else 0
+    if options.max_bytes:
+        excess = max(excess, _excess_by_bytes(queue, group.waiting, queue.group_size(group)))
+    return excess
 
 
 def _in_one_step(queue: Queue, group: Group) -> int:

@@ -10,9 +10,9 @@ from typing import Any
 
 from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.dead_lettering import bury_unseen
-from vibemq.engine.handlers.overflow import fitting, full
+from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT, count_first, fitting, full, is_clear, waiting_in
 from vibemq.engine.handlers.queues import find_or_create
-from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded
 from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.requests import asking
@@ -29,7 +29,7 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
 
-def publish(state: EngineState, step: Step, command: Publish) -> None:
+def publish(state: EngineState, step: Step, command: Publish) -> Slices | None:
     queue = state.queues.get(command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
@@ -38,6 +38,22 @@ def publish(state: EngineState, step: Step, command: Publish) -> None:
     if command.extras:
         command.extras = columns_of(command.extras)
         check_delays(queue, command.extras.delayed_after(step.now))
+    if is_crowded(queue) and queue.options.overflow is not Overflow.DROP_OLDEST and not is_clear(queue, command.rows):
+        return _publish_counted(state, step, command, queue)
+    _publish(state, step, command, queue)
+    return None
+
+
+def _publish_counted(state: EngineState, step: Step, command: Publish, queue: Queue) -> Slices:
+    """When it depends on very many groups how much of it fits."""
+    step = yield from count_first(step, queue)
+    if not queue.deleted:
+        _publish(state, step, command, queue)
+    elif (more := publish(state, step, command)) is not None:
+        yield from more
+
+
+def _publish(state: EngineState, step: Step, command: Publish, queue: Queue) -> None:
     waiting = None
     if command.requester is not None:
         waiting = asking.begin(state.requests, step, command, command.requester)
@@ -185,7 +201,7 @@ def _must_wait(queue: Queue, command: Publish, now: int) -> bool:
 def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bool:
     fresh = screen(queue, rows.count, extras, now).fresh
     # A batch above the limits never fits: it is taken as far as it goes once nothing else waits.
-    return fitting(queue, rows, fresh) == len(fresh) or not (queue.surely_full() or queue.waiting())
+    return fitting(queue, rows, fresh) == len(fresh) or not (queue.surely_full() or waiting_in(queue))
 
 
 def _park(state: EngineState, step: Step, queue: Queue, command: Publish, waiting: Waiting | None) -> None:
@@ -202,6 +218,8 @@ def unpark(state: EngineState, step: Step, queue: Queue) -> None:
         # What it takes now would be deleted with it; they are told that it is gone.
         return
     parked = queue.parked
+    if parked and is_crowded(queue) and not is_clear(queue, parked[0].rows) and not _count(state, step, queue):
+        return
     while parked:
         if step.work >= STEP_UNITS:
             state.arm(queue, step.now)
@@ -229,6 +247,20 @@ def unpark(state: EngineState, step: Step, queue: Queue) -> None:
         state.arm(queue, parked[0].deadline)
     else:
         state.parking.pop(queue, None)
+
+
+def _count(state: EngineState, step: Step, queue: Queue) -> bool:
+    """Of very many groups, which has most: a part of them at a time. Whether it is known."""
+    if queue.count is None:
+        queue.count = queue.begin_count()
+    known = queue.go_on_counting(queue.count, LOOKS_PER_UNIT * max(1, STEP_UNITS - step.work))
+    if known:
+        queue.count = None
+        step.work += 1
+    else:
+        step.work = max(step.work, STEP_UNITS)
+        state.arm(queue, step.now)
+    return known
 
 
 def forget_parked(state: EngineState, session: int) -> None:

@@ -5,16 +5,16 @@ from collections.abc import Generator
 from functools import partial
 
 from vibemq.engine import lifetime
+from vibemq.engine.handlers.crowds.dropping import drop_from_groups
 from vibemq.engine.handlers.dead_lettering import (
     cut_step,
-    drop_in_slices,
     drop_waiting,
     held_among,
     visible_runs,
     waiting_among,
 )
 from vibemq.engine.handlers.fan_out import open_waiting_group
-from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
+from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.queue import Parked, Queue
 from vibemq.engine.requests import asking
@@ -269,23 +269,45 @@ def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> 
 
 
 def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: list[Run]) -> Slices:
-    step, count = yield from drop_in_slices(step, queue, runs, Reason.PURGED)
+    """A slice takes messages out of every group and of the log in one step, so a group that joins between two slices
+    gets what is left and nothing else; of very many groups, see `crowds/dropping.py`. Messages that were published
+    later stay."""
+    count = 0
+    for piece, cost in pieces(visible_runs(queue, runs), partial(_cut, queue)):
+        if queue.deleted:
+            break
+        if is_crowded(queue):
+            step, dropped, _ = yield from drop_from_groups(step, queue, piece, Reason.PURGED)
+        else:
+            dropped = drop_waiting(step, queue, piece, Reason.PURGED)
+        step.work += cost
+        count += dropped.count
+        if step.work >= STEP_UNITS:
+            step = yield
     step.answer(command, Counted(count), _drop_need(queue, count))
+
+
+def _cut(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
+    return (last, 1) if is_crowded(queue) else cut_step(queue, first, last, most)
 
 
 def remove_listed(state: EngineState, step: Step, command: RemoveListed) -> Slices:
     queue = find_same(state, command.queue, command.incarnation)
     removed, held = RunSet(), RunSet()
     wanted = visible_runs(queue, runs_of(set(command.sequences)))
-    for piece, cost in pieces(wanted, partial(cut_step, queue)):
+    for piece, cost in pieces(wanted, partial(_cut, queue)):
         if queue.deleted:
             break
-        there = held_among(queue, piece)
-        held.add_all([part for run in piece for part in there.overlap(*run)])
-        if command.dry_run:
-            chosen = waiting_among(queue, piece, there)
+        if is_crowded(queue):
+            parted = drop_from_groups(step, queue, piece, Reason.PURGED, dry_run=command.dry_run)
+            step, chosen, there = yield from parted
         else:
-            chosen = drop_waiting(step, queue, piece, Reason.PURGED)
+            there = held_among(queue, piece)
+            if command.dry_run:
+                chosen = waiting_among(queue, piece, there)
+            else:
+                chosen = drop_waiting(step, queue, piece, Reason.PURGED)
+        held.add_all([part for run in piece for part in there.overlap(*run)])
         removed.add_all(chosen.runs())
         step.work += cost
         if step.work >= STEP_UNITS:

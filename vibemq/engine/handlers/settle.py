@@ -8,7 +8,7 @@ from vibemq.engine.handlers.requeue import fail, release
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.unacked import NEVER
-from vibemq.engine.requests.failing import note_acknowledged
+from vibemq.engine.requests.failing import NOTED_PER_UNIT, note_acknowledged
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
 from vibemq.model.commands import Extend, Settle, Settlement
@@ -34,7 +34,9 @@ def _is_long(consumer: Consumer | None, command: Settle | Extend) -> bool:
         return True
     if consumer is None or consumer.unacked.count <= STEP_UNITS or _asked(runs) <= STEP_UNITS:
         return False
-    return _by_message(command) or len(runs) > 1 or consumer.unacked.run_count > STEP_UNITS
+    if _by_message(command) or len(runs) > 1 or consumer.unacked.run_count > STEP_UNITS:
+        return True
+    return len(consumer.queue.requests) > NOTED_PER_UNIT * STEP_UNITS
 
 
 def _by_message(command: Settle | Extend) -> bool:
@@ -62,8 +64,14 @@ def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list
         consumer = state.consumer(command.session, command.consumer)
         if consumer is None:
             return last, 1
-        held = consumer.unacked
-        return held.cut_members(first, last, most) if _by_message(command) else held.cut_runs(first, last, most)
+        held, requests = consumer.unacked, consumer.queue.requests
+        if _by_message(command):
+            return held.cut_members(first, last, most)
+        last, cost = held.cut_runs(first, last, most)
+        if requests and isinstance(command, Settle):
+            last, number = requests.cut(first, last, NOTED_PER_UNIT * most)
+            cost += number // NOTED_PER_UNIT
+        return last, cost
 
     return pieces(command.runs, cut)
 

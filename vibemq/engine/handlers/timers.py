@@ -5,7 +5,7 @@ from heapq import heappop
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.cursors.holds import next_alarm_of, see_to_cursor
 from vibemq.engine.handlers.expiry import expire
-from vibemq.engine.handlers.overflow import trim_oldest
+from vibemq.engine.handlers.overflow import trim_oldest, trim_some
 from vibemq.engine.handlers.publish import unpark
 from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.handlers.settle import time_out
@@ -58,6 +58,7 @@ def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
         state.arm(queue, step.now)
     if queue.options.overflow is Overflow.DROP_OLDEST:
         trim_oldest(state, step, queue)
+        trim_some(state, step, queue)
     if queue.log is not None:
         trim_log(state, step, queue)
     for part in due:

@@ -12,8 +12,8 @@ from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
-from vibemq.engine.queue.walk import Walk
-from vibemq.engine.waiting import Waiting
+from vibemq.engine.queue.walk import Count, Trim, Walk
+from vibemq.engine.waiting import Places, Waiting
 from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.instants import Instants, Values
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
@@ -31,8 +31,9 @@ _CHUNKS_TOGETHER = 16
 _MESSAGES_TOGETHER = 1024
 """Groups may have them in half as many runs."""
 _LOOKS_TOGETHER = 32
-_LOOKS_MAX = 400
 """Groups that one publish looks at near the limits."""
+_LOOKS_MAX = 400
+"""The same of one with very many messages."""
 _LOOKUPS_MAX = 64
 """Sizes of so many runs are looked up one by one; beyond, sizes are taken as even."""
 
@@ -112,7 +113,7 @@ class Parked:
             self.waiting.table.forget(self.waiting)
 
 
-_NO_REQUESTS: dict[int, Waiting] = {}
+_NO_REQUESTS = Places()
 _NO_UNSEEN: deque[Added] = deque()
 _NO_PARKED: deque[Parked] = deque()
 _NO_ROTATION: deque[Group] = deque()
@@ -130,10 +131,12 @@ _NO_SIZES = Sizes()
 class Queue:
     __slots__ = (
         "_behind",
+        "_counted",
         "_expired",
         "_fullest",
         "_furthest",
         "_furthest_seen",
+        "_regains",
         "_rotation",
         "_upcoming",
         "alarms",
@@ -142,6 +145,7 @@ class Queue:
         "attended",
         "collect_at",
         "consumer_count",
+        "count",
         "created_at",
         "dead",
         "dedup",
@@ -171,6 +175,7 @@ class Queue:
         "starts_max",
         "swept",
         "tail",
+        "trim",
         "unseen",
         "unseen_count",
         "unused_since",
@@ -237,6 +242,8 @@ class Queue:
         """Of groups that are gone."""
         self._furthest = END
         """No group has more unsettled than that and the next sequence, with what is not visible yet; END: not known."""
+        self._regains = 0
+        """How often a group was given messages that it did not have."""
         self._fullest: Group | None = None
         """The group that had most, when this was last looked at."""
         self._behind: Group | None = None
@@ -245,6 +252,11 @@ class Queue:
         """The same of the groups that have been looked at in this rotation."""
         self._rotation = _NO_ROTATION
         """Groups that have not been."""
+        self.count: Count | None = None
+        """Goes on for publishers that wait for room."""
+        self._counted: Count | None = None
+        """The last one that was finished."""
+        self.trim: Trim | None = None
         self.collect_at = _COLLECT_AT_LEAST
         """The weight at which a walk looks for what is gone."""
         self.walk: Walk | None = None
@@ -314,9 +326,9 @@ class Queue:
             self.parked = deque()
         self.parked.append(parked)
 
-    def place_for_requests(self) -> dict[int, Waiting]:
+    def place_for_requests(self) -> Places:
         if self.requests is _NO_REQUESTS:
-            self.requests = {}
+            self.requests = Places()
         return self.requests
 
     def expect(self, due: Values, now: int) -> None:
@@ -372,6 +384,47 @@ class Queue:
         most = max((self.group_size(group) for group in self.groups.values()), default=0)
         return most + sum(self.sizes.between(added.first, added.last) for added in self.unseen)
 
+    def begin_count(self) -> Count:
+        """For a queue with very many groups: instead of `waiting`, in steps."""
+        return Count(self.groups.values(), self.next_sequence, self._regains)
+
+    def go_on_counting(self, count: Count, looks: int) -> bool:
+        """Look at so many groups; whether these were the last ones. Then `counted` knows."""
+        published = self.sizes.between(count.since, END) if self.options.max_bytes else 0
+        for _ in range(min(looks, len(count.groups))):
+            group = count.groups.popleft()
+            if self.groups.get(group.name) is group:
+                size = self.group_size(group) if self.options.max_bytes else 0
+                # What is not visible yet is before the next sequence and not in the group.
+                count.note(group, group.waiting + self.unseen_count - self.next_sequence, size - published)
+        if count.groups:
+            return False
+        self._counted = count
+        if count.regains == self._regains:
+            self._furthest = count.furthest
+            self._rotation.clear()
+        if not self.surely_full():
+            self._fullest = count.fullest
+        return True
+
+    def counted(self) -> tuple[int, int]:
+        """(messages, bytes): `waiting` and `waiting_size`, never less, by the last count; exact just after it, but for
+        what has come back to groups, or was handed out by them, meanwhile."""
+        count = self._counted
+        if count is None:
+            return self.waiting(), self.waiting_size()
+        size = max(0, count.behind_size + self.sizes.between(count.since, END)) if self.options.max_bytes else 0
+        return max(0, count.behind + self.next_sequence), size
+
+    def begin_trim(self) -> bool:
+        """When something has become visible since the last one, or the limits have changed; whether one is under
+        way."""
+        end = self.unseen[0].first if self.unseen else self.next_sequence
+        mark = (end, self.options.max_messages, self.options.max_bytes)
+        if self.trim is None or not (self.trim.groups or self.trim.mark == mark):
+            self.trim = Trim(self.groups.values(), mark)
+        return bool(self.trim.groups)
+
     def surely_full(self) -> bool:
         """Whether not one more message fits, by what is known of the group that had most. False: it is not known."""
         fullest, most = self._fullest, self.options.max_messages
@@ -416,6 +469,7 @@ class Queue:
     def regained(self) -> None:
         """A group is given messages that it did not have."""
         self._furthest = END
+        self._regains += 1
         self._rotation.clear()
         if self.walk is not None:
             self.walk.begin_again()

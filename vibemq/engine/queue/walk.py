@@ -1,7 +1,12 @@
-"""One walk over what a queue has noted of its messages (`collecting.py`): a few groups at a time are asked which of
-them are gone."""
+"""Walks over the groups of a queue that has very many: a few at a time.
+
+Walk    over what the queue has noted of its messages (`collecting.py`): which of them are gone
+Count   over the groups: how much waits in the one that has most
+Trim    over the groups: each gives up what it has beyond the limits
+"""
 
 from collections import deque
+from collections.abc import Iterable
 
 from vibemq.engine.queue.group import Group
 from vibemq.model.runs import Run, RunSet
@@ -59,3 +64,39 @@ class Walk:
             return None
         self.first, self.last = self.last + 1, 0
         return self._wanted
+
+
+class Count:
+    """What is published meanwhile is in every group, so a group that was looked at has had that much more since; what
+    it has handed out since is not known."""
+
+    __slots__ = ("behind", "behind_size", "fullest", "furthest", "groups", "regains", "since")
+
+    def __init__(self, groups: Iterable[Group], since: int, regains: int) -> None:
+        self.groups = deque(groups)
+        """They are yet to be looked at."""
+        self.since = since
+        """The queue's next sequence when it began."""
+        self.regains = regains
+        """How often a group of the queue had been given messages that it did not have."""
+        self.behind = self.furthest = -since
+        """The most that waits in one of the others, or that it has not settled: that, and the next sequence."""
+        self.behind_size = 0
+        """The same in bytes: that, and the size of what was published since the beginning."""
+        self.fullest: Group | None = None
+
+    def note(self, group: Group, behind: int, behind_size: int) -> None:
+        self.furthest = max(self.furthest, behind + group.in_flight)
+        self.behind_size = max(self.behind_size, behind_size)
+        if behind > self.behind:
+            self.behind, self.fullest = behind, group
+
+
+class Trim:
+    __slots__ = ("groups", "mark")
+
+    def __init__(self, groups: Iterable[Group], mark: tuple[int, int | None, int | None]) -> None:
+        self.groups = deque(groups)
+        """They are yet to be looked at."""
+        self.mark = mark
+        """Where the visible messages of the queue ended when it began, and the limits."""

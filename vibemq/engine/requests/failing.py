@@ -21,6 +21,8 @@ _WORDS = {
     Reason.MOVED: "it is in another queue",
 }
 _GROUPS_PER_UNIT = 8
+NOTED_PER_UNIT = 16
+"""Requests whose messages are acknowledged for the cost of one run."""
 
 
 def fail_requests(
@@ -77,12 +79,7 @@ def forget_requests(queue: Queue, first: int, last: int) -> None:
 
 
 def _among(queue: Queue, runs: Iterable[Run]) -> Iterator[Waiting]:
-    requests = queue.requests
-    for first, last in runs:
-        if last - first < len(requests):
-            yield from (requests[sequence] for sequence in range(first, last + 1) if sequence in requests)
-        else:
-            yield from (waiting for sequence, waiting in requests.items() if first <= sequence <= last)
+    return (waiting for run in runs for waiting in queue.requests.within(*run))
 
 
 def _elsewhere(queue: Queue, group: Group, sequence: int) -> bool:

@@ -25,7 +25,7 @@ from vibemq.model.rows import Rows, add_headers, header_count
 from vibemq.model.runs import END
 from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.protocols.native.codec import extensions
-from vibemq.protocols.native.codec.extra_columns import INSTANT_MAX, WireColumns
+from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX, INSTANT_MAX, WireColumns, too_many_extras
 from vibemq.protocols.native.codec.row_check import check_rows
 from vibemq.protocols.native.codec.wire import STR16_MAX, CommandType
 from vibemq.protocols.native.replies import Plain, PublishedMany, Requested, Staged
@@ -57,9 +57,11 @@ def publish(state: NativeState, frame: extensions.PublishMany) -> None:
 
 
 def message_extras(extras: dict[int, Any] | WireColumns, count: int, now: int) -> Extras | None:
-    """Raises InvalidMessage naming the entry that cannot be used."""
+    """Raises InvalidMessage naming the entry that cannot be used, or the limit that there are more of them than."""
     if isinstance(extras, WireColumns):
         return extras.at(now, count)
+    if len(extras) > EXTRA_ROWS_MAX:
+        raise too_many_extras(len(extras))
     made: dict[int, MessageExtra] = {}
     for index, entry in extras.items():
         if not 0 <= index < count or not isinstance(entry, dict):

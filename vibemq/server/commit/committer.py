@@ -13,6 +13,9 @@ Each covers all appends before it, so what it covers is told in order, whichever
 flushed by a timer that is armed only while some is unsynced.
 
 An outcome without records may wait, too: for those of the outcomes before it, of which its answers speak.
+
+One append or flush may be that of very many outcomes. They are told in order for `SHARE_S` of a turn of the loop, and
+the others in the next turns. An answer and what the engine shows to consumers for it are told together.
 """
 
 import asyncio
@@ -35,6 +38,9 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.storage.interface import IStorageProvider
 
 log = logging.getLogger("vibemq.committer")
+
+SHARE_S = 0.0015
+"""Outcomes are told for so long in one turn of the loop, at least one of them."""
 
 
 @dataclass(slots=True)
@@ -122,7 +128,9 @@ class Committer:
         weak_flush_ms: int,
         wake: Callable[[], None],
         fatal: Callable[[BaseException], None],
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
+        """`monotonic`: seconds; left out, those of the loop."""
         self._store = store
         self._unwritten = store.unwritten
         self._engine = engine
@@ -133,10 +141,14 @@ class Committer:
         self._wake = wake
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
+        self._monotonic = monotonic or self._loop.time
         self._gathered: list[CommitStep] = []
         self._append = append_steps
         """`append_apart` since the first large message."""
         self._awaiting_flush: list[CommitStep] = []
+        self._untold: deque[CommitStep] = deque()
+        """Nothing keeps them from being told but the time that it takes."""
+        self._telling_later = False
         self._appending = False
         self._flushing = 0
         self._flushes: deque[Flush] = deque()
@@ -264,7 +276,8 @@ class Committer:
             if durability is Durability.STRONG and waits and step.position > self._flushed_appends:
                 self._awaiting_flush.append(step)
             else:
-                self._tell(step)
+                self._untold.append(step)
+        self._tell_some()
         self._flush_if_asked()
         self._note_idle()
 
@@ -304,6 +317,27 @@ class Committer:
                 for effect in hold.effects
             ]
         self._effect_router.release(holds)
+
+    def _tell_some(self) -> None:
+        """As far as there is time in this turn of the loop."""
+        if self._telling_later:
+            return
+        untold, end = self._untold, self._monotonic() + SHARE_S
+        while untold and not self._dead:
+            self._tell(untold.popleft())
+            if untold and self._monotonic() >= end:
+                self._telling_later = True
+                self._loop.call_soon(self._tell_others)
+                return
+
+    def _tell_others(self) -> None:
+        self._telling_later = False
+        try:
+            self._tell_some()
+        except Exception as error:
+            self.fail(error)
+        self._note_idle()
+        self._wake()
 
     def _tell(self, step: CommitStep) -> None:
         self.backlog_bytes -= step.size
@@ -371,11 +405,11 @@ class Committer:
         if covers > self._flushed_appends:
             self._flushed_appends = covers
         while self._flushes and self._flushes[0].covers <= covers and not self._dead:
-            for step in self._flushes.popleft().steps:
-                self._tell(step)
+            self._untold.extend(self._flushes.popleft().steps)
+        self._tell_some()
 
     def _note_idle(self) -> None:
-        if not (self._gathered or self._awaiting_flush or self._appending or self._flushing):
+        if not (self._gathered or self._awaiting_flush or self._untold or self._appending or self._flushing):
             self._idle.set()
 
     def fail(self, error: BaseException) -> None:
@@ -387,6 +421,7 @@ class Committer:
         self._unwritten.drop()
         self._gathered.clear()
         self._awaiting_flush.clear()
+        self._untold.clear()
         self._flushes.clear()
         self._idle.set()
         self._fatal(error)

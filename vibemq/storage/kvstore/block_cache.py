@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.stored import Slice
-from vibemq.storage.kvstore.blocks import SEQUENCE_KEY_MAX, BlockInfo, between, block_infos, load_block
+from vibemq.storage.kvstore.blocks import SEQUENCE_KEY_MAX, BlockInfo, BlockParts, between, block_infos, load_block
 from vibemq.storage.kvstore.store import KV
 
 BLOCKS_AT_HAND = 8
@@ -20,7 +20,7 @@ class BlockCache:
     """Of one store. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._blocks: OrderedDict[tuple[int, BlockInfo], list[Slice]] = OrderedDict()
+        self._blocks: OrderedDict[tuple[int, BlockInfo], BlockParts] = OrderedDict()
 
     def parts(self, kv: KV, queue_id: int, first: int, last: int, name: str) -> Iterator[Slice]:
         """What the store has of [first, last], ascending; `name` is the queue's, for errors.
@@ -31,7 +31,7 @@ class BlockCache:
         for info in block_infos(kv, queue_id, first, last):
             yield from between(self._block(kv, queue_id, info, name), first, last)
 
-    def _block(self, kv: KV, queue_id: int, info: BlockInfo, name: str) -> list[Slice]:
+    def _block(self, kv: KV, queue_id: int, info: BlockInfo, name: str) -> BlockParts:
         key = (queue_id, info)
         parts = self._blocks.get(key)
         if parts is None:

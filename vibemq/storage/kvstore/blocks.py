@@ -17,9 +17,11 @@ A damaged block is never merged or rewritten: it stays as it is for `check` to r
 """
 
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import accumulate, islice
+from operator import add, le
+from typing import NamedTuple, overload
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import MessagesAdded
@@ -73,10 +75,10 @@ def clip(parts: Iterable[Slice], runs: Sequence[Run]) -> list[Slice]:
     return clipped
 
 
-def between(parts: Sequence[Slice], first: int, last: int) -> Iterator[Slice]:
-    """What of the slices (ascending) lies in [first, last], found without a look at those before it, nor at more of
-    them than are taken."""
-    for at in range(bisect_left(parts, first, key=last_of), len(parts)):
+def between(parts: "BlockParts", first: int, last: int) -> Iterator[Slice]:
+    """What of the slices lies in [first, last], found without a look at those before it, nor at more of them than are
+    taken."""
+    for at in range(parts.first_reaching(first), len(parts)):
         part = parts[at]
         if part.first_sequence > last:
             return
@@ -141,25 +143,59 @@ def encode_block(parts: Sequence[Slice]) -> list[bytes]:
 
 def decode_block(body: bytes) -> list[Slice]:
     """Raises one of `encoding.GARBAGE`."""
-    count, stretch_count = _BLOCK.unpack_from(body)
-    lengths_at = _BLOCK.size + _STRETCH.size * stretch_count
-    data_at = lengths_at + 4 * count
-    lengths, data = body[lengths_at:data_at], memoryview(body)[data_at:]
-    offsets = Rows(count, lengths, b"").offsets()
-    if offsets[-1] != len(data):
-        raise ValueError("row lengths do not add up")
-    parts: list[Slice] = []
-    start = 0
-    for first, size, published_at in _STRETCH.iter_unpack(body[_BLOCK.size : lengths_at]):
-        stop = start + size
-        if not size or stop > count or (parts and first <= last_of(parts[-1])):
+    return list(BlockParts(body))
+
+
+class BlockParts(Sequence[Slice]):
+    """The slices of a block, checked. Each is made when it is asked for: a block may have thousands of them, of which
+    one read takes a few hundred."""
+
+    __slots__ = ("_data", "_firsts", "_lengths", "_offsets", "_published_at", "_starts")
+
+    def __init__(self, body: bytes) -> None:
+        """Raises one of `encoding.GARBAGE`."""
+        count, stretch_count = _BLOCK.unpack_from(body)
+        lengths_at = _BLOCK.size + _STRETCH.size * stretch_count
+        data_at = lengths_at + 4 * count
+        self._lengths, self._data = body[lengths_at:data_at], memoryview(body)[data_at:]
+        self._offsets = Rows(count, self._lengths, b"").offsets()
+        if self._offsets[-1] != len(self._data):
+            raise ValueError("row lengths do not add up")
+        stretches = list(_STRETCH.iter_unpack(body[_BLOCK.size : lengths_at]))
+        self._firsts = [first for first, _, _ in stretches]
+        self._published_at = [published_at for _, _, published_at in stretches]
+        sizes = [size for _, size, _ in stretches]
+        self._starts = list(accumulate(sizes, initial=0))
+        """Of each stretch, its first row; and behind the last one, the number of all rows."""
+        if 0 in sizes or not all(map(le, map(add, self._firsts, sizes), islice(self._firsts, 1, None))):
             raise ValueError("stretches are out of order")
-        rows = Rows(size, lengths[4 * start : 4 * stop], bytes(data[offsets[start] : offsets[stop]]))
-        parts.append(Slice(first, published_at, rows))
-        start = stop
-    if start != count:
-        raise ValueError("stretches do not add up")
-    return parts
+        if self._starts[-1] != count:
+            raise ValueError("stretches do not add up")
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    @overload
+    def __getitem__(self, index: int) -> Slice: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Slice]: ...
+    def __getitem__(self, index: int | slice) -> Slice | list[Slice]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        start, stop = self._starts[index], self._starts[index + 1]
+        lengths = self._lengths[4 * start : 4 * stop]
+        rows = Rows(stop - start, lengths, bytes(self._data[self._offsets[start] : self._offsets[stop]]))
+        return Slice(self._firsts[index], self._published_at[index], rows)
+
+    def first_reaching(self, sequence: int) -> int:
+        """The index of the first slice that ends at or behind the sequence."""
+        at = bisect_right(self._firsts, sequence)
+        before = at - 1
+        if at and self._firsts[before] + self._starts[at] - self._starts[before] > sequence:
+            return before
+        return at
 
 
 # -- in a store ---------------------------------------------------------------------------------------------------
@@ -175,7 +211,7 @@ def block_infos(kv: KV, queue_id: int, first: int = 0, last: int = SEQUENCE_KEY_
         yield _info(kv, key, value)
 
 
-def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[Slice]:
+def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> BlockParts:
     """The rows of one block.
 
     Args:
@@ -191,7 +227,7 @@ def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> list[S
             raise ValueError("it is missing")
         if seal_checksum(value) != info.checksum:
             raise ValueError("it does not match the checksum in its info")
-        return decode_block(unseal(key, value, kv.where))
+        return BlockParts(unseal(key, value, kv.where))
     except GARBAGE as exc:
         raise StorageDamaged(
             f"messages {info.first} to {info.last} of queue {name or queue_id} cannot be read ({exc})",
@@ -356,6 +392,6 @@ def _keep_alive(kv: KV, state: StoredState, queue_id: int, info: BlockInfo) -> N
 
 def _load_if_sound(kv: KV, queue_id: int, info: BlockInfo) -> list[Slice] | None:
     try:
-        return load_block(kv, queue_id, info)
+        return list(load_block(kv, queue_id, info))
     except StorageDamaged:
         return None

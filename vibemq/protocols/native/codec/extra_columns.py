@@ -23,6 +23,9 @@ from vibemq.model.instants import Values
 from vibemq.model.options import PRIORITY_MAX, Priority
 
 EXTRAS_EXTENSION = "extras/1"
+EXTRA_ROWS_MAX = 2_048
+"""Rows of a frame that may have extras: each costs some microseconds where it is read, kept and shown, and a frame is
+shown at once. The clients send no more rows than that in a frame."""
 INSTANT_MAX = 2**63 - 1
 _LEAST = 8
 """Fewer rows are told in JSON: it is made and read by one call."""
@@ -87,7 +90,10 @@ def _packed(name: str, values: Sequence[int]) -> bytes:
 
 
 def decode_extras(block: bytes, count: int) -> "WireColumns":
-    """Raises RemoteProtocolError for what is no such block."""
+    """Raises RemoteProtocolError for what is no such block. Of too many rows it is not read: `WireColumns.at` refuses
+    them."""
+    if count > EXTRA_ROWS_MAX and block[:1] != b"\0":
+        return WireColumns(None, block)
     found: dict[ExtraName, Any] = {}
     try:
         at = 1
@@ -127,7 +133,8 @@ class WireColumns:
 
     __slots__ = ("_columns", "block")
 
-    def __init__(self, columns: Mapping[ExtraName, Any], block: bytes) -> None:
+    def __init__(self, columns: Mapping[ExtraName, Any] | None, block: bytes) -> None:
+        """`columns` None: of too many rows."""
         self._columns = columns
         self.block = block
         """What they were read from."""
@@ -141,9 +148,11 @@ class WireColumns:
         """For rows that came then; None when they are plain.
 
         Raises:
-            InvalidMessage: a time that is none, with the row that has it.
+            InvalidMessage: a time that is none, with the row that has it; or too many rows.
         """
         columns = self._columns
+        if columns is None:
+            raise too_many_extras(count)
         for name in (ExtraName.TTL_MS, ExtraName.DELAY_MS, ExtraName.DELIVER_AT):
             _check(columns.get(name, 0), name)
         if not columns or not count:
@@ -157,6 +166,13 @@ class WireColumns:
             _first_of(columns.get(ExtraName.DELIVER_AT, 0), delays, count),
             columns.get(ExtraName.DEDUP_ID, ()),
         )
+
+
+def too_many_extras(count: int) -> InvalidMessage:
+    return InvalidMessage(
+        f"{count:,} rows of this frame have a priority, ttl_ms, delay_ms, deliver_at or dedup_id, and a frame may have "
+        f"{EXTRA_ROWS_MAX:,} such rows; nothing was accepted. Send them in several frames"
+    )
 
 
 def _check(values: Values, name: ExtraName) -> None:

@@ -1,0 +1,1 @@
+"""Queues with more groups than one step looks at: they are gone through in steps."""

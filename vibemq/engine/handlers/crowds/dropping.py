@@ -1,0 +1,86 @@
+"""Messages leave the groups of a crowded queue one group after the other, and the log last.
+
+Each group settles what it gives up, so at every moment the records say what is so, and a group that is handed messages,
+or is moved, between two steps has what it has. A group that joins meanwhile has its turn as well.
+"""
+
+from collections.abc import Generator, Iterator
+from functools import partial
+
+from vibemq.engine.handlers.dead_lettering import drop_from, unlog
+from vibemq.engine.pacing import STEP_UNITS, pieces
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.requests.failing import fail_requests
+from vibemq.engine.step import Step, heavy
+from vibemq.engine.waiting import PER_UNIT
+from vibemq.model.records import Dropped, Reason
+from vibemq.model.runs import Run, RunSet, without
+
+Parted = Generator[None, Step, tuple[Step, RunSet, RunSet]]
+"""The last slice's step, what was dropped, and what consumers or cursors hold."""
+
+
+def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, *, dry_run: bool = False) -> Parted:
+    """As `drop_waiting`, in slices. `dry_run`: what would be dropped."""
+    dropped, held = RunSet(), RunSet()
+    for group in _in_turn(queue):
+        for piece, cost in pieces(runs, partial(_cut, group)):
+            held.add_all(_held(group, piece))
+            dropped.add_all(_waiting(group, piece) if dry_run else drop_from(step, queue, group, piece))
+            step.work += cost
+            if step.work >= STEP_UNITS:
+                step = yield
+                if queue.deleted or queue.groups.get(group.name) is not group:
+                    break
+    if queue.log is not None and dry_run:
+        dropped.add_all(without([part for run in runs for part in queue.log.overlap(*run)], held.runs()))
+    elif not dry_run and not queue.deleted:
+        logged = unlog(queue, runs, held)
+        if logged:
+            step.note(Dropped(queue.queue_id, logged, reason), heavy(queue))
+            dropped.add_all(logged)
+        step = yield from _fail(step, queue, without(dropped.runs(), held.runs()), reason)
+    return step, dropped, held
+
+
+def _in_turn(queue: Queue) -> Iterator[Group]:
+    """Every group that is there when its turn has come; their numbers ascend as they are made."""
+    seen = -1
+    while groups := [group for group in queue.groups.values() if group.group_id > seen]:
+        seen = max(group.group_id for group in groups)
+        for group in groups:
+            if queue.deleted:
+                return
+            if queue.groups.get(group.name) is group:
+                yield group
+
+
+def _cut(group: Group, first: int, last: int, most: int) -> tuple[int, int]:
+    last, waiting = group.cut_waiting(first, last, most)
+    last, held = group.cut_held(first, last, most) if group.in_flight else (last, 0)
+    return last, waiting + held
+
+
+def _held(group: Group, runs: list[Run]) -> list[Run]:
+    if not group.in_flight:
+        return []
+    there = RunSet(group.held_within(runs))
+    return [part for run in runs for part in there.overlap(*run)]
+
+
+def _waiting(group: Group, runs: list[Run]) -> list[Run]:
+    return [part for run in runs for part in group.waiting_within(*run)]
+
+
+def _fail(step: Step, queue: Queue, gone: list[Run], reason: Reason) -> Generator[None, Step, Step]:
+    def cut(first: int, last: int, most: int) -> tuple[int, int]:
+        stop, number = queue.requests.cut(first, last, PER_UNIT * most)
+        return stop, number // PER_UNIT
+
+    for piece, cost in pieces(gone, cut) if queue.requests else ():
+        fail_requests(queue, piece, reason)
+        step.work += cost
+        if step.work >= STEP_UNITS:
+            step = yield
+    return step
