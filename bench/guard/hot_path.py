@@ -255,7 +255,9 @@ def _client_receives(look: "Callable[[MessageBatch[Any]], object]") -> Scenario:
         for frame in protocol.receive_data(data):
             assert isinstance(frame, DeliverMany)
             delivery = Delivery(settled, 1, QUEUE, frame.published_at, frame.acquired, None)
-            look(MessageBatch(delivery, frame.first_sequence, frame.rows))
+            look(
+                MessageBatch(delivery, range(frame.first_sequence, frame.first_sequence + frame.rows.count), frame.rows)
+            )
 
     def check() -> None:
         assert settled.count == MESSAGES

@@ -127,7 +127,7 @@ async def test_readers_that_stall_make_way_and_get_the_rest_later(tmp_path: Path
         await until(lambda: not memory.bytes_held)
 
 
-async def test_a_reader_whose_message_has_gone_meanwhile_is_disconnected(tmp_path: Path) -> None:
+async def test_a_reader_whose_message_has_gone_meanwhile_is_disconnected_and_not_to_blame(tmp_path: Path) -> None:
     async with (
         broker_with(tmp_path, 16 * MIB) as (broker, parts),
         vibemq.connect(broker.url) as mq,
@@ -135,6 +135,10 @@ async def test_a_reader_whose_message_has_gone_meanwhile_is_disconnected(tmp_pat
     ):
         memory = parts.store.memory
         assert memory is not None
+        await mq.publish("held", "by the reader")
+        peer.send(encode_frame(encode_body(CommandType.SUBSCRIBE, "h", "held")))
+        while (await peer.receive())[1] != CommandType.DELIVER_MANY:
+            pass
         await mq.publish("q", bytes(8 * MIB))
         peer.send(encode_frame(encode_body(CommandType.SUBSCRIBE, "s", "q")))
         await until(lambda: memory.bytes_held)
@@ -147,6 +151,8 @@ async def test_a_reader_whose_message_has_gone_meanwhile_is_disconnected(tmp_pat
         with anyio.fail_after(60), pytest.raises(asyncio.IncompleteReadError):
             await peer.told()
         await until(lambda: not memory.bytes_held)
+        [message] = await mq.fetch("held", timeout=60)
+        assert (message.attempt, message.failures) == (2, 0)
 
 
 async def test_of_senders_that_stall_the_slowest_makes_way(tmp_path: Path) -> None:

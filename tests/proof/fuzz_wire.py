@@ -182,6 +182,10 @@ def _write_deliver(frame: ext.DeliverMany) -> bytes:
     return ext.deliver_many(frame.id, frame.queue, frame.first_sequence, frame.published_at, frame.rows, frame.acquired)
 
 
+def _write_scattered(frame: ext.DeliverMany) -> bytes:
+    return ext.deliver_scattered(frame.id, frame.queue, frame.sequences, frame.instants, frame.rows, frame.acquired)
+
+
 def _write_settle(frame: ext.SettleMany) -> bytes:
     return ext.settle(frame.id, frame.verb, frame.runs, delay_ms=frame.delay_ms, reason=frame.reason, queue=frame.queue)
 
@@ -203,6 +207,7 @@ _BULK: dict[int, tuple[Any, Any]] = {
     65: (ext.parse_flow, _write_flow),
     67: (ext.parse_subscription_ended, lambda f: ext.subscription_ended(f.id, f.queue, f.code, f.message)),
     68: (ext.parse_request, lambda f: ext.request(f.id, f.queue, f.row, f.timeout_ms, f.extra or None)),
+    74: (ext.parse_deliver_scattered, _write_scattered),
     69: (ext.parse_response, lambda f: ext.response(f.id, f.address, f.row)),
 }
 
@@ -217,6 +222,7 @@ def _bulk_seeds() -> Iterable[bytes]:
     yield ext.publish_many_ack("r", "q", 7, 3)
     yield ext.publish_many_ack("r", "q", 1, 3, {0: ("QUEUE_FULL", "why")}, {1: 5})
     yield ext.deliver_many("s", "q", 9, NOW, _ROWS, {10: 2})
+    yield ext.deliver_scattered("s", "q", [9, 3, 7], [NOW] * 3, _ROWS, {3: 2})
     yield ext.settle("s", 1, [(1, 2), (9, 9)], delay_ms=5, reason="why")
     yield ext.extend_many("s", [(1, 4)], ack_timeout_ms=9)
     yield ext.flow("s", 5, 100, 3)

@@ -64,6 +64,7 @@ class Delivery:
         "failed",
         "group",
         "hooks",
+        "instants",
         "published_at",
         "queue",
         "settler",
@@ -84,8 +85,11 @@ class Delivery:
         hooks: Hooks | None = None,
         group: str | None = None,
         failed: dict[int, int] | None = None,
+        instants: dict[int, int] | None = None,
     ) -> None:
         self.settler = settler
+        self.instants = instants
+        """Sequence -> `published_at` of its own; None when they share one."""
         self.failed = failed
         """Sequence -> failed attempts, of those that have any; None when the broker does not tell."""
         self.hooks = hooks
@@ -212,7 +216,8 @@ class Message(ReadPayload, Generic[T]):
     @property
     def published_at(self) -> int:
         """Broker's clock, epoch ms."""
-        return self._delivery.published_at
+        instants = self._delivery.instants
+        return self._delivery.published_at if instants is None else instants[self.sequence]
 
     @property
     def priority(self) -> str | None:
@@ -373,14 +378,16 @@ class Processing(Generic[T]):
 
 
 class MessageBatch(Sequence[Message[T]]):
-    """Consecutive messages that arrived together. Costs per batch, unless its messages are looked at one by one."""
+    """Messages that arrived together: consecutive ones, or such as fell due one after the other. Costs per batch,
+    unless its messages are looked at one by one."""
 
-    __slots__ = ("_delivery", "_messages", "_rows", "_settled", "first_sequence")
+    __slots__ = ("_delivery", "_messages", "_rows", "_sequences", "_settled")
 
-    def __init__(self, delivery: Delivery, first_sequence: int, rows: Rows) -> None:
+    def __init__(self, delivery: Delivery, sequences: Sequence[int], rows: Rows) -> None:
+        """`sequences`: of the rows, in their order."""
         self._delivery = delivery
         self._rows = rows
-        self.first_sequence = first_sequence
+        self._sequences = sequences
         self._messages: list[Message[T]] | None = None
         self._settled = False
 
@@ -407,6 +414,11 @@ class MessageBatch(Sequence[Message[T]]):
         return self._delivery.queue
 
     @property
+    def first_sequence(self) -> int:
+        """Of the first message."""
+        return self._sequences[0]
+
+    @property
     def size(self) -> int:
         """Bytes of all rows."""
         return self._rows.size
@@ -415,7 +427,7 @@ class MessageBatch(Sequence[Message[T]]):
     def messages(self) -> list[Message[T]]:
         if self._messages is None:
             delivery = self._delivery
-            self._messages = [Message(delivery, n, row) for n, row in enumerate(self._rows, self.first_sequence)]
+            self._messages = [Message(delivery, n, row) for n, row in zip(self._sequences, self._rows, strict=True)]
             for message in self._messages if self._settled else ():
                 message.settled = True
         return self._messages
@@ -444,7 +456,7 @@ class MessageBatch(Sequence[Message[T]]):
         """Settle what no message of the batch has settled on its own."""
         runs: Sequence[Run]
         if self._messages is None:
-            runs = () if self._settled else ((self.first_sequence, self.first_sequence + self._rows.count - 1),)
+            runs = () if self._settled else runs_of(self._sequences)
         else:
             unsettled = [message for message in self._messages if not message.settled]
             runs = runs_of(message.sequence for message in unsettled)

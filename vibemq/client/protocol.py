@@ -39,6 +39,7 @@ RUNS_MAX = 30_000
 _PARSERS = {
     CommandType.PUBLISH_MANY_ACK: extensions.parse_publish_many_ack,
     CommandType.DELIVER_MANY: extensions.parse_deliver_many,
+    CommandType.DELIVER_SCATTERED: extensions.parse_deliver_scattered,
     CommandType.SUBSCRIPTION_ENDED: extensions.parse_subscription_ended,
     CommandType.RESPONSE: extensions.parse_response,
 }

@@ -20,7 +20,7 @@ from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import Run, RunSet, runs_of
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -463,11 +463,16 @@ class Subscription(Generic[T]):
         # A delivery may overtake the answer to Subscribe.
         epoch = self._epoch = self._link.epoch
         delivery = self._delivery(delivered, epoch)
-        self._held.add(delivered.first_sequence, delivered.first_sequence + rows.count - 1)
+        sequences: Sequence[int] = range(delivered.first_sequence, delivered.first_sequence + rows.count)
+        if delivered.sequences:
+            sequences = delivered.sequences
+            self._held.add_all(runs_of(sequences))
+        else:
+            self._held.add(delivered.first_sequence, delivered.first_sequence + rows.count - 1)
         self.stats.received += rows.count
         if self._link.hooks is not None:
             self._link.hooks.received(self.queue, rows.count)
-        self._buffer.append(MessageBatch(delivery, delivered.first_sequence, rows))
+        self._buffer.append(MessageBatch(delivery, sequences, rows))
         if self._draining:
             self._give_back_buffered()
         self._notify()
@@ -487,6 +492,7 @@ class Subscription(Generic[T]):
             self._link.hooks,
             self.options.group,
             delivered.failed if self._link.knows_failures else None,
+            dict(zip(delivered.sequences, delivered.instants, strict=True)) if delivered.sequences else None,
         )
         for sequence in acquired:
             if sequence in self._held:

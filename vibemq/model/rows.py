@@ -12,6 +12,8 @@ big-endian u32 and the rows joined. The engine never looks inside: it counts row
 """
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -209,6 +211,26 @@ class LargeRow(Rows):
         """What holds its part of the broker's memory for large bodies; given back when it is dropped."""
         self.prepared: Any = None
         """The place where a storage provider has written it ahead of its record."""
+
+
+def single_rows(lengths: bytes, data: bytes, indexes: Iterable[int], at: int = 0) -> Iterator[Rows]:
+    """Rows of these indexes, which ascend, each on its own: the places of the others are not worked out, nor kept.
+
+    Args:
+        lengths: of all rows, as in `Rows`.
+        at: where in `data` the first row begins.
+
+    Raises:
+        IndexError, ValueError: the lengths do not have the index, or are cut short.
+    """
+    sizes = array("I", lengths)
+    if sys.byteorder == "little":
+        sizes.byteswap()
+    before = 0
+    for index in indexes:
+        at += sum(sizes[before:index])
+        before = index
+        yield Rows(1, lengths[4 * index : 4 * index + 4], data[at : at + sizes[index]])
 
 
 def join_rows(parts: Iterable[Rows]) -> Rows:

@@ -153,6 +153,8 @@ class Session(Protocol):
         """So many rows are encoded in about a millisecond. The server brings no more in one turn of the loop; so a
         session that encodes each row by itself names a few hundred."""
 
+    # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
+
     def data_to_send(self) -> bytes:
         """Take the bytes to write now; b"" when there are none."""
 

@@ -207,6 +207,22 @@ class PreparesRows(Protocol):
         run in any thread, beside all other verbs. Raises StorageFailed."""
 
 
+@runtime_checkable
+class PicksRows(Protocol):
+    """A provider that reads rows far apart from each other by the blocks in which they stand."""
+
+    def picks(self, queue_id: int) -> bool:
+        """Whether it does so for this queue: no row of it is above `LARGE_ROW_BYTES`."""
+
+    def pick(self, queue_id: int, sequences: Sequence[int], max_bytes: int) -> tuple[list[Slice], int]:
+        """Rows of these sequences, which ascend, each on its own; and how many of the sequences were looked at before
+        `max_bytes` had come.
+
+        May run in any thread, beside all other verbs. What nothing keeps any more is left out. Raises StorageDamaged
+        as `read` does.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class StoragePlugin:
     """What `vibemq.storage.<name>` exports as PLUGIN."""

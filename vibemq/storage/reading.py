@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.options import NUMBER_MAX
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice
+from vibemq.storage.interface import PicksRows
 
 SPAN_WASTE_MAX = 8
 """Scattered sequences are read as one stretch while at most this many rows are read for each one wanted."""
@@ -15,10 +17,18 @@ STRETCH_BYTES_LEAST = 8_192
 """What the read of a stretch counts as: it takes as long as that of so many bytes in small slices."""
 
 
+FEWER = 4
+"""Of rows that are more than the bytes allow, one in so many are read next time."""
+
+
 class ReadsRows(Protocol):
     """Of a storage provider, what is needed here."""
 
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]: ...
+
+
+class ReadsScattered(ReadsRows, PicksRows, Protocol):
+    """The same, for rows far apart from each other."""
 
 
 @dataclass(slots=True)
@@ -61,6 +71,37 @@ def read_piece(storage: ReadsRows, queue_id: int, runs: Sequence[Run], max_bytes
         max_bytes -= max(_read_stretch(storage, queue_id, wanted, max_bytes, piece), STRETCH_BYTES_LEAST)
     piece.rest += runs[index:]
     return piece
+
+
+def read_scattered(storage: ReadsScattered, queue_id: int, runs: Sequence[Run], rows: int, max_bytes: int) -> Piece:
+    """As `read_piece`, of runs far apart from each other: up to `rows` of their messages are read in the order in which
+    they are stored, block by block, and returned in the order in which they are wanted, each on its own."""
+    wanted, rest = leading(runs, rows)
+    sequences = [sequence for first, last in wanted for sequence in range(first, last + 1)]
+    try:
+        found, looked_at = storage.pick(queue_id, sorted(sequences), max_bytes)
+    except StorageDamaged:
+        # One by one: it says which of them are damaged.
+        piece = read_piece(storage, queue_id, wanted, max_bytes)
+        piece.rest += rest
+        return piece
+    if looked_at < len(sequences) > 1:
+        return read_scattered(storage, queue_id, runs, max(1, len(sequences) // FEWER), max_bytes)
+    by_sequence = {part.first_sequence: part for part in found}
+    slices = [by_sequence[sequence] for sequence in sequences if sequence in by_sequence]
+    return Piece(slices, rest, stretches=1)
+
+
+def leading(runs: Sequence[Run], rows: int, runs_max: int = NUMBER_MAX) -> tuple[list[Run], list[Run]]:
+    """The runs cut behind so many rows, or behind so many runs."""
+    for index, (first, last) in enumerate(runs[:runs_max]):
+        stop = first + rows - 1
+        if stop < last:
+            return [*runs[:index], (first, stop)], [(stop + 1, last), *runs[index + 1 :]]
+        rows -= last - first + 1
+        if not rows:
+            return list(runs[: index + 1]), list(runs[index + 1 :])
+    return list(runs[:runs_max]), list(runs[runs_max:])
 
 
 def _stretch(runs: Sequence[Run], index: int) -> list[Run]:

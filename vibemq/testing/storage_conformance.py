@@ -53,7 +53,7 @@ from vibemq.model.records import (
 from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice, StoredState
-from vibemq.storage.interface import IStorageProvider, PreparesRows, Problem, StoreLocation
+from vibemq.storage.interface import IStorageProvider, PicksRows, PreparesRows, Problem, StoreLocation
 from vibemq.storage.local.store_file import StoreInfo, read_store_info, write_store_info
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, DurableModel, rows
 
@@ -174,6 +174,35 @@ def check_read_takes_ranges(subject: Subject) -> None:
         assert_rows(storage.read(2, 1, ALL, NO_LIMIT), [1, 2, 3, 4])
         assert storage.read(1, 21, ALL, NO_LIMIT) == []
         assert storage.read(9, 1, ALL, NO_LIMIT) == []
+
+
+def check_rows_far_apart_are_picked(subject: Subject) -> None:
+    """Where the provider does that: as `read` of each."""
+    wanted = [1, 2, 4, 39, 41, 80, 81, 300, 1_200, 2_400, 2_401]
+    there = [1, 2, 39, 41, 80, 81, 300, 1_200, 2_400]
+    with subject.opened() as (storage, _):
+        storage.append([*queue(), *queue(2, TRANSIENT)])
+        for first in range(1, 2_401, 80):
+            for queue_id in (1, 2):
+                storage.append([added(first, 80, queue_id, at=2_000 + first, size=first % 60 + 5)])
+        storage.append([Settled(queue_id, 0, [(4, 38), (100, 299)]) for queue_id in (1, 2)])
+        if not isinstance(storage, PicksRows):
+            return
+        for queue_id in (1, 2):
+            assert storage.picks(queue_id)
+            found, looked_at = storage.pick(queue_id, wanted, NO_LIMIT)
+            assert looked_at == len(wanted)
+            assert [part for part in found if part.first_sequence != 4] == _one_by_one(storage, queue_id, there)
+        assert storage.pick(1, wanted, 1)[1] < len(wanted)
+        assert storage.pick(9, [1, 2], NO_LIMIT) == ([], 2)
+    with subject.opened() as (storage, _):
+        assert isinstance(storage, PicksRows)
+        found, _ = storage.pick(1, wanted, NO_LIMIT)
+        assert [part for part in found if part.first_sequence != 4] == _one_by_one(storage, 1, there)
+
+
+def _one_by_one(storage: IStorageProvider, queue_id: int, wanted: Sequence[int]) -> list[Slice]:
+    return [part for sequence in wanted for part in storage.read(queue_id, sequence, sequence, NO_LIMIT)]
 
 
 def check_read_keeps_its_byte_limit(subject: Subject) -> None:

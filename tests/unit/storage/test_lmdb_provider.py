@@ -1,11 +1,13 @@
 import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.waiting import wait_until
-from vibemq.errors import StorageDamaged, StorageError, StorageLocked, StoreVersionError
+from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageLocked, StoreVersionError
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
     DeadFacts,
@@ -21,10 +23,12 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.rows import Rows, pack_row
-from vibemq.storage.kvstore.blocks import BLOCK_BYTES
+from vibemq.model.stored import DeadPageWanted
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo
 from vibemq.storage.lmdb.backup import restore
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
+from vibemq.storage.lmdb.environment.tables import LmdbKV
 from vibemq.storage.lmdb.journal.journal import SealedSegment
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
@@ -324,3 +328,56 @@ def test_a_burst_is_applied_without_waiting_for_the_next_round(tmp_path: Path) -
 def test_the_checkpointer_takes_blocks_from_its_heap() -> None:
     """Above the threshold glibc maps and unmaps memory for each copy, which made checkpoints five times as dear."""
     assert int(THRIFTY["MALLOC_MMAP_THRESHOLD_"]) > 2 * BLOCK_BYTES
+
+
+class SpyLock:
+    """Says when somebody has to wait for it."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.waited_for = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_the_end_waits_for_a_large_row_that_is_being_read(
+    provider: LmdbProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go = threading.Event(), threading.Event()
+    lock = SpyLock(provider._large_lock)
+    monkeypatch.setattr(provider, "_large_lock", lock)
+
+    def slow(kv: LmdbKV, queue_id: int, first: int, last: int) -> Iterator[BlockInfo]:
+        reading.set()
+        assert go.wait(30)
+        assert kv.get(b"nothing") is None
+        yield from ()
+
+    monkeypatch.setattr("vibemq.storage.lmdb.provider.block_infos", slow)
+    with ThreadPoolExecutor(2) as threads:
+        read = threads.submit(provider.read_large, 1, 1)
+        assert reading.wait(30)
+        closed = threads.submit(provider.close)
+        wait_until(lambda: lock.waited_for.is_set() or closed.done())
+        assert not closed.done(), "closed while somebody reads"
+        go.set()
+        closed.result(30)
+        assert isinstance(read.exception(30), StorageFailed | None)
+    for ask in (
+        lambda: provider.read(1, 1, 1, 1),
+        lambda: provider.read_large(1, 1),
+        lambda: provider.pick(1, [1], 1),
+        lambda: provider.dead_letter(1),
+        lambda: provider.dead_letters(),
+        lambda: provider.dead_page(DeadPageWanted()),
+        lambda: provider.stats(),
+        lambda: list(provider.check()),
+    ):
+        with pytest.raises(StorageFailed, match="not open"):
+            ask()

@@ -1,10 +1,12 @@
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.server.fakes import FakeStorage
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.storage.reading import Piece, read_piece
+from vibemq.storage.reading import Piece, read_piece, read_scattered
 
 ROW = b"\0\1x\0\0\0\1y\0\0"
 
@@ -14,6 +16,22 @@ def storage(sequences: set[int], damaged: set[int] | None = None) -> FakeStorage
     store.rows = dict.fromkeys(sequences, ROW)
     store.damaged = damaged or set()
     return store
+
+
+class Picking(FakeStorage):
+    """Reads rows far apart from each other in one go."""
+
+    def picks(self, queue_id: int) -> bool:
+        return True
+
+    def pick(self, queue_id: int, sequences: Sequence[int], max_bytes: int) -> tuple[list[Slice], int]:
+        assert list(sequences) == sorted(sequences)
+        found: list[Slice] = []
+        for looked_at, sequence in enumerate(sequences):
+            if sum(part.rows.size for part in found) >= max_bytes:
+                return found, looked_at
+            found += self.read(queue_id, sequence, sequence, max_bytes)
+        return found, len(sequences)
 
 
 def members(slices: list[Slice]) -> list[int]:
@@ -61,6 +79,32 @@ def test_damage_beside_what_is_wanted_is_not_reported() -> None:
     piece = read_piece(storage({1, 2, 3}, damaged={2}), 1, [(1, 1), (3, 3)], 10_000)
     assert members(piece.slices) == [1, 3]
     assert piece.damaged == []
+
+
+@given(
+    wanted=st.lists(st.integers(1, 60), unique=True),
+    damaged=st.sets(st.integers(1, 60), max_size=3),
+    rows=st.integers(1, 70),
+    limit=st.integers(1, 300),
+)
+def test_scattered_sequences_come_in_the_order_in_which_they_are_wanted(
+    wanted: list[int], damaged: set[int], rows: int, limit: int
+) -> None:
+    store = Picking()
+    store.rows, store.damaged = dict.fromkeys(range(1, 51), ROW), damaged
+    seen: list[int] = []
+    broken: set[int] = set()
+    runs = [(sequence, sequence) for sequence in wanted]
+    while runs:
+        piece = read_scattered(store, 1, runs, rows, limit)
+        assert piece.count <= rows
+        assert piece.size <= limit + len(ROW) * 8
+        seen += members(piece.slices)
+        broken |= expand(piece.damaged)
+        assert len(piece.rest) < len(runs)
+        runs = piece.rest
+    assert seen == [sequence for sequence in wanted if sequence <= 50 and sequence not in damaged]
+    assert broken == damaged.intersection(wanted)
 
 
 sequences = st.sets(st.integers(1, 60))

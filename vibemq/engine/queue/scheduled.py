@@ -155,15 +155,20 @@ class Scheduled:
 
 
 def _in_runs(level: Delayed, most: int) -> int:
-    runs, before = 0, 0
-    entries = level.front(_LOOKED_AT_MAX)
-    for count, (_, sequence) in enumerate(entries):
-        if sequence != before + 1:
-            runs += 1
-            if runs > most:
-                return count
-        before = sequence
-    return len(entries)
+    # Few runs are many messages or few: so many are looked at that they are known where each is a run.
+    looked_at = most + 1
+    while True:
+        entries = level.front(looked_at)
+        runs, before = 0, 0
+        for count, (_, sequence) in enumerate(entries):
+            if sequence != before + 1:
+                runs += 1
+                if runs > most:
+                    return count
+            before = sequence
+        if len(entries) < looked_at or looked_at >= _LOOKED_AT_MAX:
+            return len(entries)
+        looked_at = min(_LOOKED_AT_MAX, 4 * looked_at)
 
 
 def in_turn(plain: list[Run], fallen: list[Entry], sizes: Sizes, count: int) -> tuple[list[Run], int]:

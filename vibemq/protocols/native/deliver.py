@@ -1,18 +1,19 @@
 """Deliveries out: rows from storage to frames, without decoding them.
 
 `PlainDeliveries` writes a Deliver (26) for each row, as .NET clients read them; `bulk_bodies` writes DeliverMany (62),
-in which the rows travel as they are stored.
+in which the rows travel as they are stored. `together` finds small slices that become one DeliverScattered (74).
 """
 
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 
 from vibemq.model.effects import Deliver
-from vibemq.model.rows import Rows
+from vibemq.model.rows import Rows, join_rows
 from vibemq.model.stored import Slice
 from vibemq.protocols.native.codec.compression import Compression
-from vibemq.protocols.native.codec.extensions import ToldAttempts, deliver_many
+from vibemq.protocols.native.codec.extensions import ToldAttempts, deliver_many, deliver_scattered
 from vibemq.protocols.native.codec.frames import HEADER
 from vibemq.protocols.native.codec.headers import NO_HEADERS
 from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
@@ -24,6 +25,16 @@ _ATTEMPTS = str16("deliveryAttempts")
 _FIRST_ATTEMPT = _ATTEMPTS + str16("1")
 _ONLY_FIRST_ATTEMPT = U16.pack(1) + _FIRST_ATTEMPT
 _BASE64 = str16("content-encoding") + str16("base64")
+
+SCATTERED_ROWS_MAX = 1024
+"""Of one frame."""
+SCATTERED_BYTES_MAX = 256 << 10
+"""Of the rows of one frame."""
+SCATTERED_SLICE_ROWS_MAX = 4
+"""A slice of more rows travels better as it is stored."""
+_SCATTERED_ROW_BYTES = 128
+"""Of a row at most, for what is told of it beside its bytes: two numbers, a length, and its attempts."""
+_SCATTERED_FRAME_BYTES_MAX = SCATTERED_BYTES_MAX + SCATTERED_ROWS_MAX * _SCATTERED_ROW_BYTES + 3 * STR16_MAX
 
 Acquired = Mapping[int, int]
 
@@ -167,3 +178,41 @@ def _told(attempts: ToldAttempts, first: int, count: int) -> ToldAttempts:
     if len(attempts) <= count:
         return {sequence: told for sequence, told in attempts.items() if first <= sequence < first + count}
     return {sequence: attempts[sequence] for sequence in range(first, first + count) if sequence in attempts}
+
+
+def together(slices: Sequence[Slice], body_bytes_max: int) -> Iterator[list[Slice]]:
+    """The slices in order, in groups: a lone one, or small ones that fit into one DeliverScattered."""
+    if body_bytes_max < _SCATTERED_FRAME_BYTES_MAX:
+        yield from ([part] for part in slices)
+        return
+    group: list[Slice] = []
+    count = size = 0
+    for part in slices:
+        rows, row_bytes = part.rows.count, len(part.rows.data)
+        if count + rows > SCATTERED_ROWS_MAX or size + row_bytes > SCATTERED_BYTES_MAX:
+            if group:
+                yield group
+            group, count, size = [], 0, 0
+        if rows > SCATTERED_SLICE_ROWS_MAX or row_bytes > SCATTERED_BYTES_MAX:
+            if group:
+                yield group
+            group, count, size = [], 0, 0
+            yield [part]
+            continue
+        group.append(part)
+        count += rows
+        size += row_bytes
+    if group:
+        yield group
+
+
+def scattered_body(group: Sequence[Slice], subscription: str, queue: str, attempts: ToldAttempts) -> bytes:
+    """A DeliverScattered of a group of `together`."""
+    sequences: list[int] = []
+    instants: list[int] = []
+    for part in group:
+        count = part.rows.count
+        sequences += range(part.first_sequence, part.first_sequence + count)
+        instants += repeat(part.published_at, count)
+    told = {sequence: attempts[sequence] for sequence in sequences if sequence in attempts} if attempts else {}
+    return deliver_scattered(subscription, queue, sequences, instants, join_rows(part.rows for part in group), told)

@@ -18,7 +18,7 @@ from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
-from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, told_attempts
+from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, scattered_body, together, told_attempts
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.handshake import ConnectAsked
@@ -131,13 +131,28 @@ class NativeSession:
             runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
             self._settle(deliver.consumer, Settlement.RELEASE, runs, "")
             return
+        if self._state.scattered and len(slices) > 1 and not subscription.plain:
+            self._deliver_scattered(deliver, slices, subscription)
+            return
         for piece in slices:
-            if subscription.plain:
-                too_large = self._deliver_plain(deliver, piece, subscription)
+            self._deliver_slice(deliver, piece, subscription)
+
+    def _deliver_scattered(self, deliver: Deliver, slices: Sequence[Slice], subscription: NativeSubscription) -> None:
+        attempts = told_attempts(deliver, with_failures=self._state.told_failures)
+        outbox = self._state.outbox
+        for group in together(slices, outbox.body_bytes_max):
+            if len(group) == 1:
+                self._deliver_slice(deliver, group[0], subscription)
             else:
-                too_large = self._deliver_bulk(deliver, piece, subscription)
-            if too_large:
-                self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), self._too_large(subscription))
+                outbox.send(scattered_body(group, subscription.id, deliver.queue, attempts))
+
+    def _deliver_slice(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> None:
+        if subscription.plain:
+            too_large = self._deliver_plain(deliver, piece, subscription)
+        else:
+            too_large = self._deliver_bulk(deliver, piece, subscription)
+        if too_large:
+            self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), self._too_large(subscription))
 
     def _too_large(self, subscription: NativeSubscription) -> str:
         if subscription.plain:
@@ -175,6 +190,10 @@ class NativeSession:
     @property
     def rows_at_once(self) -> int:
         return 100_000 if self._state.bulk else 500
+
+    @property
+    def slices_at_once(self) -> int:
+        return 2_048 if self._state.scattered else 256
 
     def data_to_send(self) -> bytes:
         return self._state.outbox.take()

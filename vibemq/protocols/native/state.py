@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vibemq.errors import LocalProtocolError, MessageTooLarge, VibeMQError
-from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION, FAILURES_EXTENSION
+from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION, FAILURES_EXTENSION, SCATTERED_EXTENSION
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.large import FRAME_OVERHEAD_BYTES, body_bytes_for
@@ -96,6 +96,11 @@ class NativeState:
     def told_failures(self) -> bool:
         """Whether the peer speaks failures/1."""
         return FAILURES_EXTENSION in self.extensions
+
+    @property
+    def scattered(self) -> bool:
+        """Whether the peer takes a DeliverScattered."""
+        return SCATTERED_EXTENSION in self.extensions and self.bulk
 
     def agree_on_body(self, asked: int) -> int:
         """Have frames of up to so many bytes in both directions, as far as the broker takes them; what counts now."""

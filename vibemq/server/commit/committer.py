@@ -343,8 +343,9 @@ class Committer:
         self.backlog_bytes -= step.size
         if step.large:
             for row in step.large:
-                # A provider that keeps rows in memory counts them by itself.
-                row.memory = None
+                # A provider that keeps rows in memory counts them by itself. What was written ahead, and is no record,
+                # as of a transient queue, is of no use any more.
+                row.memory = row.prepared = None
         if step.holds:
             self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
             self._effect_router.release(step.holds)

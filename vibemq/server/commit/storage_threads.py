@@ -3,6 +3,7 @@
     storage thread   maintain, close; and append when the provider's append may wait for the disk
     read thread      everything else of such a provider, so that reads do not stand behind commits; the storage thread
                      when the provider cannot do both at the same time
+    scattered thread messages far apart from each other, read by the blocks in which they stand
     large threads    rows above 1 MiB: written ahead of their record, and read back
     sync threads     sync: as many flushes at a time as the provider says, beside everything else; woken by a queue and
                      heard on the loop, because a future on either side costs a lone message more than all the rest of
@@ -18,6 +19,7 @@ and back costs more than the write, and the hop back waits for the interpreter l
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -29,8 +31,8 @@ from vibemq.model.runs import Run
 from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
 from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.commit.unwritten import Unwritten
-from vibemq.storage.interface import IStorageProvider, PreparesRows
-from vibemq.storage.reading import ReadsRows
+from vibemq.storage.interface import IStorageProvider, PicksRows, PreparesRows
+from vibemq.storage.reading import Piece, ReadsRows, read_scattered
 
 LARGE_THREADS = 2
 """At a time, so that a slow disk does not keep large reads behind large writes."""
@@ -55,6 +57,9 @@ class Store:
         self.memory: MessageMemory | None = None
         """For large rows from their read until the socket has taken them; None = any amount."""
         self._large_threads = ThreadPoolExecutor(LARGE_THREADS, "vibemq-large")
+        self._scattered_thread = ThreadPoolExecutor(1, "vibemq-scattered")
+        self.picks: Callable[[int], bool] = provider.picks if isinstance(provider, PicksRows) else picks_nothing
+        """Whether `begin_scattered` serves for the queue of that id."""
         self._find_large = getattr(provider, "first_large", None)
         self.large_rows: ReadsRows = LargeRows(provider) if hasattr(provider, "read_large") else provider
         """Reads a large row beside everything else, in the thread that asks."""
@@ -62,6 +67,12 @@ class Store:
     def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
         """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`, where the provider knows."""
         return None if self._find_large is None else self._find_large(queue_id, runs)
+
+    def begin_scattered(self, queue_id: int, runs: Sequence[Run], rows: int, max_bytes: int) -> "asyncio.Future[Piece]":
+        """See `read_scattered`."""
+        provider: Any = self.provider
+        work = partial(read_scattered, provider, queue_id, runs, rows, max_bytes)
+        return asyncio.get_running_loop().run_in_executor(self._scattered_thread, work)
 
     def begin_large(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Read a large row through `large_rows`."""
@@ -157,8 +168,14 @@ class Store:
         """End the threads without another word to the provider; its outcome is unknown."""
         self._storage_thread.shutdown(wait=False, cancel_futures=True)
         self._large_threads.shutdown(wait=False, cancel_futures=True)
+        self._scattered_thread.shutdown(wait=False, cancel_futures=True)
         self._read_thread.shutdown(wait=False, cancel_futures=True)
         self._flusher.end()
+
+
+def picks_nothing(queue_id: int) -> bool:
+    """Of a provider that is no `PicksRows`."""
+    return False
 
 
 class LargeRows:

@@ -1,6 +1,8 @@
 """Deliveries of one connection that its socket has no room for yet: sequences, not bodies.
 
-Rows are read from storage only when the socket can take them, so a slow reader costs a few numbers. Replies do not
+Rows are read from storage only when the socket can take them, so a slow reader costs a few numbers. Messages far apart
+from each other, as those that fall due, are read many at a time in a thread; what is handed out meanwhile is gathered
+for the next time. Replies do not
 wait here, except the two that promise "no delivery after this": the answer to an Unsubscribe and a ConsumerEnded.
 """
 
@@ -12,13 +14,13 @@ from functools import partial
 
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.rows import LargeRow
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, run_count
 from vibemq.protocols.session import Session
 from vibemq.server.commit.message_memory import MemoryShare
 from vibemq.server.commit.release_order import told_to_nobody
 from vibemq.server.commit.storage_threads import Store
 from vibemq.storage.interface import IStorageProvider
-from vibemq.storage.reading import Piece, read_piece
+from vibemq.storage.reading import Piece, leading, read_piece
 
 READ_BYTES = 262_144
 SLICES_AT_ONCE = 256
@@ -26,6 +28,13 @@ SLICES_AT_ONCE = 256
 STRETCH_SLICES = 8
 """A read costs as much as so many slices, however little it brings."""
 RUNS_AT_ONCE = 256
+SCATTERED_RUNS = 16
+"""So many runs of hardly more messages are read together, by the blocks in which they stand, and not one by one."""
+SCATTERED_ROWS_PER_RUN = 4
+SCATTERED_RUNS_MAX = 2048
+"""The more are read together, the more of them stand in one block."""
+SCATTERED_BYTES = 1 << 20
+_ROW_BYTES_GUESSED = 256
 
 
 class DeliveryQueue:
@@ -60,6 +69,8 @@ class DeliveryQueue:
         self._rest: list[Run] | None = None
         """Of the first item, when it has been read in part."""
         self._reading = False
+        self._row_bytes = _ROW_BYTES_GUESSED
+        """Of the scattered rows that were read last."""
         self._era = 0
         """Counts the times that everything was taken back: a read that was begun before has come too late."""
 
@@ -72,7 +83,38 @@ class DeliveryQueue:
         return self._reading or self._waits_for_memory
 
     def add(self, effect: Effect) -> None:
+        if isinstance(effect, Deliver) and self._items:
+            joined = self._joined(self._items[-1], effect)
+            if joined is not None:
+                self._items[-1] = joined
+                return
         self._items.append(effect)
+
+    def _joined(self, before: Deliver | Effect, deliver: Deliver) -> Deliver | None:
+        """Scattered messages that follow each other become one delivery: they are read together."""
+        if len(deliver.runs) < SCATTERED_RUNS or not isinstance(before, Deliver):
+            return None
+        begun = len(self._items) == 1 and (self._reading or self._rest is not None)
+        same = before.consumer == deliver.consumer and before.queue_id == deliver.queue_id
+        if begun or not same or before.settled != deliver.settled:
+            return None
+        both = before.runs, deliver.runs
+        if sum(map(len, both)) > SCATTERED_RUNS_MAX or not all(
+            self._scattered(deliver.queue_id, runs) for runs in both
+        ):
+            return None
+        return replace(
+            before,
+            runs=before.runs + deliver.runs,
+            acquired={**(before.acquired or {}), **(deliver.acquired or {})} or None,
+            failed={**(before.failed or {}), **(deliver.failed or {})} or None,
+        )
+
+    def _scattered(self, queue_id: int, runs: Sequence[Run]) -> bool:
+        """Whether they are read by blocks, in a thread: that is as many reads as there are blocks."""
+        if len(runs) < SCATTERED_RUNS or not self._store.picks(queue_id):
+            return False
+        return run_count(runs) <= SCATTERED_ROWS_PER_RUN * len(runs)
 
     def take_back(self) -> tuple[list[Deliver], list[Effect]]:
         """Empty it: the deliveries, with the runs that were not encoded, and the other effects."""
@@ -116,6 +158,9 @@ class DeliveryQueue:
                     return
                 self._before_large(item, runs, large[0], size, left)
                 return
+            if self._scattered(item.queue_id, runs):
+                self._begin_scattered(item, runs)
+                return
             if self._store.blocking:
                 self._begin(item, runs, size)
                 return
@@ -137,6 +182,18 @@ class DeliveryQueue:
 
         future = self._store.begin(read)
         future.add_done_callback(lambda done: self._came(item, runs, era, done))
+
+    def _begin_scattered(self, item: Deliver, runs: list[Run]) -> None:
+        self._reading = True
+        most = getattr(self._session, "slices_at_once", SLICES_AT_ONCE)
+        rows = min(most, max(SCATTERED_RUNS, SCATTERED_BYTES // (2 * self._row_bytes)))
+        future = self._store.begin_scattered(item.queue_id, runs, rows, SCATTERED_BYTES)
+        future.add_done_callback(partial(self._scattered_came, item, runs, self._era))
+
+    def _scattered_came(self, item: Deliver, runs: list[Run], era: int, done: "asyncio.Future[Piece]") -> None:
+        if not done.cancelled() and done.exception() is None and (count := done.result().count):
+            self._row_bytes = max(1, done.result().size // count)
+        self._came(item, runs, era, done)
 
     def _before_large(self, item: Deliver, runs: list[Run], sequence: int, size: int, rows: int) -> None:
         """Read what comes before a large row; it goes on with the next `pump`."""
@@ -204,22 +261,10 @@ class DeliveryQueue:
 
 def _read(provider: IStorageProvider, queue_id: int, runs: list[Run], rows: int, size: int) -> Piece:
     """As `read_piece`, and so many rows at most."""
-    wanted, later = _leading(runs, rows)
+    wanted, later = leading(runs, rows, RUNS_AT_ONCE)
     piece = read_piece(provider, queue_id, wanted, size)
     piece.rest += later
     return piece
-
-
-def _leading(runs: list[Run], rows: int) -> tuple[list[Run], list[Run]]:
-    """The runs cut behind so many rows, or behind `RUNS_AT_ONCE` of them."""
-    for index, (first, last) in enumerate(runs[:RUNS_AT_ONCE]):
-        stop = first + rows - 1
-        if stop < last:
-            return [*runs[:index], (first, stop)], [(stop + 1, last), *runs[index + 1 :]]
-        rows -= last - first + 1
-        if not rows:
-            return runs[: index + 1], runs[index + 1 :]
-    return runs[:RUNS_AT_ONCE], runs[RUNS_AT_ONCE:]
 
 
 def _from(runs: list[Run], sequence: int) -> list[Run]:

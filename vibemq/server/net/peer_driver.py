@@ -569,9 +569,14 @@ class PeerDriver:
         self._clean = clean
         self.wake()
 
-    def stop_reading(self) -> None:
-        """The connection is being cut; nothing more is taken from it."""
+    def stop_reading(self, *, clean: bool = False) -> None:
+        """The connection is being cut; nothing more is taken from it.
+
+        Args:
+            clean: through no fault of the peer: what it holds goes back unharmed.
+        """
         self.leaving = True
+        self._clean = self._clean or clean
 
     def failed(self, error: Exception) -> None:
         """A task of this connection has let an exception through."""

@@ -265,7 +265,9 @@ class Connection(asyncio.Protocol):
 
     def _begin_row(self, row: Rows) -> None:
         if self._unsent is None:
-            self._unsent = self._services.unsent(wake=self._row_came, lost=self.drop, failed=self.peer.read_failed)
+            self._unsent = self._services.unsent(
+                wake=self._row_came, lost=self._row_has_gone, failed=self.peer.read_failed
+            )
         self._unsent.add_row(row)
         self._services.connection_table.large_turns.sends(self)
 
@@ -365,9 +367,13 @@ class Connection(asyncio.Protocol):
     def goodbye(self, reason: str) -> None:
         self.peer.goodbye(reason)
 
-    def drop(self, why: str) -> None:
-        """Hang up at once, whatever is unsent."""
+    def _row_has_gone(self, why: str) -> None:
+        """Nobody can say anything more in the middle of a frame, and the peer has done nothing wrong."""
+        self.drop(why, clean=True)
+
+    def drop(self, why: str, *, clean: bool = False) -> None:
+        """Hang up at once, whatever is unsent. `clean`: see `PeerDriver.stop_reading`."""
         fields = {"event": "conn.dropped", "conn_id": self.connection_id, "remote": self.host}
         log.info("connection dropped: %s", why, extra=fields)
-        self.peer.stop_reading()
+        self.peer.stop_reading(clean=clean)
         self.transport.abort()

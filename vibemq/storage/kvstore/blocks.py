@@ -17,15 +17,15 @@ A damaged block is never merged or rewritten: it stays as it is for `check` to r
 """
 
 import struct
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from operator import add, le
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeVar, overload
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import MessagesAdded
-from vibemq.model.rows import Rows
+from vibemq.model.rows import Rows, single_rows
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.kvstore import keys
@@ -198,6 +198,33 @@ class BlockParts(Sequence[Slice]):
         return at
 
 
+def pick_rows(body: bytes, sequences: Sequence[int]) -> list[Slice]:
+    """Of a block the rows of these sequences, which ascend, each on its own; costs less than `decode_block` as long as
+    they are few. Raises one of `encoding.GARBAGE`."""
+    count, stretch_count = _BLOCK.unpack_from(body)
+    lengths_at = _BLOCK.size + _STRETCH.size * stretch_count
+    data_at = lengths_at + 4 * count
+    stretches = list(_STRETCH.iter_unpack(body[_BLOCK.size : lengths_at]))
+    indexes: list[int] = []
+    found: list[tuple[int, int]] = []
+    at = before = 0
+    for sequence in sequences:
+        while at < len(stretches) and stretches[at][0] + stretches[at][1] <= sequence:
+            before += stretches[at][1]
+            at += 1
+        if at == len(stretches):
+            break
+        first, _, published_at = stretches[at]
+        if sequence >= first:
+            indexes.append(before + sequence - first)
+            found.append((sequence, published_at))
+    rows = single_rows(body[lengths_at:data_at], body, indexes, data_at)
+    return [Slice(sequence, published_at, row) for (sequence, published_at), row in zip(found, rows, strict=True)]
+
+
+_Decoded = TypeVar("_Decoded")
+
+
 # -- in a store ---------------------------------------------------------------------------------------------------
 
 
@@ -220,6 +247,10 @@ def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> BlockP
     Raises:
         StorageDamaged: names the queue and the sequences of the block that cannot be read.
     """
+    return _decoded(kv, queue_id, info, name, BlockParts)
+
+
+def _decoded(kv: KV, queue_id: int, info: BlockInfo, name: str, decode: Callable[[bytes], _Decoded]) -> _Decoded:
     key = keys.sequence_key(keys.BLOCK, queue_id, info.first)
     value = kv.get(key)
     try:
@@ -227,13 +258,24 @@ def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> BlockP
             raise ValueError("it is missing")
         if seal_checksum(value) != info.checksum:
             raise ValueError("it does not match the checksum in its info")
-        return BlockParts(unseal(key, value, kv.where))
+        return decode(unseal(key, value, kv.where))
     except GARBAGE as exc:
         raise StorageDamaged(
             f"messages {info.first} to {info.last} of queue {name or queue_id} cannot be read ({exc})",
             path=kv.where,
             hint="restore a backup, or save the rest with `vibemq-admin check --repair`",
         ) from exc
+
+
+def pick(kv: KV, queue_id: int, sequences: Sequence[int], start: int, name: str) -> tuple[list[Slice], int]:
+    """Rows of sequences[start:], which ascend, as far as they stand in one block with the first of them, and the index
+    behind those. Raises StorageDamaged like `load_block`."""
+    info = next(block_infos(kv, queue_id, sequences[start], sequences[start]), None)
+    if info is None:
+        return [], start + 1
+    stop = bisect_right(sequences, info.last, start)
+    wanted = sequences[start:stop]
+    return _decoded(kv, queue_id, info, name, lambda body: pick_rows(body, wanted)), stop
 
 
 def put_block(kv: KV, queue_id: int, parts: Sequence[Slice]) -> BlockInfo:

@@ -268,7 +268,7 @@ def page(
     letters: list[DeadLetter] = []
     size = 0
     for group in _neighbours(chosen):
-        rows = _rows(read, group)
+        rows = _rows(read, group, wanted.max_bytes - size)
         for entry in group:
             try:
                 letter = assemble(state, entry, rows or read, where, lock)
@@ -307,18 +307,21 @@ def _neighbours(entries: list[DeadEntry]) -> Iterator[list[DeadEntry]]:
         yield group
 
 
-def _rows(read: Reader, group: list[DeadEntry]) -> Reader | None:
-    """Reads the group's rows at once and answers for each; None when that does not work and each is read by itself."""
+def _rows(read: Reader, group: list[DeadEntry], max_bytes: int) -> Reader | None:
+    """Reads the group's rows at once, as far as a page has room for them, and answers for each; those behind that are
+    read by themselves. None when that does not work and each is read by itself."""
     if len(group) < 2:
         return None
     queue_id, first, last = group[0].queue_id, group[0].facts.sequence, group[-1].facts.sequence
     found: dict[int, Slice] = {}
     wanted = {entry.facts.sequence for entry in group}
     try:
-        while first <= last:
+        while first <= last and max_bytes > 0:
             slices = read(queue_id, first, last, NEIGHBOUR_BYTES)
             if not slices:
+                first = last + 1
                 break
+            max_bytes -= sum(part.rows.size for part in slices)
             for part in slices:
                 start = part.first_sequence
                 for sequence in range(start, start + part.rows.count):
@@ -329,7 +332,9 @@ def _rows(read: Reader, group: list[DeadEntry]) -> Reader | None:
     except StorageDamaged:
         return None
 
-    def one(queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
-        return [found[first]] if first in found else []
+    def one(queue_id: int, sequence: int, last: int, max_bytes: int) -> list[Slice]:
+        if sequence >= first:
+            return read(queue_id, sequence, last, max_bytes)
+        return [found[sequence]] if sequence in found else []
 
     return one

@@ -1,6 +1,6 @@
 """Reading messages that must be there: an unsettled message without a row is damage and raises an error."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.runs import Run
@@ -25,6 +25,12 @@ def all_alive(queue: StoredQueue, parts: Iterable[Slice], first: int, last: int,
         yield part
     if following <= last:
         _need_none_alive(queue, following, last, where)
+
+
+def need_none_of(queue: StoredQueue, sequences: Sequence[int], where: str) -> None:
+    """Raises StorageDamaged when one of these, which have no row, is alive."""
+    for sequence in sequences:
+        _need_none_alive(queue, sequence, sequence, where)
 
 
 def _need_none_alive(queue: StoredQueue, first: int, last: int, where: str) -> None:

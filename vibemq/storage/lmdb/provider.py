@@ -5,7 +5,8 @@
     maintain  keeps the checkpointer alive and busy, spare segments and ballast in store
 
 Threads: `append`, `read` and the dead-letter verbs may run in the event loop's thread, `sync` in another, `maintain`,
-`backup` and `check` in further ones. `_lock` guards what they share and is never held for a flush or a checkpoint.
+`backup` and `check` in further ones. `_lock` guards what they share and is never held for a flush or a checkpoint. Who
+reads LMDB asks under the lock whether the store is open: `close` may come in between.
 The broker itself only reads LMDB, in snapshots of milliseconds.
 """
 
@@ -35,14 +36,14 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.model.runs import Run
-from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
+from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.blocks import block_infos, clip, limit, load_block
 from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead_letters import assemble, page, select
 from vibemq.storage.kvstore.encoding import LONE_ROW_PREFIX_BYTES, decode_batch, encode_batch, lone_row_bytes
 from vibemq.storage.kvstore.integrity import load_sound_state
-from vibemq.storage.kvstore.require_alive import all_alive
+from vibemq.storage.kvstore.require_alive import all_alive, need_none_of
 from vibemq.storage.lmdb import backup, check, compaction
 from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply, apply_offline
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
@@ -67,6 +68,7 @@ from vibemq.storage.local.high_water import HighWater, read_note
 from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.state.changes import Dirty
+from vibemq.storage.state.dead_letter_facts import DeadEntry
 from vibemq.storage.state.large import first_large, has_large
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
@@ -278,7 +280,7 @@ class LmdbProvider:
     def close(self) -> None:
         if self._closed:
             return
-        self._closed = True
+        self._begin_end()
         self._spare_segments.stop()
         try:
             self._driver.stop(final_checkpoint=True)
@@ -293,11 +295,16 @@ class LmdbProvider:
             self._env.close()
             self._owner.release()
 
+    def _begin_end(self) -> None:
+        """Nobody reads any more: who is reading comes to its end, and who waits for its turn finds the store closed."""
+        with self._large_lock, self._lock:
+            self._closed = True
+
     def abandon(self) -> None:
         """Let go of everything and write nothing more, as a crash would. The next `open` recovers."""
         if self._closed:
             return
-        self._closed = True
+        self._begin_end()
         self._spare_segments.stop()
         self._driver.abandon()
         self._journal.abandon()
@@ -446,13 +453,14 @@ class LmdbProvider:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
-        self._check_open()
         if queue_id in self._large_queues:
             return self._read_around_large(queue_id, first, last, max_bytes)
         with self._lock:
             return self._read(queue_id, first, last, max_bytes)
 
     def _read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        # Under the lock: the store may be closed while somebody waits for it.
+        self._check_open()
         if is_transient(self._state, queue_id):
             return self._recent.read_transient(queue_id, first, last, max_bytes)
         queue = self._state.queues.get(queue_id)
@@ -471,6 +479,36 @@ class LmdbProvider:
             sequence = found[0]
             before = self._read(queue_id, first, sequence - 1, max_bytes) if sequence > first else []
         return before or self.read_large(queue_id, sequence)
+
+    def picks(self, queue_id: int) -> bool:
+        """Whether `pick` serves: its rows are many to a block."""
+        return queue_id not in self._large_queues
+
+    def pick(self, queue_id: int, sequences: Sequence[int], max_bytes: int) -> tuple[list[Slice], int]:
+        """See `PicksRows`. The lock is taken for one block after the other."""
+        found: list[Slice] = []
+        at = used = 0
+        while at < len(sequences) and used < max_bytes:
+            with self._lock:
+                self._check_open()
+                some, at = self._pick(queue_id, sequences, at)
+            used += sum(part.rows.size for part in some)
+            found += some
+        return found, at
+
+    def _pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:
+        queue = self._state.queues.get(queue_id)
+        if queue is None or is_transient(self._state, queue_id):
+            return self._recent.read_transient(queue_id, sequences[start], sequences[start], 1), start + 1
+        buffered = self._recent.first_buffered(queue_id)
+        if buffered is None or sequences[start] < buffered:
+            found, stop = self._stored.pick(queue_id, sequences, start, name=queue.name)
+        else:
+            found, stop = self._recent.pick(queue_id, sequences, start)
+        if len(found) < stop - start:
+            there = {part.first_sequence for part in found}
+            need_none_of(queue, [number for number in sequences[start:stop] if number not in there], self._where)
+        return found, stop
 
     @property
     def has_large(self) -> bool:
@@ -507,6 +545,7 @@ class LmdbProvider:
             return self._read(queue_id, sequence, sequence, 1)
 
     def _stored_large(self, queue_id: int, sequence: int) -> list[Slice]:
+        self._check_open()
         with reading(self._env, self._where) as kv:
             for info in block_infos(kv, queue_id, sequence, sequence):
                 return clip(load_block(kv, queue_id, info), [(sequence, sequence)])
@@ -523,20 +562,27 @@ class LmdbProvider:
             yield from self._recent.read(queue_id, max(first, start), last)
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
-        self._check_open()
         with self._lock:
+            self._check_open()
             entries = select(self._state, self._dead.after(after), limit, queue)
             return [assemble(self._state, entry, self.read, self._where) for entry in entries]
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """May run beside all other verbs: the rows are read without the lock that appends take."""
+        entries = partial(self._letters_after, wanted.after)
+        return page(self._state, entries, self.read, self._where, wanted, lock=self._lock, get=self._letter)
+
+    def _letters_after(self, dead_id: int, damaged: list[DamagedLetter]) -> Iterator[DeadEntry]:
         self._check_open()
-        entries = partial(self._dead.after, wanted.after)
-        return page(self._state, entries, self.read, self._where, wanted, lock=self._lock, get=self._dead.get)
+        return self._dead.after(dead_id, damaged)
+
+    def _letter(self, dead_id: int) -> DeadEntry | None:
+        self._check_open()
+        return self._dead.get(dead_id)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
-        self._check_open()
         with self._lock:
+            self._check_open()
             entry = self._dead.get(dead_id)
             return None if entry is None else assemble(self._state, entry, self.read, self._where)
 
@@ -641,6 +687,7 @@ class LmdbProvider:
         journal = self._journal.stats()
         disk = self._disk_usage(self._layout.data_dir)
         with self._lock:
+            self._check_open()
             store_bytes, reclaimable = compaction.store_size(self._env)
             map_used_ratio = compaction.map_used_ratio(self._env)
         return StorageStats(
@@ -685,9 +732,9 @@ class LmdbProvider:
         )
 
     def check(self) -> Iterator[Problem]:
-        self._check_open()
         # While the turn is taken no checkpoint is ordered, so the snapshot costs no space.
         with self._driver.turn:
+            self._check_open()
             problems = [*check.check_store(self._env, self._where), *check.check_journal(self._journal)]
         yield from problems
 

@@ -1,11 +1,12 @@
 """Reading blocks of messages from LMDB, with the few last used ones at hand."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import lmdb
 
 from vibemq.model.stored import Slice
 from vibemq.storage.kvstore.block_cache import BlockCache
+from vibemq.storage.kvstore.blocks import pick
 from vibemq.storage.lmdb.environment.tables import reading
 
 
@@ -24,3 +25,8 @@ class StoredRows:
         """
         with reading(self.env, self._where) as kv:
             yield from self._blocks.parts(kv, queue_id, first, last, name)
+
+    def pick(self, queue_id: int, sequences: Sequence[int], start: int, *, name: str) -> tuple[list[Slice], int]:
+        """See `blocks.pick`."""
+        with reading(self.env, self._where) as kv:
+            return pick(kv, queue_id, sequences, start, name)

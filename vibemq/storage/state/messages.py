@@ -17,6 +17,7 @@ from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     alive_runs,
     any_waiting,
+    is_waiting,
     waiting_floor,
     waiting_runs,
     waits_for_all,
@@ -258,6 +259,14 @@ def _forget_values(
     queue: StoredQueue, kind: ValueKind, values: MutableMapping[int, int], runs: Sequence[Run], dirty: Dirty | None
 ) -> None:
     for run in runs:
+        if run[0] == run[1] and len(queue.groups) <= 1:
+            # As most that have a delay of their own: nothing is worth a closer look.
+            found = [run[0]] if run[0] in values and not is_waiting(queue, run[0]) else []
+            for sequence in found:
+                del values[sequence]
+                if dirty is not None:
+                    dirty.mark_value(queue.queue_id, ALL_GROUPS, kind, sequence)
+            continue
         found = keys_within(values, run)
         if not found or _is_kept_whole(queue, *run):
             continue

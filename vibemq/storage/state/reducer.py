@@ -439,6 +439,9 @@ def _take(queue: StoredQueue, group: StoredGroup, run: Run, dirty: Dirty | None)
         return
     taken = group.taken
     if first > group.head:
+        if taken.covers(first, last):
+            # It was handed out before it was settled.
+            return
         if dirty is not None:
             dirty.mark_runs(queue.queue_id, group.group_id, RunKind.TAKEN, taken, first, last)
         taken.add(first, last)

@@ -46,7 +46,7 @@ def test_all_types_of_the_protocol_have_their_numbers() -> None:
             *range(40, 44),
             *range(50, 57),
             *range(60, 70),
-            *range(70, 74),
+            *range(70, 75),
             99,
         )
     ]
@@ -213,6 +213,19 @@ def test_deliver_many_round_trip() -> None:
     assert (frame.rows, frame.acquired, frame.failed) == (ROWS, {9: 3, 10: 7}, {10: 2})
 
 
+def test_scattered_deliveries_round_trip() -> None:
+    sequences, instants = range(2**62, 2**62 - 7 * ROWS.count, -7), range(ROWS.count)
+    told = {sequences[0]: 3, sequences[1]: (7, 2)}
+    body = extensions.deliver_scattered("s", "q", sequences, instants, ROWS, told)
+    frame = extensions.parse_deliver_scattered(body)
+    assert (frame.id, frame.queue, frame.rows) == ("s", "q", ROWS)
+    assert (list(frame.sequences), list(frame.instants)) == (list(sequences), list(instants))
+    assert (frame.first_sequence, frame.published_at) == (sequences[0], 0)
+    assert (frame.acquired, frame.failed) == ({sequences[0]: 3, sequences[1]: 7}, {sequences[1]: 2})
+    with pytest.raises(RemoteProtocolError, match="no rows"):
+        extensions.parse_deliver_scattered(extensions.deliver_scattered("s", "q", [], [], Rows.of([])))
+
+
 @pytest.mark.parametrize("told", [[1], [1, 2, 3], ["1", 2], [1, 2.5], [1, True], {"a": 1}, "2", None, []])
 def test_attempts_that_are_no_numbers_are_refused(told: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="acquired"):
@@ -246,6 +259,7 @@ BODIES = {
     extensions.parse_publish_many: extensions.publish_many("r", "q", ROWS, {0: {"priority": 1}}),
     extensions.parse_publish_many_ack: extensions.publish_many_ack("r", "q", 1, 3, {0: ("A", "b")}),
     extensions.parse_deliver_many: extensions.deliver_many("s", "q", 9, 1, ROWS, {10: 2}),
+    extensions.parse_deliver_scattered: extensions.deliver_scattered("s", "q", range(3), range(3), ROWS, {2: 2}),
     extensions.parse_settle: extensions.settle("s", 1, [(1, 2)], reason="why"),
     extensions.parse_extend_many: extensions.extend_many("s", [(1, 2)]),
     extensions.parse_flow: extensions.flow("s", 1, 2, 3),

@@ -13,7 +13,7 @@ from vibemq.errors import StorageFailed
 from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
-from vibemq.model.rows import Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
@@ -153,6 +153,15 @@ async def test_a_transient_confirm_waits_for_nothing(bench: Bench) -> None:
     bench.submit_confirmed_at_once("transient", Durability.TRANSIENT)
     assert bench.told == ["transient"]
     await bench.settled()
+
+
+async def test_what_was_written_ahead_and_is_no_record_is_let_go(bench: Bench) -> None:
+    row = LargeRow(bytes(LARGE_ROW_BYTES + 1))
+    row.prepared = object()
+    bench.committer.submit(Outcome([MessagesAdded(1, 1, 1_000, row)], durability=Durability.TRANSIENT))
+    await bench.committer.settled()
+    assert bench.storage.appends
+    assert row.prepared is None, "its file stays as long as the message"
 
 
 async def test_one_turn_is_one_append(bench: Bench) -> None:

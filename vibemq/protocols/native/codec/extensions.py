@@ -1,5 +1,5 @@
-"""Bodies of the extension frames 60 to 65, 67 to 69 and 73, both ways. 66, 70 and 71 have a plain body: see `wire`; 72
-is columns: see `columns`.
+"""Bodies of the extension frames 60 to 65, 67 to 69, 73 and 74, both ways. 66, 70 and 71 have a plain body: see `wire`;
+72 is columns: see `columns`.
 
 Each starts as every body does: version u8, type u8, id str16, queue str16. A *run* is two u64, first and last
 sequence, both inclusive. JSON blocks are a u32 size and the text; extras by columns (`extra_columns`) a u32 size and
@@ -17,6 +17,8 @@ the columns.
     68 Request            timeout_ms u32, flags u8 (1 = extra), [extra], row u32 length and bytes
     69 Response           address str16, row u32 length and bytes
     73 Stage              stage u32 and JSON, flags u8 (1 = extras), [extras], count u32, count x u32 row length, rows
+    74 DeliverScattered   flags u8 (1 = acquired), [acquired], count u32, count x u64 sequence,
+                          count x u64 published_at, count x u32 row length, rows
 
 Source: docs/spec/native.md, "Extensions". Decoders raise RemoteProtocolError for anything cut short, of the wrong
 JSON type or inconsistent; encoders raise LocalProtocolError for what does not fit.
@@ -45,6 +47,7 @@ ADMIN_EXTENSION = "admin/1"
 CURSOR_EXTENSION = "cursor/1"
 FAILURES_EXTENSION = "failures/1"
 REQUEST_EXTENSION = "request/1"
+SCATTERED_EXTENSION = "scattered/1"
 EXTENSIONS = (
     SETTLE_EXTENSION,
     BATCH_EXTENSION,
@@ -53,6 +56,7 @@ EXTENSIONS = (
     FAILURES_EXTENSION,
     REQUEST_EXTENSION,
     EXTRAS_EXTENSION,
+    SCATTERED_EXTENSION,
 )
 
 ToldAttempts = Mapping[int, int | tuple[int, int]]
@@ -105,6 +109,10 @@ class DeliverMany:
     """Sequence -> hand-outs so far, for those above 1."""
     failed: dict[int, int] = field(default_factory=dict)
     """Sequence -> failed attempts, for those that have any; empty without `failures/1`."""
+    sequences: Sequence[int] = ()
+    """Of a DeliverScattered, in the order of its rows; the first one is `first_sequence`."""
+    instants: Sequence[int] = ()
+    """Of a DeliverScattered, when its rows were published."""
 
 
 @dataclass(slots=True)
@@ -237,6 +245,20 @@ def deliver_many(
 ) -> bytes:
     start = _start(CommandType.DELIVER_MANY, subscription, queue)
     return b"".join((start, _DELIVERED.pack(first_sequence, published_at), _json_block(attempts), *_rows_block(rows)))
+
+
+def deliver_scattered(
+    subscription: str,
+    queue: str,
+    sequences: Sequence[int],
+    instants: Sequence[int],
+    rows: Rows,
+    attempts: ToldAttempts | None = None,
+) -> bytes:
+    """`instants`: when they were published."""
+    start = _start(CommandType.DELIVER_SCATTERED, subscription, queue)
+    places = struct.pack(f"!I{2 * rows.count}Q", rows.count, *sequences, *instants)
+    return b"".join((start, _json_block(attempts), places, rows.lengths, rows.data))
 
 
 def settle(
@@ -382,8 +404,10 @@ class _Reader:
                 f"the JSON block of a frame of type {self.body[1]} cannot be read: {error}"
             ) from None
 
-    def rows(self) -> Rows:
-        count = self.number(U32)
+    def rows(self, count: int | None = None) -> Rows:
+        """`count`: it has been read."""
+        if count is None:
+            count = self.number(U32)
         lengths = self.raw(4 * count)
         rows = Rows(count, lengths, self.body[self.at :])
         total = count * int.from_bytes(lengths[:4], "big") if rows.alike else sum(rows.row_lengths())
@@ -510,6 +534,18 @@ def parse_deliver_many(body: bytes) -> DeliverMany:
     first_sequence, published_at = reader.unpack(_DELIVERED)
     acquired, failed = _attempts(_by_index(reader.json_block(), "acquired") or {})
     return DeliverMany(message_id, queue, first_sequence, published_at, reader.rows(), acquired, failed)
+
+
+def parse_deliver_scattered(body: bytes) -> DeliverMany:
+    reader = _Reader(body)
+    message_id, queue = reader.start()
+    acquired, failed = _attempts(_by_index(reader.json_block(), "acquired") or {})
+    count = reader.number(U32)
+    if not count:
+        raise RemoteProtocolError("a DeliverScattered has no rows")
+    numbers = struct.unpack(f"!{2 * count}Q", reader.raw(16 * count))
+    sequences, instants, rows = numbers[:count], numbers[count:], reader.rows(count)
+    return DeliverMany(message_id, queue, sequences[0], instants[0], rows, acquired, failed, sequences, instants)
 
 
 def parse_settle(body: bytes) -> SettleMany:

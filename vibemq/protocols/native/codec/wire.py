@@ -33,7 +33,7 @@ STR16_MAX = 0xFFFF
 
 
 class CommandType(IntEnum):
-    """The type byte; 31, 32, 60 to 73 exist only where the handshake agreed on their extension."""
+    """The type byte; 31, 32, 60 to 74 exist only where the handshake agreed on their extension."""
 
     CONNECT = 0
     CONNECT_ACK = 1
@@ -75,6 +75,7 @@ class CommandType(IntEnum):
     CURSOR_REPLY = 71
     COLUMNS = 72
     STAGE = 73
+    DELIVER_SCATTERED = 74
     ERROR = 99
 
 

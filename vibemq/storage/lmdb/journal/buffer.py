@@ -7,12 +7,12 @@ After a checkpoint, entries at or below `applied_lsn` go altogether: LMDB answer
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from vibemq.model.rows import LARGE_ROW_BYTES, Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows, single_rows
 from vibemq.model.stored import Slice
 
 PlaceT = TypeVar("PlaceT")
@@ -85,6 +85,17 @@ class WriteBuffer(Generic[PlaceT]):
             start, stop = max(first, entry.first), min(last, entry.last)
             rows = self._rows(entry).slice(start - entry.first, stop - entry.first + 1)
             yield Slice(start, entry.published_at, rows)
+
+    def pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:
+        """Rows of sequences[start:], which ascend, as far as they stand in one stretch with the first of them, each on
+        its own, and the index behind those."""
+        entry = self.entry_of(queue_id, sequences[start])
+        if entry is None:
+            return [], start + 1
+        stop = bisect_right(sequences, entry.last, start)
+        wanted, rows = sequences[start:stop], self._rows(entry)
+        singles = single_rows(rows.lengths, rows.data, [sequence - entry.first for sequence in wanted])
+        return [Slice(n, entry.published_at, row) for n, row in zip(wanted, singles, strict=True)], stop
 
     def entry_of(self, queue_id: int, sequence: int) -> JournalEntry[PlaceT] | None:
         """The stretch that holds the sequence."""

@@ -91,6 +91,10 @@ class RecentRows:
         """Durable rows within [first, last], ascending."""
         return self._buffer.read(queue_id, first, last)
 
+    def pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:
+        """See `WriteBuffer.pick`."""
+        return self._buffer.pick(queue_id, sequences, start)
+
     def read_transient(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         return self._transient.read(queue_id, first, last, max_bytes)
 
