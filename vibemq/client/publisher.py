@@ -54,7 +54,11 @@ class Publishing:
         self._good_names: set[str] = set()
 
     async def one(self, queue: str, message: Outgoing) -> Receipt:
-        batch, index = await self.submit(queue, message, dedup=self._link.settings.safe_retry)
+        self._link.check_loop()
+        placed = self.place(queue, message)
+        if placed is None:
+            placed = await self.submit(queue, message, dedup=self._link.settings.safe_retry)
+        batch, index = placed
         await batch.done.wait()
         return receipt(batch, index)
 
