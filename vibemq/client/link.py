@@ -98,6 +98,9 @@ class Carrier(Protocol):
     def wake(self) -> None:
         """Soon: whoever is ready in this turn of the loop adds its part."""
 
+    def send_now(self) -> None:
+        """At once, if it can: nobody else is waiting, so most likely nobody adds anything."""
+
     def linger(self) -> None:
         """After a moment, in which more may come, unless something else has to go before."""
 
@@ -357,9 +360,10 @@ class ClientLink:
             request_id = self.new_id()
             left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
             frame = protocol.ask(request_id, queue, row, left_ms, extra)
+            alone = self.is_idle
             awaited = self.replies.add(request_id, queue)
             self._outgoing.append(frame)
-            self.wake()
+            self.wake(alone=alone)
             try:
                 await awaited.done.wait()
             finally:
@@ -433,9 +437,14 @@ class ClientLink:
         if carrier is not None:
             carrier.wake()
 
-    def wake(self) -> None:
+    def wake(self, *, alone: bool = False) -> None:
+        """`alone`: nothing else was waited for when it was added. A lone message does not wait for others; with many
+        at a time, the first goes by itself and the others together."""
         if self._carrier is not None:
-            self._carrier.wake()
+            if alone:
+                self._carrier.send_now()
+            else:
+                self._carrier.wake()
 
     @property
     def has_data_to_send(self) -> bool:
@@ -511,6 +520,11 @@ class ClientLink:
         """Whether the broker owes an answer."""
         return bool(self._requests or self._subscribing or self._creating or self.outbox.messages)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody here waits for anything of the broker but deliveries."""
+        return not (self.waiting_for_peer or self.replies)
+
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.
 
@@ -580,9 +594,10 @@ class ClientLink:
         return request_id
 
     def _send(self, frame: bytes, request_id: str, pending: PendingRequest) -> PendingRequest:
+        alone = self.is_idle
         self._outgoing.append(frame)
         self._requests[request_id] = pending
-        self.wake()
+        self.wake(alone=alone)
         return pending
 
     def _create_passing(self, protocol: ClientProtocol, now: float) -> None:

@@ -69,6 +69,10 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
             # Behind whoever is ready in this turn of the loop and adds its part; then one write takes it all.
             self._loop.call_soon(self._send)
 
+    def send_now(self) -> None:
+        if not self._scheduled:
+            self._send()
+
     def linger(self) -> None:
         if not self._scheduled and self._lingering is None:
             self._lingering = self._loop.call_later(LINGER_S, self._send)

@@ -20,6 +20,9 @@ class Waking:
             self._wake.set()
             self._hurry.set()
 
+    def send_now(self) -> None:
+        self.wake()
+
     def linger(self) -> None:
         self._wake.set()
 

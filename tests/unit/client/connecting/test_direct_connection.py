@@ -172,3 +172,19 @@ async def test_a_fault_of_the_client_reaches_its_owner(ends: Ends, where: str) -
         ends.link.fault = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
         await ends.connection.run()
+
+
+async def test_a_lone_message_goes_at_once_and_those_that_join_it_go_together(ends: Ends) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ends.run)
+        await until(lambda: ends.connection.descriptor >= 0)
+        await anyio.wait_all_tasks_blocked()
+        ends.link.outgoing = [b"lone"]
+        ends.link.wake(alone=True)
+        assert ends.read() == b"lone"
+        ends.link.wake()
+        ends.link.outgoing = [b"behind another"]
+        ends.link.wake(alone=True)
+        assert ends.read() == b""
+        await until(lambda: ends.read() == b"behind another")
+        ends.connection.end("of the test")
