@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from vibemq.auth.passwords import check_hash, hash_password
 from vibemq.auth.rules import make_rule
@@ -272,12 +271,12 @@ def _of_no_connection(options: QueueOptions) -> QueueOptions:
     return options
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Everything a broker can be told. `vibemq.settings.load` reads it; `Settings(...)` itself looks nowhere."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="VIBEMQ_", env_nested_delimiter="__", frozen=True, extra="forbid", validate_default=True
-    )
+    # The surroundings are read by `vibemq.settings.load`: it also knows where each value came from. So this is no
+    # `BaseSettings`, whose package takes longer to import than an embedded broker to start.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     data_dir: Annotated[Path, RESTART] = Path("vibemq-data")
     storage: Annotated[StorageChoice, RESTART] = StorageChoice()
@@ -318,15 +317,3 @@ class Settings(BaseSettings):
             except (InvalidOptions, InvalidQueueName) as error:
                 raise ValueError(f"{name}: {error}") from None
         return value
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # Reading the surroundings is `vibemq.settings.load`'s work: it also knows where each value came from.
-        return (init_settings,)

@@ -2,16 +2,14 @@
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import EnvSettingsSource
 
 from vibemq import plugins
 from vibemq.config import Settings
@@ -170,6 +168,8 @@ def _toml_layers(
     path = named or default
     if named is None and not path.exists():
         return []
+    import tomllib  # An embedded broker has no such file, and does not wait for its reader.
+
     try:
         text = path.read_text(encoding="utf-8")
         files.append(path)
@@ -241,7 +241,12 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
 
 
 def _parse(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
-    source = EnvSettingsSource(Settings)
+    # Imported when there is something to read: most brokers are told nothing by their environment.
+    from pydantic_settings import BaseSettings, EnvSettingsSource
+
+    # It reads the fields of a model, and asks for one of its own kind.
+    model = cast(type[BaseSettings], Settings)
+    source = EnvSettingsSource(model, env_prefix="VIBEMQ_", env_nested_delimiter="__")
     source.env_vars = dict(variables)
     try:
         values = source()

@@ -23,6 +23,7 @@ from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Failure, Outbox, PublishBatch
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, RowPacker, too_large
 from vibemq.client.publishing.requests import AwaitedReplies, Response, too_late
+from vibemq.client.waiting.latch import Latch
 from vibemq.errors import (
     ConnectionLost,
     ErrorCode,
@@ -51,8 +52,6 @@ _LATE = frozenset({ErrorCode.NO_REPLY, ErrorCode.REQUEST_FAILED})
 """What the broker says of a request when its sender may have given up already."""
 SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
-LINGER_S = 0.002
-"""How long acknowledgements may wait for more of them."""
 HELD_RETRY_S = 1.0
 HELD_S_MAX = 150.0
 """For so long an exclusive queue is created again and again while our last connection still has it: the broker notices
@@ -93,6 +92,19 @@ class Subscriber(Protocol):
         """Forget what was delivered and wake nobody: this is a forked child, and all of it is the parent's."""
 
 
+class Carrier(Protocol):
+    """A connection, as the link sees it: it takes `data_to_send` when it is told that there is some."""
+
+    def wake(self) -> None:
+        """Soon: whoever is ready in this turn of the loop adds its part."""
+
+    def send_now(self) -> None:
+        """At once, if it can: nobody else is waiting, so most likely nobody adds anything."""
+
+    def linger(self) -> None:
+        """After a moment, in which more may come, unless something else has to go before."""
+
+
 class PendingRequest:
     """One request on one connection, and its answer."""
 
@@ -102,7 +114,7 @@ class PendingRequest:
         self.what = what
         self.sent_at = sent_at
         self.then = then
-        self.done = anyio.Event()
+        self.done = Latch()
         self.answer: WireMessage | None = None
         self.failure: Failure | None = None
 
@@ -142,7 +154,7 @@ class ClientLink:
         """Set once there will be no further connection."""
         self.last_refusal = ""
         """The latest error of the broker that named no request of ours."""
-        self.changed = anyio.Event()
+        self.changed = Latch()
         """Set, and replaced, whenever `protocol` or `failure` changes."""
         self._offline_since = now
         self._numbers = count(1)
@@ -162,8 +174,7 @@ class ClientLink:
         self._row: bytes | None = None
         self._body_bytes_max = BODY_BYTES_MAX
         self._farewell = False
-        self._wake = anyio.Event()
-        self._hurry = anyio.Event()
+        self._carrier: Carrier | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -230,7 +241,7 @@ class ClientLink:
             subscriber.forget_inherited()
 
     def _notify(self) -> None:
-        changed, self.changed = self.changed, anyio.Event()
+        changed, self.changed = self.changed, Latch()
         changed.set()
 
     # -- what the program asks -------------------------------------------------------------------------------------
@@ -271,6 +282,9 @@ class ClientLink:
             NotConnected: none came within the policy's `offline_timeout`, or none will come.
         """
         self.check_loop()
+        protocol = self.protocol
+        if protocol is not None:
+            return protocol
         with anyio.move_on_after(self.settings.reconnect.offline_timeout):
             while (protocol := self.protocol) is None:
                 self.check()
@@ -315,7 +329,7 @@ class ClientLink:
 
     def ask(
         self, kind: CommandType, queue: str, *, headers: Mapping[str, str], then: Callable[[], None]
-    ) -> anyio.Event | None:
+    ) -> Latch | None:
         """Ask without waiting. `then` is called, and the event set, when the answer or the end of waiting for it has
         come; None when there is no connection, and nothing was asked."""
         if self.protocol is None:
@@ -346,9 +360,10 @@ class ClientLink:
             request_id = self.new_id()
             left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
             frame = protocol.ask(request_id, queue, row, left_ms, extra)
+            alone = self.is_idle
             awaited = self.replies.add(request_id, queue)
             self._outgoing.append(frame)
-            self.wake()
+            self.wake(alone=alone)
             try:
                 await awaited.done.wait()
             finally:
@@ -401,10 +416,10 @@ class ClientLink:
     def mark(self, subscriber: Subscriber, *, linger: bool = False) -> None:
         """It has frames to be taken; `linger`: which gain by being joined by others."""
         self._dirty[subscriber.id] = subscriber
-        if linger:
-            self._wake.set()
-        else:
+        if not linger:
             self.wake()
+        elif self._carrier is not None:
+            self._carrier.linger()
 
     def new_id(self) -> str:
         return f"{next(self._numbers):x}"
@@ -416,18 +431,24 @@ class ClientLink:
 
     # -- what the connection asks ----------------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        if not self._hurry.is_set():
-            self._wake.set()
-            self._hurry.set()
+    def carried_by(self, carrier: Carrier | None) -> None:
+        """Have it told from now on; None: there is no connection."""
+        self._carrier = carrier
+        if carrier is not None:
+            carrier.wake()
 
-    async def woken(self) -> None:
-        """Return when there is something to send that should go now, or has waited for long enough."""
-        await self._wake.wait()
-        if not self._hurry.is_set():
-            with anyio.move_on_after(LINGER_S):
-                await self._hurry.wait()
-        self._wake, self._hurry = anyio.Event(), anyio.Event()
+    def wake(self, *, alone: bool = False) -> None:
+        """`alone`: nothing else was waited for when it was added. A lone message does not wait for others; with many
+        at a time, the first goes by itself and the others together."""
+        if self._carrier is not None:
+            if alone:
+                self._carrier.send_now()
+            else:
+                self._carrier.wake()
+
+    @property
+    def has_data_to_send(self) -> bool:
+        return bool(self._dirty or self._outgoing or self.outbox.waiting or self._farewell)
 
     def data_to_send(self, now: float) -> bytes:
         """Take what is to be written now: settlements, requests, publishes (bounded), at the very end the goodbye."""
@@ -499,6 +520,11 @@ class ClientLink:
         """Whether the broker owes an answer."""
         return bool(self._requests or self._subscribing or self._creating or self.outbox.messages)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody here waits for anything of the broker but deliveries."""
+        return not (self.waiting_for_peer or self.replies)
+
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.
 
@@ -568,9 +594,10 @@ class ClientLink:
         return request_id
 
     def _send(self, frame: bytes, request_id: str, pending: PendingRequest) -> PendingRequest:
+        alone = self.is_idle
         self._outgoing.append(frame)
         self._requests[request_id] = pending
-        self.wake()
+        self.wake(alone=alone)
         return pending
 
     def _create_passing(self, protocol: ClientProtocol, now: float) -> None:

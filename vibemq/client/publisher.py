@@ -54,7 +54,11 @@ class Publishing:
         self._good_names: set[str] = set()
 
     async def one(self, queue: str, message: Outgoing) -> Receipt:
-        batch, index = await self.submit(queue, message, dedup=self._link.settings.safe_retry)
+        self._link.check_loop()
+        placed = self.place(queue, message)
+        if placed is None:
+            placed = await self.submit(queue, message, dedup=self._link.settings.safe_retry)
+        batch, index = placed
         await batch.done.wait()
         return receipt(batch, index)
 
@@ -142,7 +146,11 @@ class Publishing:
     def place(self, queue: str, message: Outgoing) -> tuple[PublishBatch, int] | None:
         """As `submit` of a message by itself; None when there is no room."""
         self._check(queue)
-        return None if self._link.outbox.full else self._add(queue, message, dedup=self._link.settings.safe_retry)
+        link = self._link
+        if link.outbox.full:
+            return None
+        alone = link.is_idle
+        return self._add(queue, message, dedup=link.settings.safe_retry, alone=alone)
 
     async def begin(self, queue: str, message: Outgoing) -> None:
         """Put one message on its way, waiting only for room.
@@ -191,10 +199,12 @@ class Publishing:
             extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
         return PackedPublish(queue, self._packer.row(message), extra, own_dedup, message.id)
 
-    def _add(self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None) -> tuple[PublishBatch, int]:
+    def _add(
+        self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None, alone: bool = False
+    ) -> tuple[PublishBatch, int]:
         packed = self._packed(queue, message, dedup=dedup)
         placed = self._link.outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup, lane=lane)
-        self._link.wake()
+        self._link.wake(alone=alone)
         return placed
 
     async def _put(self, batch: PublishBatch) -> None:

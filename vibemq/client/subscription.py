@@ -18,6 +18,7 @@ from vibemq.client.publishing.outbox import Failure
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
+from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run, RunSet, runs_of
@@ -134,7 +135,7 @@ class Subscription(Generic[T]):
         """The same, each acknowledged when it is taken, if that is wanted."""
         self._turn = TURN_MESSAGES
         self._turn_at = 0.0
-        self._changed = anyio.Event()
+        self._changed = Latch()
         self._held = RunSet()
         """Delivered and not settled, as far as the broker has been told."""
         self._settlements = SettlementBuffer()
@@ -324,7 +325,7 @@ class Subscription(Generic[T]):
         if left is not None:
             await left.wait()
 
-    def leave(self, *, release: bool) -> anyio.Event | None:
+    def leave(self, *, release: bool) -> Latch | None:
         """As `stop`, without waiting: the event is set when nothing more comes. None: there is nobody to tell."""
         if self._stopped:
             if self._draining and release:
@@ -405,7 +406,7 @@ class Subscription(Generic[T]):
             await self._settlements_known()
         return self.held
 
-    def begin_drain(self) -> anyio.Event | None:
+    def begin_drain(self) -> Latch | None:
         """As `drain`, without waiting: the event is set when nothing more comes. None: there is nobody to tell."""
         if self._stopped:
             return None
@@ -620,7 +621,7 @@ class Subscription(Generic[T]):
         self._link.mark(self)
 
     def _notify(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
+        changed, self._changed = self._changed, Latch()
         changed.set()
         watch = self.watch  # Another thread may take it away meanwhile.
         if watch is not None:

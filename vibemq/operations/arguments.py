@@ -23,7 +23,9 @@ SHOWN_MAX = 40
 class Arguments(BaseModel):
     """Base of every operation's arguments. JSON values as they are: no text counts as a number, null as not given."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    # The validators are made when an operation is asked for the first time: those of all take as long as all the rest
+    # of a broker's start.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, defer_build=True)
 
 
 def _runs(value: Any) -> list[Run]:

@@ -26,7 +26,7 @@ class OwnTask:
 
     def start(self) -> None:
         name = "vibemq client"
-        if _on_asyncio():
+        if on_asyncio():
             self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
         else:
             import trio.lowlevel
@@ -52,14 +52,14 @@ class OwnTask:
 
 def current_loop() -> Callable[[], object]:
     """What says which event loop it is called in, of the kind that runs now; it raises RuntimeError in none."""
-    if _on_asyncio():
+    if on_asyncio():
         return asyncio.get_running_loop
     import trio.lowlevel
 
     return trio.lowlevel.current_trio_token
 
 
-def _on_asyncio() -> bool:
+def on_asyncio() -> bool:
     try:
         import sniffio
     except ModuleNotFoundError:

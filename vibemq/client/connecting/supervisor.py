@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 import anyio
 
-from vibemq.client.connecting.connection import GOODBYE_SECONDS, ClientConnection, dial
+from vibemq.client.connecting.connection import GOODBYE_SECONDS, ClientConnection
+from vibemq.client.connecting.dialing import dial
+from vibemq.client.connecting.direct_connection import DirectConnection
 from vibemq.client.connecting.forking import FORKED, detach_sockets
+from vibemq.client.connecting.plain_socket import PlainSocket
+from vibemq.client.connecting.stream_connection import StreamConnection
 from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.errors import AuthError, ClientForked, ConfigInvalid, NotABroker, NotConnected, ProtocolError, VibeMQError
 
@@ -120,7 +124,10 @@ class Supervisor:
         async with dial(settings) as (stream, protocol):
             self.connections += 1
             began = anyio.current_time()
-            self._connection = ClientConnection(stream, protocol, self._link)
+            if isinstance(stream, PlainSocket):
+                self._connection = DirectConnection(stream, protocol, self._link)
+            else:
+                self._connection = StreamConnection(stream, protocol, self._link)
             try:
                 return await self._connection.run()
             finally:

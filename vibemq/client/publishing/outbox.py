@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 import anyio
 
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra
+from vibemq.client.waiting.latch import Latch
 from vibemq.errors import VibeMQError
 from vibemq.protocols.native.codec.extra_columns import encode_extras
 
@@ -66,7 +67,7 @@ class PublishBatch:
         """By index, once they came with several ones."""
         self.own_dedup: set[int] = set()
         """Indexes whose dedup id we made up; they are no duplicates in the eyes of the publisher."""
-        self.done = anyio.Event()
+        self.done = Latch()
         self.sent_at = 0.0
         self.first_sequence = 0
         self.duplicates: Mapping[int, int] = {}
@@ -185,7 +186,7 @@ class Outbox:
         self._room: anyio.Event | None = None
         self.messages = 0
         self.bytes = 0
-        self.idle = anyio.Event()
+        self.idle = Latch()
         """Set while nothing is unconfirmed."""
         self.idle.set()
 
@@ -297,7 +298,7 @@ class Outbox:
         if self.messages == 0:
             self.idle.set()
         elif was_idle:
-            self.idle = anyio.Event()
+            self.idle = Latch()
         if self._room is not None and not self.full:
             self._room.set()
             self._room = None

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-import anyio
-
 from vibemq.client.payload import ReadPayload
 from vibemq.client.publishing.outbox import Failure
+from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, NoReply, VibeMQError
 from vibemq.model.rows import RowView
 
@@ -45,7 +44,7 @@ class AwaitedReply:
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
-        self.done = anyio.Event()
+        self.done = Latch()
         self._row = b""
         self._failure: Failure | None = None
 

@@ -1,0 +1,74 @@
+"""A socket is connected as `anyio.connect_tcp` does it."""
+
+import socket
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from vibemq.client.connecting.plain_socket import connect_plain
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Somebody listens there, on 127.0.0.1."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def known_as(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    async def look_up(*_: object, **__: object) -> list[object]:
+        return [
+            (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))
+            for address in addresses
+        ]
+
+    monkeypatch.setattr(anyio, "getaddrinfo", look_up)
+
+
+async def test_an_address_is_not_looked_up(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    known_as(monkeypatch)
+    connected = (await connect_plain("127.0.0.1", port)).hand_over()
+    assert connected.getpeername() == ("127.0.0.1", port)
+    assert not connected.getblocking()
+    connected.close()
+
+
+async def test_every_address_of_a_name_is_tried(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    known_as(monkeypatch, "127.0.0.2", "::1", "127.0.0.1")
+    stream = await connect_plain("broker", port)
+    await stream.aclose()
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.2"]])
+async def test_the_reasons_are_told(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    known_as(monkeypatch, *addresses)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # Nobody listens, and nobody else takes the port.
+        with pytest.raises(OSError, match="no address") as told:
+            await connect_plain("broker", bound.getsockname()[1])
+    cause = told.value.__cause__
+    reasons = cause.exceptions if isinstance(cause, ExceptionGroup) else [cause]
+    assert [type(reason) for reason in reasons] == [ConnectionRefusedError] * len(addresses)
+
+
+async def test_the_end_of_the_stream_and_a_closed_socket(port: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        stream = await connect_plain("127.0.0.1", listening.getsockname()[1])
+        peer, _ = listening.accept()
+        await stream.send(b"hello")
+        assert peer.recv(5) == b"hello"
+        peer.close()
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+    await stream.aclose()
+    await stream.aclose()
+    with pytest.raises(anyio.ClosedResourceError):
+        await stream.send(b"more")

@@ -1,0 +1,156 @@
+"""A connection whose socket calls the link, and is written to, in the same turn of an asyncio loop.
+
+A stream with a task that reads and one that writes costs a lone message more than its frames: each turn of a task is a
+turn of the loop, and the stream asks the system anew for every read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import anyio
+
+from vibemq.client.connecting.connection import PIECE_BYTES, ClientConnection
+from vibemq.client.connecting.plain_socket import PlainSocket
+from vibemq.client.connecting.waking import LINGER_S
+from vibemq.client.link import ClientLink
+from vibemq.client.protocol import ClientProtocol
+from vibemq.errors import VibeMQError
+
+PIECES_AT_ONCE = 4
+"""Of a large message, in one turn of the loop."""
+
+
+class DirectConnection(ClientConnection, asyncio.Protocol):
+    """See the module. It is the link's `Carrier`."""
+
+    def __init__(self, connected: PlainSocket, protocol: ClientProtocol, link: ClientLink) -> None:
+        super().__init__(protocol, link)
+        self._socket = connected
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._descriptor = -1
+        self._lost = asyncio.Event()
+        self._over = False
+        """Nothing is sent or taken any more; the link may have another connection already."""
+        self._scheduled = False
+        self._lingering: asyncio.TimerHandle | None = None
+        self._full = False
+        """The socket has not taken what was written; a row goes on, and the rest is sent, when it has."""
+        self._row: bytes | None = None
+        self._row_at = 0
+        self._row_begun = 0.0
+
+    @property
+    def descriptor(self) -> int:
+        return self._descriptor
+
+    async def _carry(self) -> None:
+        try:
+            await self._loop.create_connection(lambda: self, sock=self._socket.hand_over())
+            await anyio.sleep_forever()
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        self._over = True
+        if self._lingering is not None:
+            self._lingering.cancel()
+        if self._descriptor >= 0:
+            self._transport.abort()
+            with anyio.CancelScope(shield=True):
+                await self._lost.wait()
+
+    # -- the link's carrier ------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            # Behind whoever is ready in this turn of the loop and adds its part; then one write takes it all.
+            self._loop.call_soon(self._send)
+
+    def send_now(self) -> None:
+        if not self._scheduled:
+            self._send()
+
+    def linger(self) -> None:
+        if not self._scheduled and self._lingering is None:
+            self._lingering = self._loop.call_later(LINGER_S, self._send)
+
+    # -- asyncio's protocol ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._descriptor = int(transport.get_extra_info("socket").fileno())
+        self._link.carried_by(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not (self._over or self._why):
+            self._guarded(lambda: self._heard(bytes(data), self._loop.time()))
+
+    def eof_received(self) -> None:
+        self.end("the broker closed the connection")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._descriptor = -1
+        self._lost.set()
+        if not self._over:
+            self.end("the broker closed the connection" if exc is None else f"the connection broke ({exc})")
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self.wake()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """What is raised here would reach the loop, and nobody else."""
+        try:
+            work()
+        except VibeMQError as error:
+            self.end(str(error))
+        except Exception as error:
+            self._fault = error
+            self.end("the client has failed in an unforeseen way")
+
+    def _send(self) -> None:
+        self._scheduled = False
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+        if not (self._over or self._full or self._why):
+            self._guarded(self._send_row if self._row is not None else self._send_data)
+
+    def _send_data(self) -> None:
+        """A bounded part; the others have their turn before the next one."""
+        now = self._loop.time()
+        data = self._link.data_to_send(now)
+        if data:
+            self._spoke_at = now
+            self._transport.write(data)
+        self._row = self._link.row_to_send()
+        if self._row is not None:
+            self._sending_row = True
+            self._row_at, self._row_begun = 0, now
+            self.wake()
+        elif self._link.has_data_to_send:
+            self.wake()
+
+    def _send_row(self) -> None:
+        """In pieces, each of which is a sign that the broker is there."""
+        assert self._row is not None
+        for _ in range(PIECES_AT_ONCE):
+            self._spoke_at = self._loop.time()
+            piece = self._row[self._row_at : self._row_at + PIECE_BYTES]
+            if not piece:
+                self._row = None
+                self._row_sent(self._row_begun, self._spoke_at)
+                break
+            self._transport.write(piece)
+            self._row_at += len(piece)
+            if self._full:
+                return
+        self.wake()
