@@ -17,7 +17,7 @@ A damaged block is never merged or rewritten: it stays as it is for `check` to r
 """
 
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from operator import add, le
@@ -39,6 +39,7 @@ SEQUENCE_KEY_MAX = 2**64 - 1
 REWRITE_BELOW = 4
 """A block is rewritten once fewer than one in so many of its rows is alive."""
 
+_Decoded = TypeVar("_Decoded")
 _BLOCK = struct.Struct("!II")
 _STRETCH = struct.Struct("!QIQ")
 _INFO = struct.Struct("!QIQI")
@@ -220,9 +221,6 @@ def pick_rows(body: bytes, sequences: Sequence[int]) -> list[Slice]:
             found.append((sequence, published_at))
     rows = single_rows(body[lengths_at:data_at], body, indexes, data_at)
     return [Slice(sequence, published_at, row) for (sequence, published_at), row in zip(found, rows, strict=True)]
-
-
-_Decoded = TypeVar("_Decoded")
 
 
 # -- in a store ---------------------------------------------------------------------------------------------------
