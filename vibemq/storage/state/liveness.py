@@ -40,8 +40,19 @@ def waiting_floor(queue: StoredQueue) -> int:
         return queue.dropped.touching(1, 1)[0][1] + 1
     floor = queue.next_sequence
     for group in queue.groups.values():
-        floor = min(floor, group.head, group.pending.first if group.pending else floor)
+        its_floor = group.pending.first if group.has("pending") else group.head
+        # Of those that are equally far behind the last one: the first ones settle first.
+        if its_floor <= floor:
+            floor, queue.floor_keeper = its_floor, group.group_id
     return floor
+
+
+def is_surely_waiting(queue: StoredQueue, last: int) -> bool:
+    """Whether something up to there is known to wait, without a look at every group."""
+    if queue.deleted or queue.options.retention is Retention.LOG:
+        return False
+    keeper = queue.groups.get(queue.floor_keeper)
+    return keeper is not None and (keeper.head <= last or (keeper.has("pending") and keeper.pending.first <= last))
 
 
 def waiting_runs(queue: StoredQueue, first: int, last: int) -> list[Run]:

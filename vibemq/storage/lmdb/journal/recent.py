@@ -17,7 +17,7 @@ from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.lmdb.journal.buffer import WriteBuffer
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.state.changes import Dirty, ValueKind
-from vibemq.storage.state.liveness import waiting_floor
+from vibemq.storage.state.liveness import is_surely_waiting, waiting_floor
 from vibemq.storage.state.reducer import is_transient
 
 
@@ -76,7 +76,7 @@ class RecentRows:
             queue = state.queues.get(queue_id)
             if queue is None:
                 self._buffer.forget_queue(queue_id)
-            else:
+            elif (end := self._buffer.first_end(queue_id)) is not None and not is_surely_waiting(queue, end):
                 self._buffer.forget(queue_id, _floor(queue))
         self._transient.forget(state, left)
 
