@@ -40,7 +40,17 @@ def waiting_floor(queue: StoredQueue) -> int:
         return queue.dropped.touching(1, 1)[0][1] + 1
     floor = queue.next_sequence
     for group in queue.groups.values():
-        its_floor = group.pending.first if group.has("pending") else group.head
+        floor = min(floor, group.head, group.pending.first if group.pending else floor)
+    return floor
+
+
+def floor_of_many(queue: StoredQueue) -> int:
+    """`waiting_floor` of a queue with many groups; notes which of them is furthest behind."""
+    if queue.deleted or queue.options.retention is Retention.LOG:
+        return waiting_floor(queue)
+    floor = queue.next_sequence
+    for group in queue.groups.values():
+        its_floor = min(group.pending.first, group.head) if group.has("pending") else group.head
         # Of those that are equally far behind the last one: the first ones settle first.
         if its_floor <= floor:
             floor, queue.floor_keeper = its_floor, group.group_id
