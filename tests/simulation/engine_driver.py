@@ -24,7 +24,17 @@ from vibemq.model.commands import (
     Settlement,
     Subscribe,
 )
-from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Outcome, Published, QueueInfo, Reply, Responded
+from vibemq.model.effects import (
+    ConsumerEnded,
+    Deliver,
+    Effect,
+    Incomplete,
+    Outcome,
+    Published,
+    QueueInfo,
+    Reply,
+    Responded,
+)
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded, Record
 from vibemq.model.rows import Rows
@@ -119,8 +129,10 @@ class Driver:
             self.effects += outcome.gated
             if outcome.gated:
                 self.watch(outcome.gated)
-            if outcome.ticket:
-                told += self.submit(self.engine.committed(outcome.ticket, self.now))
+            shown: Outcome | None = Incomplete() if outcome.ticket else None
+            while isinstance(shown, Incomplete):
+                shown = self.engine.committed(outcome.ticket, self.now)
+                told += self.submit(shown)
         return told
 
     def refuse(self) -> list[Effect]:

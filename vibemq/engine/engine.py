@@ -46,7 +46,7 @@ from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
-from vibemq.model.effects import Outcome, Published, QueueDepth, QueueInfo, QueuePage, Reply, Subscribed
+from vibemq.model.effects import Incomplete, Outcome, Published, QueueDepth, QueueInfo, QueuePage, Reply, Subscribed
 from vibemq.model.options import Durability
 from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
@@ -139,15 +139,23 @@ class Engine:
         return self._finish(step, units)
 
     def committed(self, ticket: int, now: int) -> Outcome:
-        """The durability of that outcome holds, and its gated effects were told."""
+        """The durability of that outcome holds, and its gated effects are told: they should be told when this says that
+        it is complete, so that nobody who was answered misses what the answer speaks of. Until then it is to be called
+        again: what was published with extras is shown in steps (`Incomplete`)."""
         step = self._begin(now)
-        outcome = self._state.open.pop(ticket)
-        shown = dict.fromkeys(added.queue for added in outcome.added if not added.visible)
+        state = self._state
+        outcome = state.open.pop(ticket)
+        shown: dict[Queue, None] = {}
         for added in outcome.added:
             added.visible = True
+            shown[added.queue] = None
         for queue in shown:
             if not queue.deleted:
-                show(self._state, step, queue)
+                show(state, step, queue)
+        if state.unshown and not state.unshown.keys().isdisjoint(shown):
+            state.open[ticket] = outcome
+            part = self._finish(step)
+            return Incomplete(part.records, part.effects, part.after_append, part.gated, part.durability, part.ticket)
         for wait in outcome.waits:
             self._settle_wait(step, wait, ticket)
         return self._finish(step)
@@ -197,14 +205,22 @@ class Engine:
         doubting.look(self._state, step)
         if self._state.called:
             self._call_sharers(step)
+        self._show_others(step)
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
         departure.reap(self._state, step, STEP_UNITS)
         return self._finish(step)
 
+    def _show_others(self, step: Step) -> None:
+        """What no outcome that is being committed shows."""
+        for queue in list(self._state.unshown):
+            if step.work >= STEP_UNITS:
+                break
+            show(self._state, step, queue)
+
     def next_deadline(self) -> int | None:
         """When to call tick() again; may be early, is never late. Changes with every other call."""
         state = self._state
-        if state.doomed or state.departing or state.called or state.doubtful or state.requests.failed:
+        if state.unshown or state.doomed or state.departing or state.called or state.doubtful or state.requests.failed:
             return state.now
         at = timers.next_alarm(state)
         due = state.requests.next_due()

@@ -151,6 +151,8 @@ class EngineState:
         """Consequences of failed outcomes, for the next step."""
         self.showing: OrderedDict[Queue, None] = OrderedDict()
         """Queues with a tail that has moved: some of their groups are yet to be called."""
+        self.unshown: dict[Queue, None] = {}
+        """Queues with messages that are visible, and whose groups are yet to see them."""
         self.totals = Totals()
         self.retired: Counter[str] = Counter()
         """Counters of queues that were deleted since the start."""

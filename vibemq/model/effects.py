@@ -456,7 +456,7 @@ class Outcome:
     `records` go to storage in order. `effects` may be told at once: they tell no fact that has to be kept. What stands
     in `after_append` may be told when the records, and those of all outcomes before this one, survive a kill of the
     process; `gated` when `durability` holds for them. Then, and only then, the server calls
-    `Engine.committed(ticket, now)` (ticket 0: nothing to say).
+    `Engine.committed(ticket, now)` (ticket 0: nothing to say), and tells them.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -470,3 +470,9 @@ class Outcome:
     def mixed(self) -> bool:
         """Whether its effects are told at different moments."""
         return (bool(self.effects) + bool(self.after_append) + bool(self.gated)) > 1
+
+
+class Incomplete(Outcome):
+    """Of `Engine.committed`, which is to be called again."""
+
+    __slots__ = ()

@@ -134,6 +134,8 @@ class StoredQueue(_OnFirstUse):
     groups: dict[int, StoredGroup] = field(default_factory=dict)
     group_order: list[int] = field(default=_LATER, compare=False, repr=False)
     """Their ids, ascending, as far as the reducer has needed them; some may be of groups that are gone."""
+    floor_keeper: int = field(default=0, compare=False, repr=False)
+    """The group that was furthest behind when this was last asked; only a hint of where to look first."""
     chunks: list[Chunk] = _LATER
     """Ascending, not overlapping; chunks without a live message are dropped in time."""
     dropped: RunSet = _LATER

@@ -1,9 +1,25 @@
 """Overflow, pressure, time to live, log retention."""
 
+from typing import Any
+
+import pytest
+
+from tests.short_steps import steps_of
 from tests.simulation.engine_driver import Driver, rows_of, sequences
-from vibemq.engine import EngineSettings
+from vibemq.engine import Batch, EngineSettings
+from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT
 from vibemq.errors import Blocked, QueueFull
-from vibemq.model.commands import CloseSession, DeleteQueue, Pressure, Publish, PurgeQueue, SetPressure, Settlement
+from vibemq.model.commands import (
+    CloseSession,
+    DeleteQueue,
+    Pressure,
+    Publish,
+    PurgeQueue,
+    SeekGroup,
+    SetPressure,
+    Settlement,
+    StartAt,
+)
 from vibemq.model.effects import Published
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import ALL_GROUPS, DeadLettered, Dropped, Reason, Settled
@@ -387,3 +403,62 @@ def test_a_publish_of_many_commands_is_limited_like_one() -> None:
     driver.create(max_messages=3)
     driver.handle(*(Publish(1, index, "q", rows_of(1)) for index in range(5)))
     assert [bool(driver.answer(index).refused) for index in range(5)] == [False, False, False, True, True]
+
+
+# -- very many groups -------------------------------------------------------------------------------------------------
+
+STEP, GROUPS = 8, 40
+
+
+def crowd(**options: Any) -> Driver:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, max_messages=10, **options)
+    for number in range(GROUPS):
+        driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+    driver.publish(8)
+    driver.advance(10)
+    return driver
+
+
+def test_each_of_very_many_groups_drops_its_oldest_in_a_later_step() -> None:
+    with steps_of(STEP):
+        driver = crowd(overflow=Overflow.DROP_OLDEST)
+        driver.subscribe(1, group="g7", capacity_messages=3)
+        driver.advance(10)
+        before = len(driver.records)
+        outcome = driver.engine.advance(Batch([Publish(9, None, "q", rows_of(5))]), driver.now)
+        assert not any(isinstance(record, Settled) for record in outcome.records)
+        driver.submit(outcome)
+        steps: list[int] = []
+        while (at := driver.engine.next_deadline()) is not None and at <= driver.now:
+            mark = len(driver.records)
+            driver.tick()
+            steps.append(sum(isinstance(record, Settled) for record in driver.records[mark:]))
+        assert max(steps) <= STEP
+        groups = driver.engine._state.queues["q"].groups
+        # What a consumer holds does not count, so its group has nothing to drop.
+        assert {group.waiting for group in groups.values()} == {10}
+        assert sum(isinstance(record, Settled) for record in driver.records[before:]) == GROUPS - 1
+        assert driver.engine.violations() == []
+
+
+@pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.BLOCK_PUBLISHER])
+def test_what_fits_beside_very_many_groups_is_counted_in_steps(overflow: Overflow) -> None:
+    with steps_of(STEP):
+        driver = crowd(overflow=overflow)
+        batch = Batch([Publish(9, "published", "q", rows_of(5))])
+        steps = 0
+        while not batch.done:
+            driver.submit(driver.engine.advance(batch, driver.now))
+            steps += 1
+        assert steps >= GROUPS // (LOOKS_PER_UNIT * STEP)
+        queue = driver.engine._state.queues["q"]
+        if overflow is Overflow.DROP_NEWEST:
+            published = driver.answer("published")
+            assert sorted(published.refused) == [2, 3, 4]
+            return
+        assert len(queue.parked) == 1
+        for group in list(queue.groups):
+            driver.ask(SeekGroup(9, None, "q", group, StartAt.NOW))
+        driver.advance(100)
+        assert driver.answer("published").refused is None

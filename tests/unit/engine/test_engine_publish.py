@@ -1,12 +1,14 @@
 """Publishing: sequences, durability, dedup, auto-creation."""
 
+from itertools import pairwise
+
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
-from vibemq.engine import EngineSettings
+from vibemq.engine import Batch, EngineSettings
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
 from vibemq.model.commands import Publish
-from vibemq.model.effects import Published
+from vibemq.model.effects import Incomplete, Outcome, Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded
 
@@ -162,3 +164,60 @@ def test_a_mixed_publish_waits_for_both_its_own_rows_and_the_originals() -> None
     assert driver.answer("token-3") is None
     driver.keep(1)
     assert driver.answer("token-3") == Published("q", 2, 2, duplicates={0: 1})
+
+
+# -- extras in steps ------------------------------------------------------------------------------------------------
+
+ROWS = 1_024
+
+
+def different(driver: Driver) -> dict[int, MessageExtra]:
+    return {index: MessageExtra(1, driver.now + 90_000 + index, driver.now + 5_000 + index) for index in range(ROWS)}
+
+
+def test_a_batch_with_extras_is_shown_in_parts_and_is_complete_with_the_last_one() -> None:
+    driver = Driver()
+    driver.create()
+    driver.hold = True
+    driver.handle(Publish(9, "published", "q", rows_of(ROWS), different(driver)), Publish(9, "next", "q", rows_of(1)))
+    [outcome] = driver.waiting
+    queue = driver.engine._state.queues["q"]
+    shown, answers = list[int](), list[Outcome]([Incomplete()])
+    while isinstance(answers[-1], Incomplete):
+        answers.append(driver.engine.committed(outcome.ticket, driver.now))
+        shown.append(queue.groups[""].waiting)
+    assert shown == sorted(set(shown))
+    assert max(after - before for before, after in pairwise([0, *shown])) <= ROWS // 2
+    assert shown[-1] == ROWS + 1
+    assert driver.engine.next_deadline() != driver.now
+
+
+def test_parts_of_an_async_batch_vanish_wherever_they_are() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.ASYNC)
+    driver.hold = True
+    driver.handle(Publish(9, "published", "q", rows_of(ROWS), different(driver)))
+    queue = driver.engine._state.queues["q"]
+    assert 0 < queue.groups[""].waiting < ROWS
+    assert driver.engine.next_deadline() == driver.now
+    driver.refuse()
+    assert (queue.groups[""].waiting, queue.unseen_count, len(queue.unseen)) == (0, 0, 0)
+    driver.hold = False
+    driver.advance(10)
+    assert driver.publish(1).first_sequence == ROWS + 1
+    assert driver.engine.violations() == []
+
+
+def test_a_transient_batch_with_extras_is_shown_before_the_next_one_is_taken() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.TRANSIENT)
+    batch = Batch([Publish(9, None, "q", rows_of(ROWS), different(driver)) for _ in range(3)])
+    queue = driver.engine._state.queues["q"]
+    unseen = []
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+        unseen.append(queue.unseen_count)
+    assert max(unseen) <= ROWS
+    driver.advance(10)
+    assert queue.groups[""].waiting == 3 * ROWS
+    assert driver.engine.violations() == []

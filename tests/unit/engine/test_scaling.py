@@ -19,7 +19,7 @@ from vibemq.engine.engine import _HANDLERS
 from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
-from vibemq.model.effects import Deliver, Outcome, Reply
+from vibemq.model.effects import Deliver, Incomplete, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
 from vibemq.model.records import MessageExtra, UserRemoved, tag_of
 
@@ -50,8 +50,10 @@ class World:
         for effect in outcome.effects + outcome.gated:
             if strict and isinstance(effect, Reply) and isinstance(effect.result, Exception):
                 raise effect.result
-        if outcome.ticket:
-            self.follow(self.engine.committed(outcome.ticket, self.now))
+        shown: Outcome | None = Incomplete() if outcome.ticket else None
+        while isinstance(shown, Incomplete):
+            shown = self.engine.committed(outcome.ticket, self.now)
+            self.follow(shown)
 
     def create(self, queue: str = "q", **options: Any) -> None:
         self.do(ask.CreateQueue(9, "t", queue, QueueOptions(**options)))

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibemq.engine.waiting import RequestTable, Waiting
+from vibemq.engine.waiting import Places, RequestTable, Waiting
 from vibemq.errors import RequestFailed
 from vibemq.model.commands import Requester
 
 
 def add(table: RequestTable, address: str, due_at: int, timeout_ms: int, session: int = 1) -> Waiting:
-    waiting = Waiting(session, Requester(address, address, timeout_ms), "q", due_at, table, {}, 1)
+    waiting = Waiting(session, Requester(address, address, timeout_ms), "q", due_at, table, Places(), 1)
     table.add(waiting)
     return waiting
 

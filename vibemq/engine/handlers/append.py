@@ -9,6 +9,7 @@ show        once the queue's durability holds, groups see them
 from vibemq.engine.handlers.fan_out import enter
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.retention import trim_log
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.collecting import collect
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.state import EngineState
@@ -21,6 +22,12 @@ from vibemq.model.runs import RunSet, runs_of
 
 _EXTRAS_PER_UNIT = 8
 """Messages with a delay or a priority that are noted, or become visible to one group, for the cost of one run."""
+
+
+_SHOWN_TOGETHER = 1_024
+"""Messages of one batch that become visible at once, when what they have beside their rows is the same for all of them;
+else fewer."""
+_SHOWN_LEAST = 128
 
 
 def add(
@@ -55,12 +62,42 @@ def add(
         delayed, due = columns.deliveries_after(step.now, first)
         if delayed:
             queue.expect(due, step.now)
+        if rows.count > _SHOWN_LEAST:
+            return _add_in_parts(state, step, added, columns)
     step.added.append(added)
     queue.hide(added)
     if durability <= Durability.ASYNC:
         added.visible = True
         show(state, step, queue)
     return added
+
+
+def _add_in_parts(state: EngineState, step: Step, whole: Added, columns: ExtraColumns) -> Added:
+    """The first of the parts of a batch with extras."""
+    queue = whole.queue
+    parts = _cut(whole, columns)
+    step.added += parts
+    visible = queue.options.durability <= Durability.ASYNC
+    for part in parts:
+        queue.hide(part)
+        part.visible = visible
+    if visible:
+        show(state, step, queue)
+    return parts[0]
+
+
+def _cut(whole: Added, columns: ExtraColumns) -> list[Added]:
+    """Messages with extras in parts, each of which is shown, or vanishes, at once."""
+    first, last = whole.first, whole.last
+    together = max(_SHOWN_LEAST, _SHOWN_TOGETHER // _weight(whole.queue, columns))
+    parts: list[Added] = []
+    for start in range(first, last + 1, together):
+        stop = min(last, start + together - 1)
+        hidden = None if whole.hidden is None else RunSet(whole.hidden.overlap(start, stop))
+        some = columns.between(start - first, stop - first + 1)
+        parts.append(Added(whole.queue, start, stop, some, hidden, published_at=whole.published_at))
+    parts[0].redirected, parts[0].holes = whole.redirected, whole.holes
+    return parts
 
 
 def _remember_extras(queue: Queue, first: int, extras: ExtraColumns, now: int) -> None:
@@ -90,12 +127,18 @@ def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | Non
 
 
 def show(state: EngineState, step: Step, queue: Queue) -> None:
-    """Let the groups see what has become visible, in order."""
+    """Let the groups see what has become visible, in order. What has extras only as far as that is the work of one
+    step: the rest is shown by whoever calls this next, a tick that is due at once at the latest."""
     unseen = queue.unseen
     while unseen and unseen[0].visible:
         added = unseen.popleft()
         if not _is_plain(added):
+            if step.work >= STEP_UNITS:
+                unseen.appendleft(added)
+                state.unshown[queue] = None
+                break
             _show_special(state, step, queue, added)
+            step.work += _cost_of_showing(queue, added)
             continue
         # Plain publishes that follow each other are shown as one.
         last = added.last
@@ -103,6 +146,9 @@ def show(state: EngineState, step: Step, queue: Queue) -> None:
             last = unseen.popleft().last
         queue.unseen_count -= last - added.first + 1
         _enter_all(state, step, queue, added.first, last)
+    else:
+        if state.unshown:
+            state.unshown.pop(queue, None)
     if queue.options.overflow is Overflow.DROP_OLDEST:
         trim_oldest(state, step, queue)
     if queue.log is not None:
@@ -115,6 +161,17 @@ def show(state: EngineState, step: Step, queue: Queue) -> None:
 
 def _is_plain(added: Added) -> bool:
     return not added.extras and added.hidden is None
+
+
+def _cost_of_showing(queue: Queue, added: Added) -> int:
+    extras = added.extras
+    return 1 + len(extras) * _weight(queue, extras) // _EXTRAS_PER_UNIT if extras else 1
+
+
+def _weight(queue: Queue, extras: ExtraColumns) -> int:
+    """What all messages have in common costs the least. Delays and levels have an order of their own each."""
+    several = (not isinstance(extras.expires_at, int)) + (not isinstance(extras.deliver_at, int))
+    return 1 + 2 * several + (4 if queue.levels is not None else 0)
 
 
 def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) -> None:

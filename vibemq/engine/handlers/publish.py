@@ -8,7 +8,7 @@ overflow.py          what fits
 from collections.abc import Sequence
 from typing import Any
 
-from vibemq.engine.handlers.append import add, pick
+from vibemq.engine.handlers.append import add, pick, show
 from vibemq.engine.handlers.dead_lettering import bury_unseen
 from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT, count_first, fitting, full, is_clear, waiting_in
 from vibemq.engine.handlers.queues import find_or_create
@@ -29,7 +29,8 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 
 
-def publish(state: EngineState, step: Step, command: Publish) -> Slices | None:
+def publish(state: EngineState, step: Step, command: Publish, *, counted: bool = False) -> Slices | None:
+    """`counted`: it is known how much waits in the group that has most."""
     queue = state.queues.get(command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)
@@ -38,22 +39,10 @@ def publish(state: EngineState, step: Step, command: Publish) -> Slices | None:
     if command.extras:
         command.extras = columns_of(command.extras)
         check_delays(queue, command.extras.delayed_after(step.now))
-    if is_crowded(queue) and queue.options.overflow is not Overflow.DROP_OLDEST and not is_clear(queue, command.rows):
+        if queue in state.unshown:
+            return _publish_behind(state, step, command, queue)
+    if queue.tail is not None and is_crowded(queue) and not (counted or _may_go_on(queue, command)):
         return _publish_counted(state, step, command, queue)
-    _publish(state, step, command, queue)
-    return None
-
-
-def _publish_counted(state: EngineState, step: Step, command: Publish, queue: Queue) -> Slices:
-    """When it depends on very many groups how much of it fits."""
-    step = yield from count_first(step, queue)
-    if not queue.deleted:
-        _publish(state, step, command, queue)
-    elif (more := publish(state, step, command)) is not None:
-        yield from more
-
-
-def _publish(state: EngineState, step: Step, command: Publish, queue: Queue) -> None:
     waiting = None
     if command.requester is not None:
         waiting = asking.begin(state.requests, step, command, command.requester)
@@ -61,6 +50,28 @@ def _publish(state: EngineState, step: Step, command: Publish, queue: Queue) -> 
         _park(state, step, queue, command, waiting)
     else:
         accept(state, step, queue, command.session, command.token, command.rows, command.extras, waiting)
+    return None
+
+
+def _publish_behind(state: EngineState, step: Step, command: Publish, queue: Queue) -> Slices:
+    """What was published with extras before is shown first, so that nobody publishes faster than that."""
+    while queue in state.unshown:
+        show(state, step, queue)
+        if queue in state.unshown:
+            step = yield
+    if (more := publish(state, step, command)) is not None:
+        yield from more
+
+
+def _may_go_on(queue: Queue, command: Publish) -> bool:
+    """Whether it does not depend on very many groups how much of it fits."""
+    return queue.options.overflow is Overflow.DROP_OLDEST or is_clear(queue, command.rows)
+
+
+def _publish_counted(state: EngineState, step: Step, command: Publish, queue: Queue) -> Slices:
+    step = yield from count_first(step, queue)
+    if (more := publish(state, step, command, counted=not queue.deleted)) is not None:
+        yield from more
 
 
 def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:

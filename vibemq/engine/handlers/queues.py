@@ -45,6 +45,8 @@ from vibemq.model.runs import Run, RunSet, runs_of
 
 _FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
+_LEFT_PER_UNIT = 16
+"""Groups of a deleted queue that are looked at for the cost of one run."""
 _LOOKED_AT_FOR_ONE = 64
 """Groups out of which the message of one request is taken; with more of them it costs less to let it expire."""
 
@@ -180,6 +182,7 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     if queue.owner and queue.owner in state.sessions:
         state.sessions[queue.owner].own_queues.pop(queue, None)
     state.showing.pop(queue, None)
+    state.unshown.pop(queue, None)
     step.freed.pop(queue, None)
     queue.unseen.clear()
     # These refer to consumers and groups, which refer to the queue.
@@ -197,8 +200,11 @@ def _deleted(state: EngineState, step: Step, queue: Queue, parked: deque[Parked]
 def end_everybody(state: EngineState, step: Step, queue: Queue, parked: deque[Parked]) -> Generator[None, Step, Step]:
     """Of a deleted queue: tell everybody who waits for something of it, and forget what was imported into it."""
     error = QueueNotFound(queue.name)
-    for group in list(queue.groups.values()):
+    for number, group in enumerate(list(queue.groups.values()), 1):
         step.dirty.pop(group, None)
+        step.work += not number % _LEFT_PER_UNIT
+        if step.work >= STEP_UNITS:
+            step = yield
         for consumer in list(group.consumers):
             end_consumer(step, queue, consumer, error)
             step.work += 1

@@ -36,7 +36,9 @@ def _is_long(consumer: Consumer | None, command: Settle | Extend) -> bool:
         return False
     if _by_message(command) or len(runs) > 1 or consumer.unacked.run_count > STEP_UNITS:
         return True
-    return len(consumer.queue.requests) > NOTED_PER_UNIT * STEP_UNITS
+    if consumer.queue.requests:
+        return len(consumer.queue.requests) > NOTED_PER_UNIT * STEP_UNITS
+    return False
 
 
 def _by_message(command: Settle | Extend) -> bool:

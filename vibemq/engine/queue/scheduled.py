@@ -65,11 +65,23 @@ class Scheduled:
 
     def add_all(self, sequences: Sequence[int], dues: list[int]) -> None:
         """As `add` of each, of which none is here."""
-        if self._queue_levels:
-            for sequence in sequences:
-                self.add(sequence)
-        else:
+        if not self._queue_levels:
             self._level(NORMAL).add_all(sequences, dues)
+            return
+        first, last = sequences[0], sequences[-1]
+        numbers = {
+            sequence: number
+            for number, members in self._queue_levels.items()
+            for start, stop in members.overlap(first, last)
+            for sequence in range(start, stop + 1)
+        }
+        parts: dict[int, tuple[list[int], list[int]]] = {}
+        for sequence, due in zip(sequences, dues, strict=True):
+            some, their_dues = parts.setdefault(numbers.get(sequence, NORMAL), ([], []))
+            some.append(sequence)
+            their_dues.append(due)
+        for number, (some, their_dues) in parts.items():
+            self._level(number).add_all(some, their_dues)
 
     def fill(self, due: Instants) -> None:
         """Take many at once, none of which is here. `due` is used up."""

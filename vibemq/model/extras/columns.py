@@ -75,6 +75,18 @@ class ExtraColumns(Mapping[int, MessageExtra]):
         ids = [self.dedup_ids[place] for place in places] if self.dedup_ids else _NO_IDS
         return ExtraColumns(chosen, priorities, expires_at, deliver_at, ids)
 
+    def between(self, start: int, stop: int) -> "ExtraColumns | None":
+        """Of the messages at the indexes [start, stop), which from now on are counted from 0; None: they have none."""
+        have = self.indexes
+        low, high = bisect_left(have, start), bisect_left(have, stop)
+        if low == high:
+            return None
+        numbers = (self.priorities, self.expires_at, self.deliver_at)
+        priorities, expires_at, deliver_at = (some if isinstance(some, int) else some[low:high] for some in numbers)
+        return ExtraColumns(
+            _moved(have[low:high], -start), priorities, expires_at, deliver_at, self.dedup_ids[low:high]
+        )
+
     def delayed_after(self, now: int) -> bool:
         """Whether one of them is to be delivered later than that."""
         instants = self.deliver_at

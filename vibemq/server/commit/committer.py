@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import Deliver, Outcome, Reply
+from vibemq.model.effects import Deliver, Incomplete, Outcome, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
@@ -324,7 +324,9 @@ class Committer:
             return
         untold, end = self._untold, self._monotonic() + SHARE_S
         while untold and not self._dead:
-            self._tell(untold.popleft())
+            step = untold.popleft()
+            if not self._tell(step) and not self._dead:
+                untold.appendleft(step)
             if untold and self._monotonic() >= end:
                 self._telling_later = True
                 self._loop.call_soon(self._tell_others)
@@ -339,7 +341,14 @@ class Committer:
         self._note_idle()
         self._wake()
 
-    def _tell(self, step: CommitStep) -> None:
+    def _tell(self, step: CommitStep) -> bool:
+        """Whether that is done: what was published with extras is shown in steps, and confirmed with the last one."""
+        shown = None
+        if step.outcome.ticket:
+            shown = self._engine.committed(step.outcome.ticket, self._clock.now())
+            if isinstance(shown, Incomplete):
+                self.submit(shown)
+                return False
         self.backlog_bytes -= step.size
         if step.large:
             for row in step.large:
@@ -349,8 +358,9 @@ class Committer:
         if step.holds:
             self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
             self._effect_router.release(step.holds)
-        if step.outcome.ticket:
-            self.submit(self._engine.committed(step.outcome.ticket, self._clock.now()))
+        if shown is not None:
+            self.submit(shown)
+        return True
 
     def set_weak_flush_ms(self, weak_flush_ms: int) -> None:
         """Counts for what waits already, too."""

@@ -44,6 +44,27 @@ def waiting_floor(queue: StoredQueue) -> int:
     return floor
 
 
+def floor_of_many(queue: StoredQueue) -> int:
+    """`waiting_floor` of a queue with many groups; notes which of them is furthest behind."""
+    if queue.deleted or queue.options.retention is Retention.LOG:
+        return waiting_floor(queue)
+    floor = queue.next_sequence
+    for group in queue.groups.values():
+        its_floor = min(group.pending.first, group.head) if group.has("pending") else group.head
+        # Of those that are equally far behind the last one: the first ones settle first.
+        if its_floor <= floor:
+            floor, queue.floor_keeper = its_floor, group.group_id
+    return floor
+
+
+def is_surely_waiting(queue: StoredQueue, last: int) -> bool:
+    """Whether something up to there is known to wait, without a look at every group."""
+    if queue.deleted or queue.options.retention is Retention.LOG:
+        return False
+    keeper = queue.groups.get(queue.floor_keeper)
+    return keeper is not None and (keeper.head <= last or (keeper.has("pending") and keeper.pending.first <= last))
+
+
 def waiting_runs(queue: StoredQueue, first: int, last: int) -> list[Run]:
     """The waiting sequences within [first, last], ascending, merged."""
     first, last = max(first, 1), min(last, queue.next_sequence - 1)

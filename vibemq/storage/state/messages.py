@@ -172,7 +172,10 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
     floor = 0
     while high < len(chunks) and chunks[high].first <= last:
         chunk = chunks[high]
-        if not _is_kept(queue, chunk):
+        # To look at all groups once is enough, however many chunks they have settled.
+        if chunk.last < floor:
+            gone.append(high)
+        elif not _is_kept(queue, chunk):
             floor = floor or waiting_floor(queue)
             if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
                 gone.append(high)
@@ -198,7 +201,8 @@ def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
         return True
     order = _group_order(queue)
     start = bisect_right(order, chunk.keeper)
-    for group_id in chain(islice(order, start, None), islice(order, start)):
+    for at in chain(range(start, len(order)), range(start)):
+        group_id = order[at]
         group = queue.groups.get(group_id)
         if group is not None and waits_for_some(group, chunk.first, chunk.last):
             chunk.keeper = group_id

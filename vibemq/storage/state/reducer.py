@@ -397,7 +397,9 @@ def _dropped(state: StoredState, record: Dropped, dirty: Dirty | None) -> None:
         return
     for run in record.runs:
         for group in groups:
-            _settle(queue, group, run, dirty)
+            # Most of many have settled it.
+            if group.head <= run[1] or group.has("pending") or group.has("attempts"):
+                _settle(queue, group, run, dirty)
         if queue.options.retention is Retention.LOG:
             if dirty is not None:
                 dirty.mark_runs(queue.queue_id, ALL_GROUPS, RunKind.DROPPED, queue.dropped, *run)

@@ -1,11 +1,14 @@
 """Requests whose messages leave their queue: the requester is told why, at once."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
+from tests.short_steps import steps_of
 from tests.simulation.engine_driver import Driver, rows_of
-from vibemq.engine.requests.failing import fail_requests
+from vibemq.engine import Batch
+from vibemq.engine.requests.failing import NOTED_PER_UNIT, fail_requests
 from vibemq.errors import NoReply, RequestFailed
 from vibemq.model.commands import (
     DeleteGroup,
@@ -21,6 +24,8 @@ from vibemq.model.commands import (
 from vibemq.model.effects import Responded
 from vibemq.model.options import DeliveryMode, Overflow, Retention
 from vibemq.model.records import Reason
+
+STEP = 4
 
 
 def reject(driver: Driver) -> None:
@@ -215,3 +220,51 @@ def test_every_reason_has_its_words() -> None:
         fail_requests(driver.engine._state.queues[reason.name], [(1, 1)], reason)
     driver.tick()
     assert set(driver.outcomes()) == {reason.name for reason in Reason}
+
+
+def test_an_acknowledgement_looks_at_the_requests_of_its_runs_and_no_others() -> None:
+    driver = Driver()
+    driver.create()
+    for number in range(200):
+        driver.request(f"a{number}", timeout_ms=90_000)
+    driver.publish(50_000)
+    requests = driver.engine._state.queues["q"].requests
+    looked: list[int] = []
+
+    class Looked(type(requests)):  # type: ignore[misc]
+        __slots__ = ()
+
+        def __getitem__(self, sequence: int) -> object:
+            looked.append(sequence)
+            return super().__getitem__(sequence)
+
+        def __contains__(self, sequence: object) -> bool:
+            looked.append(sequence)  # type: ignore[arg-type]
+            return super().__contains__(sequence)
+
+    requests.__class__ = Looked
+    driver.subscribe(1, capacity_messages=60_000)
+    driver.advance(10)
+    driver.handle(Settle(1, None, 1, Settlement.ACK, [(201, 16_000), (20_000, 36_000)]))
+    assert looked == []
+    driver.handle(Settle(1, None, 1, Settlement.ACK, [(198, 200), (17_000, 17_100)]))
+    assert looked == [198, 199, 200]
+
+
+def test_very_many_requests_are_acknowledged_in_steps() -> None:
+    count = 3 * NOTED_PER_UNIT * STEP
+    with steps_of(STEP):
+        driver = Driver()
+        driver.create()
+        for number in range(count):
+            driver.request(f"a{number}", timeout_ms=90_000)
+        driver.subscribe(1, capacity_messages=count)
+        driver.advance(10)
+        batch = Batch([Settle(1, None, 1, Settlement.ACK, [(1, count)])])
+        requests = driver.engine._state.queues["q"].requests
+        noted = [0]
+        while not batch.done:
+            driver.submit(driver.engine.advance(batch, driver.now))
+            noted.append(sum(waiting.acknowledged for waiting in requests.values()))
+        assert noted[-1] == count
+        assert max(after - before for before, after in pairwise(noted)) <= NOTED_PER_UNIT * STEP

@@ -1,5 +1,6 @@
 """Who is told when. The loop is real, the disk is scripted; nothing here waits for a clock."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,12 +11,12 @@ import pytest
 from tests.unit.server.fakes import FakeEngine, FakeStorage
 from tests.waiting import until
 from vibemq.errors import StorageFailed
-from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
+from vibemq.model.effects import Deliver, Effect, Incomplete, Outcome, Published, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.server.clock import Clock
-from vibemq.server.commit.committer import Committer
+from vibemq.server.commit.committer import SHARE_S, Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
@@ -260,6 +261,31 @@ async def test_the_engine_hears_of_what_is_kept_and_its_answer_goes_the_same_way
     assert await bench.settled() == ["published", "followed"]
     assert bench.engine.committed_tickets == [7]
     assert len(bench.storage.appends) == 2
+
+
+async def test_outcomes_are_told_for_a_share_of_each_turn_of_the_loop(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes half of it, and so does each part of the one that is told in three."""
+    clock, turn, turns_of = [0.0], [0], dict[int, list[int]]()
+    parts = iter([Incomplete(), Incomplete(), Outcome()])
+
+    def committed(ticket: int, now: int) -> Outcome:
+        clock[0] += SHARE_S * 0.51
+        turns_of.setdefault(turn[0], []).append(ticket)
+        return next(parts) if ticket == 4 else Outcome()
+
+    def next_turn() -> None:
+        turn[0] += 1
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    monkeypatch.setattr(bench.committer, "_monotonic", lambda: clock[0])
+    monkeypatch.setattr(bench.engine, "committed", committed)
+    next_turn()
+    for ticket in range(1, 8):
+        bench.submit(f"{ticket}", Durability.STRONG, ticket=ticket)
+    assert await bench.settled() == [f"{ticket}" for ticket in range(1, 8)]
+    assert list(turns_of.values()) == [[1, 2], [3, 4], [4, 4], [5, 6], [7]]
 
 
 async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(bench: Bench) -> None:

@@ -28,7 +28,8 @@ def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, 
         for piece, cost in pieces(runs, partial(_cut, group)):
             held.add_all(_held(group, piece))
             dropped.add_all(_waiting(group, piece) if dry_run else drop_from(step, queue, group, piece))
-            step.work += cost
+            # A look, and a record for each.
+            step.work += 1 + cost
             if step.work >= STEP_UNITS:
                 step = yield
                 if queue.deleted or queue.groups.get(group.name) is not group:

@@ -113,6 +113,11 @@ class WriteBuffer(Generic[PlaceT]):
         entries = self._queues.get(queue_id)
         return entries[0].first if entries else None
 
+    def first_end(self, queue_id: int) -> int | None:
+        """Where the queue's first stretch ends."""
+        entries = self._queues.get(queue_id)
+        return entries[0].last if entries else None
+
     def release(self, applied_lsn: int) -> None:
         """Forget every entry that the store has by now."""
         touched: set[int] = set()

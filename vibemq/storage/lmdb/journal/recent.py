@@ -17,8 +17,10 @@ from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.lmdb.journal.buffer import WriteBuffer
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.state.changes import Dirty, ValueKind
-from vibemq.storage.state.liveness import waiting_floor
+from vibemq.storage.state.liveness import floor_of_many, is_surely_waiting, waiting_floor
 from vibemq.storage.state.reducer import is_transient
+
+_MANY_GROUPS = 16
 
 
 class LeftOnly(Dirty):
@@ -76,9 +78,18 @@ class RecentRows:
             queue = state.queues.get(queue_id)
             if queue is None:
                 self._buffer.forget_queue(queue_id)
-            else:
+            elif len(queue.groups) < _MANY_GROUPS:
                 self._buffer.forget(queue_id, _floor(queue))
+            else:
+                self._forget_of_many(queue_id, queue)
         self._transient.forget(state, left)
+
+    def _forget_of_many(self, queue_id: int, queue: StoredQueue) -> None:
+        """Groups settle one after the other, and all of them are looked at only when the last one may have."""
+        end = self._buffer.first_end(queue_id)
+        if end is not None and not is_surely_waiting(queue, end):
+            floor = floor_of_many(queue)
+            self._buffer.forget(queue_id, min(floor, queue.dead.first) if queue.dead else floor)
 
     def release(self, applied_lsn: int) -> None:
         """The store has everything up to here."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
 from vibemq.protocols.native.bulk import message_extras
-from vibemq.protocols.native.codec.extra_columns import INSTANT_MAX, decode_extras, encode_extras
+from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX, INSTANT_MAX, decode_extras, encode_extras
 
 NOW = 1_000_000
 ROWS = 12
@@ -42,6 +42,21 @@ def test_what_all_rows_have_is_told_once(extra: dict[str, Any]) -> None:
     assert len(block) <= 1 + 10 * len(extra)
     found = message_extras(decode_extras(block, ROWS), ROWS, NOW) or {}
     assert found == (message_extras(dict.fromkeys(range(ROWS), extra), ROWS, NOW) if extra else {})
+
+
+@pytest.mark.parametrize("told", ["json", "common", "each"])
+def test_a_frame_has_extras_for_so_many_rows_and_not_more(told: str) -> None:
+    def read(count: int) -> Any:
+        extra = {"ttl_ms": 5}
+        if told == "json":
+            return message_extras(dict.fromkeys(range(count), extra), count, NOW)
+        block = encode_extras(count, dict.fromkeys(range(count), extra), extra if told == "common" else None)
+        assert block is not None
+        return message_extras(decode_extras(block, count), count, NOW)
+
+    assert len(read(EXTRA_ROWS_MAX)) == EXTRA_ROWS_MAX
+    with pytest.raises(InvalidMessage, match=r"2,049 rows .* may have 2,048 such rows; nothing was accepted"):
+        read(EXTRA_ROWS_MAX + 1)
 
 
 def test_few_rows_and_few_extras_stay_json() -> None:
