@@ -76,7 +76,7 @@ class KillableBroker:
 
     def stop(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=600)
 
     def private_mib(self) -> float:
         return rss_anon_kib(self.process.pid) / 1024
@@ -292,9 +292,9 @@ def main() -> None:
                 trial = trial_of(Path(folder), run, given)
                 try:
                     anyio.run(run, trial, given)
+                    sound &= judged(run.__name__, trial, given)
                 finally:
                     trial.broker.stop(signal.SIGTERM)
-                sound &= judged(run.__name__, trial, given)
     sys.exit(not sound)
 
 

@@ -3,6 +3,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import DeadPageWanted
-from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo
+from vibemq.model.stored import DeadPageWanted, Slice
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo, load_large_block
 from vibemq.storage.lmdb.backup import restore
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
@@ -381,3 +382,33 @@ def test_the_end_waits_for_a_large_row_that_is_being_read(
     ):
         with pytest.raises(StorageFailed, match="not open"):
             ask()
+
+
+def test_a_large_dead_letter_is_read_without_the_lock_that_appends_take(
+    provider: LmdbProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = messages(2, 1, size=10 << 20)
+    provider.append([*a_queue(), messages(1, 1), large, messages(3, 1)])
+    provider.append([dead(1, 1), dead(2, 2), dead(3, 3)])
+    provider.sync()
+    again = reopened(provider, tmp_path)
+    free: list[bool] = []
+
+    def in_between(*arguments: Any) -> list[Slice]:
+        with ThreadPoolExecutor(1) as thread:
+            free.append(
+                thread.submit(lambda: again._lock.acquire(blocking=False) and not again._lock.release()).result()
+            )
+        return load_large_block(*arguments)
+
+    monkeypatch.setattr("vibemq.storage.lmdb.provider.load_large_block", in_between)
+    rows: list[bytes] = []
+    after = 0
+    while not (page := again.dead_page(DeadPageWanted(after=after))).done or page.letters:
+        assert not page.damaged
+        rows += [letter.row for letter in page.letters]
+        after = page.last
+    assert rows == [messages(1, 1).rows[0], large.rows[0], messages(3, 1).rows[0]]
+    assert free
+    assert all(free)
+    again.close()

@@ -95,8 +95,9 @@ class Store:
         return row
 
     async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
-        """As the provider's, behind the appends of everything decided so far."""
-        if self.blocking or not getattr(self.provider, "has_large", False):
+        """As the provider's, behind the appends of everything decided so far. Of letters nobody knows how large they
+        are before they are read."""
+        if self.large_rows is self.provider:
             return await self.read(self.provider.dead_page, wanted)
         await self.unwritten.written()
         return await self.begin_large(lambda: self.provider.dead_page(wanted))

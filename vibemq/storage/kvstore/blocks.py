@@ -23,17 +23,20 @@ from itertools import accumulate, islice
 from operator import add, le
 from typing import NamedTuple, TypeVar, overload
 
+import google_crc32c
+
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, single_rows
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.kvstore import keys
-from vibemq.storage.kvstore.encoding import GARBAGE, seal, seal_checksum, unseal
+from vibemq.storage.kvstore.encoding import GARBAGE, SEAL_BYTES, seal, seal_checksum, unseal
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.state.liveness import alive_runs
 
 BLOCK_BYTES = 256 * 1024
+PIECE_BYTES = 512 * 1024
 SEQUENCE_KEY_MAX = 2**64 - 1
 """The greatest that a key can hold; sequences themselves stay below `model.runs.END`."""
 REWRITE_BELOW = 4
@@ -263,6 +266,26 @@ def _decoded(kv: KV, queue_id: int, info: BlockInfo, name: str, decode: Callable
             path=kv.where,
             hint="restore a backup, or save the rest with `vibemq-admin check --repair`",
         ) from exc
+
+
+def load_large_block(kv: KV, queue_id: int, info: BlockInfo, value: memoryview) -> list[Slice]:
+    """As `load_block`, of a block that holds one large row and whose value this is: in pieces, because a copy or a
+    checksum of all of it would keep the interpreter's lock for many milliseconds."""
+    pieces = [bytes(value[at : at + PIECE_BYTES]) for at in range(0, len(value), PIECE_BYTES)]
+    key = keys.sequence_key(keys.BLOCK, queue_id, info.first)
+    checksum = google_crc32c.extend(google_crc32c.value(key), pieces[0][SEAL_BYTES:])
+    for piece in pieces[1:]:
+        checksum = google_crc32c.extend(checksum, piece)
+    if len(pieces) < 2 or checksum != info.checksum or info.rows != 1:
+        # It says what is wrong with it.
+        return load_block(kv, queue_id, info)
+    _, stretch_count = _BLOCK.unpack_from(pieces[0], SEAL_BYTES)
+    _, _, published_at = _STRETCH.unpack_from(pieces[0], SEAL_BYTES + _BLOCK.size)
+    row_at = SEAL_BYTES + _BLOCK.size + _STRETCH.size * stretch_count + 4
+    lengths = pieces[0][row_at - 4 : row_at]
+    # Byte strings of together more than 1 MiB are joined without the interpreter's lock.
+    row = b"".join((pieces[0][row_at:], *pieces[1:]))
+    return [Slice(info.first, published_at, Rows(1, lengths, row))]
 
 
 def pick(kv: KV, queue_id: int, sequences: Sequence[int], start: int, name: str) -> tuple[list[Slice], int]:

@@ -38,11 +38,12 @@ from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.model.runs import Run
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kvstore.blocks import block_infos, clip, limit, load_block
+from vibemq.storage.kvstore.blocks import block_infos, clip, limit, load_block, load_large_block
 from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead_letters import assemble, page, select
 from vibemq.storage.kvstore.encoding import LONE_ROW_PREFIX_BYTES, decode_batch, encode_batch, lone_row_bytes
 from vibemq.storage.kvstore.integrity import load_sound_state
+from vibemq.storage.kvstore.keys import BLOCK, sequence_key
 from vibemq.storage.kvstore.require_alive import all_alive, need_none_of
 from vibemq.storage.lmdb import backup, check, compaction
 from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply, apply_offline
@@ -510,11 +511,6 @@ class LmdbProvider:
             need_none_of(queue, [number for number in sequences[start:stop] if number not in there], self._where)
         return found, stop
 
-    @property
-    def has_large(self) -> bool:
-        """Whether there are rows above `LARGE_ROW_BYTES`, or were since the start."""
-        return bool(self._large_queues)
-
     def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
         """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`."""
         if queue_id not in self._large_queues:
@@ -546,10 +542,18 @@ class LmdbProvider:
 
     def _stored_large(self, queue_id: int, sequence: int) -> list[Slice]:
         self._check_open()
-        with reading(self._env, self._where) as kv:
-            for info in block_infos(kv, queue_id, sequence, sequence):
-                return clip(load_block(kv, queue_id, info), [(sequence, sequence)])
-        return []
+        with reading(self._env, self._where, views=True) as kv:
+            info = next(block_infos(kv, queue_id, sequence, sequence), None)
+            if info is None:
+                return []
+            if info.rows == 1 and info.size > LARGE_ROW_BYTES:
+                try:
+                    view = kv.view(sequence_key(BLOCK, queue_id, info.first))
+                except KeyError:
+                    pass  # As below, which says so.
+                else:
+                    return load_large_block(kv, queue_id, info, view)
+            return clip(load_block(kv, queue_id, info), [(sequence, sequence)])
 
     def _parts(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
         """From the store below the first recent row, from the recent rows from there on."""
@@ -570,7 +574,32 @@ class LmdbProvider:
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """May run beside all other verbs: the rows are read without the lock that appends take."""
         entries = partial(self._letters_after, wanted.after)
-        return page(self._state, entries, self.read, self._where, wanted, lock=self._lock, get=self._letter)
+        return page(self._state, entries, self._read_letters, self._where, wanted, lock=self._lock, get=self._letter)
+
+    def _read_letters(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        """As `read`. The state does not know how large messages are for which only a letter stands, so the blocks are
+        asked: a large one is read without the lock."""
+        with self._lock:
+            self._check_open()
+            large = self._first_large_block(queue_id, first, last, max_bytes)
+            if large is None:
+                return self._read(queue_id, first, last, max_bytes)
+            before = self._read(queue_id, first, large - 1, max_bytes) if large > first else []
+        return before or self.read_large(queue_id, large)
+
+    def _first_large_block(self, queue_id: int, first: int, last: int, max_bytes: int) -> int | None:
+        """The first large row in [first, last], as far as a read of so many bytes reaches."""
+        if is_transient(self._state, queue_id):
+            return None
+        start = self._recent.first_buffered(queue_id)
+        with reading(self._env, self._where) as kv:
+            for info in block_infos(kv, queue_id, first, last if start is None else min(last, start - 1)):
+                if info.size > LARGE_ROW_BYTES:
+                    return info.first
+                max_bytes -= info.size
+                if max_bytes <= 0:
+                    return None
+        return None if start is None else self._recent.first_large(queue_id, max(first, start), last)
 
     def _letters_after(self, dead_id: int, damaged: list[DamagedLetter]) -> Iterator[DeadEntry]:
         self._check_open()

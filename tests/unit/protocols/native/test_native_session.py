@@ -566,6 +566,32 @@ def test_peers_that_ask_for_it_are_told_which_attempts_have_failed(names: str, f
     assert (told.acquired, told.failed) == ({6: 3, 7: 2}, failed)
 
 
+@pytest.mark.parametrize("names", ["batch/1", "batch/1,failures/1,scattered/1"])
+def test_messages_far_apart_travel_in_one_frame_in_their_order(names: str) -> None:
+    peer = bulk(names)
+    consumer = peer.subscribed("s1")
+    order = [9, 3, *range(40, 46), 7, 1]
+    large = pack_row("large", b"x" * 300_000)
+    slices = [Slice(n, NOW - n, Rows.of([large if n == 3 else pack_row(f"m{n}", b"")])) for n in (9, 3)]
+    slices.append(Slice(40, NOW, Rows.of([pack_row(f"m{n}", b"") for n in range(40, 46)])))
+    slices += [Slice(n, NOW - n, Rows.of([pack_row(f"m{n}", b"")])) for n in (7, 1)]
+    told = Deliver(SESSION, consumer, "q", 1, 0, [(n, n) for n in order], acquired={7: 3, 40: 2}, failed={7: 1})
+    peer.session.deliver(told, slices)
+    bodies = peer.bodies()
+    assert [body[1] for body in bodies] == ([62] * 5 if names == "batch/1" else [62, 62, 62, 74])
+    seen: list[tuple[int, str, int]] = []
+    for body in bodies:
+        scattered = body[1] == T.DELIVER_SCATTERED
+        frame = (extensions.parse_deliver_scattered if scattered else extensions.parse_deliver_many)(body)
+        numbers = frame.sequences or range(frame.first_sequence, frame.first_sequence + frame.rows.count)
+        instants = frame.instants or [frame.published_at] * frame.rows.count
+        seen += zip(numbers, frame.rows.ids(), instants, strict=True)
+        if 7 in numbers:
+            assert (frame.acquired, frame.failed) == ({7: 3}, {7: 1} if scattered else {})
+    ids = {n: b"large" if n == 3 else b"m%d" % n for n in order}
+    assert seen == [(n, ids[n], NOW if n >= 40 else NOW - n) for n in order]
+
+
 def test_bulk_subscriptions_deliver_settle_extend_and_flow_by_id() -> None:
     peer = bulk()
     one, two = peer.subscribed("s1"), peer.subscribed("s2")

@@ -43,6 +43,13 @@ class LmdbKV:
         value = self._transaction.get(key)
         return None if value is None else bytes(value)
 
+    def view(self, key: bytes) -> memoryview:
+        """The value where it stands; as long as the transaction, which was begun for views. Raises KeyError."""
+        value = self._transaction.get(key)
+        if value is None:
+            raise KeyError(key)
+        return memoryview(value)
+
     def put(self, key: bytes, value: bytes) -> None:
         self._transaction.put(key, value)
 
@@ -78,9 +85,13 @@ class LmdbKV:
 
 
 @contextmanager
-def reading(env: lmdb.Environment, where: str) -> Iterator[LmdbKV]:
-    """A snapshot. Keep it for milliseconds: while it lives, LMDB cannot use freed pages again."""
-    with translated(where), env.begin(buffers=False) as transaction:
+def reading(env: lmdb.Environment, where: str, *, views: bool = False) -> Iterator[LmdbKV]:
+    """A snapshot. Keep it for milliseconds: while it lives, LMDB cannot use freed pages again.
+
+    Args:
+        views: for `LmdbKV.view`.
+    """
+    with translated(where), env.begin(buffers=True) if views else env.begin(buffers=False) as transaction:
         yield LmdbKV(transaction, where)
 
 

@@ -75,16 +75,20 @@ class WriteBuffer(Generic[PlaceT]):
 
     def read(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
         """Slices of the buffered sequences in [first, last], ascending, one per stretch."""
+        for entry in self.entries(queue_id, first, last):
+            start, stop = max(first, entry.first), min(last, entry.last)
+            rows = self._rows(entry).slice(start - entry.first, stop - entry.first + 1)
+            yield Slice(start, entry.published_at, rows)
+
+    def entries(self, queue_id: int, first: int, last: int) -> Iterator[JournalEntry[PlaceT]]:
+        """The stretches that reach into [first, last]."""
         entries = self._queues.get(queue_id, [])
         index = bisect_right(entries, first, key=lambda entry: entry.first) - 1
         for entry in islice(entries, max(index, 0), None):
             if entry.first > last:
                 return
-            if entry.last < first:
-                continue
-            start, stop = max(first, entry.first), min(last, entry.last)
-            rows = self._rows(entry).slice(start - entry.first, stop - entry.first + 1)
-            yield Slice(start, entry.published_at, rows)
+            if entry.last >= first:
+                yield entry
 
     def pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:
         """Rows of sequences[start:], which ascend, as far as they stand in one stretch with the first of them, each on

@@ -114,6 +114,13 @@ class RecentRows:
         entry = self._buffer.entry_of(queue_id, sequence)
         return (entry.place, entry.published_at) if entry is not None and entry.first == entry.last else None
 
+    def first_large(self, queue_id: int, first: int, last: int) -> int | None:
+        """The first durable row in [first, last] that stands alone in a large record."""
+        for entry in self._buffer.entries(queue_id, first, last):
+            if entry.first == entry.last and entry.rows is None and entry.place.size > LARGE_ROW_BYTES:
+                return entry.first
+        return None
+
     def _load(self, position: JournalPosition, queue_id: int, first: int) -> Rows:
         """Read an evicted stretch back. The last record is kept: a backlog is read in the order it was written."""
         if position.lsn != self._loaded_lsn:
