@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import anyio
+
+import vibemq
 import vibemq.sync
 
 BODY = {"id": 4711, "item": "tea", "text": "x" * 200}
@@ -49,7 +52,7 @@ def main() -> None:
 def measure(port: int, given: argparse.Namespace) -> None:
     with vibemq.sync.connect(f"vibemq://127.0.0.1:{port}") as mq:
         mq.create_queue("bench", durability="transient", max_messages=1_000, overflow="drop-oldest")
-        ways = {**ours(mq), **(redis_ways(given.redis) if given.redis else {})}
+        ways = {**ours(mq), **asynchronous(port), **(redis_ways(given.redis) if given.redis else {})}
         figures: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(given.rounds + 1):
             for name, way in ways.items():
@@ -77,6 +80,26 @@ def ours(mq: vibemq.sync.Client) -> dict[str, Way]:
         mq.publish_many("bench", (BODY for _ in range(messages)))
 
     return {"publish": waited, "publish(wait=False)": pipelined, "publish_many": many}
+
+
+def asynchronous(port: int) -> dict[str, Way]:
+    """On asyncio; the connection is a part of it."""
+
+    async def waited(messages: int) -> None:
+        async with vibemq.connect(f"vibemq://127.0.0.1:{port}") as mq:
+            for _ in range(messages):
+                await mq.publish("bench", BODY)
+
+    async def pipelined(messages: int) -> None:
+        async with vibemq.connect(f"vibemq://127.0.0.1:{port}") as mq:
+            for _ in range(messages):
+                await mq.publish("bench", BODY, wait=False)
+            await mq.flush()
+
+    return {
+        "await publish": lambda messages: anyio.run(waited, messages),
+        "await publish(wait=False)": lambda messages: anyio.run(pipelined, messages),
+    }
 
 
 def redis_ways(address: str) -> dict[str, Way]:

@@ -64,7 +64,8 @@ RELOAD, NEW_CONNECTIONS, RESTART = WhenChanged
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # The validator of a part is made when the part is used by itself: few of them are, and the whole has its own.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class StorageChoice(_Part):

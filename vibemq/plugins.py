@@ -20,7 +20,7 @@ def find(group: str, name: str) -> Any:
         LookupError: neither exists, or its own imports fail; the cause says which.
     """
     try:
-        for plugin in [plugin for plugin in _installed(group) if plugin.name == name]:
+        for plugin in [plugin for plugin in _installed()[group] if plugin.name == name]:
             return plugin.load()
         if name not in (known := names(group)):
             raise LookupError(f"there is no {KINDS[group]} {name!r}; choose one of {', '.join(known)}")
@@ -35,13 +35,14 @@ def names(group: str) -> list[str]:
     modules = (module for place in places for module in iter_modules([str(place)]) if module.ispkg)
     # The other folders hold what plug-ins share.
     folders = {m.name for m in modules if any("PLUGIN" in _source(place / m.name) for place in places)}
-    return sorted(folders | {plugin.name for plugin in _installed(group)})
+    return sorted(folders | {plugin.name for plugin in _installed()[group]})
 
 
 @cache
-def _installed(group: str) -> list[EntryPoint]:
-    """Looked up once: every installed package is read for it."""
-    return list(entry_points(group=f"vibemq.{group}"))
+def _installed() -> dict[str, list[EntryPoint]]:
+    """By group. Looked up once for all of them: every installed package is read for it."""
+    everything = entry_points()
+    return {group: list(everything.select(group=f"vibemq.{group}")) for group in KINDS}
 
 
 def _source(folder: Path) -> str:

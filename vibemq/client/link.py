@@ -92,7 +92,7 @@ class Subscriber(Protocol):
         """Forget what was delivered and wake nobody: this is a forked child, and all of it is the parent's."""
 
 
-class Carrier(Protocol):
+class LinkCarrier(Protocol):
     """A connection, as the link sees it: it takes `data_to_send` when it is told that there is some."""
 
     def wake(self) -> None:
@@ -174,7 +174,7 @@ class ClientLink:
         self._row: bytes | None = None
         self._body_bytes_max = BODY_BYTES_MAX
         self._farewell = False
-        self._carrier: Carrier | None = None
+        self._carrier: LinkCarrier | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -431,7 +431,7 @@ class ClientLink:
 
     # -- what the connection asks ----------------------------------------------------------------------------------
 
-    def carried_by(self, carrier: Carrier | None) -> None:
+    def carried_by(self, carrier: LinkCarrier | None) -> None:
         """Have it told from now on; None: there is no connection."""
         self._carrier = carrier
         if carrier is not None:

@@ -23,8 +23,7 @@ SHOWN_MAX = 40
 class Arguments(BaseModel):
     """Base of every operation's arguments. JSON values as they are: no text counts as a number, null as not given."""
 
-    # The validators are made when an operation is asked for the first time: those of all take as long as all the rest
-    # of a broker's start.
+    # The validator is made when the operation is asked for the first time: a broker's start does not wait for all.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, defer_build=True)
 
 

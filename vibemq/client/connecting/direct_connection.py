@@ -22,7 +22,7 @@ PIECES_AT_ONCE = 4
 
 
 class DirectConnection(ClientConnection, asyncio.Protocol):
-    """See the module. It is the link's `Carrier`."""
+    """See the module. It is the link's `LinkCarrier`."""
 
     def __init__(self, connected: PlainSocket, protocol: ClientProtocol, link: ClientLink) -> None:
         super().__init__(protocol, link)

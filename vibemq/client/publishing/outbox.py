@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import anyio
 
-from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra
+from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, encoded_size
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import VibeMQError
 from vibemq.protocols.native.codec.extra_columns import encode_extras
@@ -107,7 +107,7 @@ class PublishBatch:
         self._extras = self.extras
         self._extras[self.count] = extra
         self._common = None
-        return EXTRA_BYTES + 2 * len(str(extra["dedup_id"]).encode()) if has_id else 0
+        return EXTRA_BYTES + 2 * encoded_size(str(extra["dedup_id"])) if has_id else 0
 
     @property
     def extras(self) -> dict[int, Extra]:

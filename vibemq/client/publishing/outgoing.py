@@ -50,7 +50,7 @@ class Outgoing:
 class RowPacker:
     """Packs rows with ids of its own making: 20 random hex digits that stay, then 12 that count."""
 
-    __slots__ = ("_dedup_prefix", "_head", "_largest", "_numbers", "_prefix")
+    __slots__ = ("_dedup_prefix", "_head", "_largest", "_numbers", "_of_priority", "_prefix")
 
     def __init__(self, largest: Callable[[], int] | None = None) -> None:
         """`largest`: the size of the largest row that the connection carries; asked for rows above `ROW_BYTES_MAX`.
@@ -61,6 +61,8 @@ class RowPacker:
         """How every row with an id of ours begins."""
         self._dedup_prefix = secrets.token_urlsafe(9)
         self._numbers = count(1)
+        self._of_priority: dict[int, Callable[[object], bytes]] = {}
+        """What packs bodies that come with a priority and no headers."""
 
     def new_id(self) -> str:
         return f"{self._prefix}{next(self._numbers):012x}"
@@ -75,8 +77,8 @@ class RowPacker:
             LocalProtocolError: the body has no JSON form, or an id or header breaks the protocol's limits.
             MessageTooLarge: the row would not fit into a frame.
         """
-        if message.headers is None and message.priority is None and message.id is None:
-            return self.plain_row(message.body)
+        if message.headers is None and message.id is None:
+            return self._packing_of(message.priority)(message.body)
         message_id = self.new_id() if message.id is None else message.id
         headers = dict(message.headers) if message.headers else {}
         raw, json = payloads.encode(message.body) if payloads.CONTENT_TYPE not in headers else _labelled(message.body)
@@ -85,6 +87,15 @@ class RowPacker:
         if len(row) > ROW_BYTES_MAX:
             self._check_size(len(row))
         return row
+
+    def _packing_of(self, priority: PriorityLike | None) -> Callable[[object], bytes]:
+        if priority is None:
+            return self.plain_row
+        number = priority_number(priority)
+        packing = self._of_priority.get(number)
+        if packing is None:
+            packing = self._of_priority[number] = self.packing(Outgoing(None, priority=number))
+        return packing
 
     def packing(self, common: Outgoing | None) -> Callable[[object], bytes]:
         """What packs bodies, each with what `common` has beside its own body. It raises as `row`."""
@@ -244,9 +255,14 @@ def _labelled(body: object) -> tuple[bytes, bool]:
 
 
 def _checked_dedup_id(text: str) -> str:
-    if not text or not text.isprintable() or len(text.encode()) > DEDUP_ID_BYTES_MAX:
+    if not text or not text.isprintable() or encoded_size(text) > DEDUP_ID_BYTES_MAX:
         raise LocalProtocolError(f"a dedup_id has 1 to {DEDUP_ID_BYTES_MAX} printable bytes, unlike {text[:64]!r}")
     return text
+
+
+def encoded_size(text: str) -> int:
+    """Bytes of it in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _epoch_ms(moment: datetime | float) -> int:
