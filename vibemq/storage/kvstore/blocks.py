@@ -268,7 +268,7 @@ def _decoded(kv: KV, queue_id: int, info: BlockInfo, name: str, decode: Callable
         ) from exc
 
 
-def load_large_block(kv: KV, queue_id: int, info: BlockInfo, value: memoryview) -> list[Slice]:
+def load_large_block(kv: KV, queue_id: int, info: BlockInfo, value: memoryview) -> Sequence[Slice]:
     """As `load_block`, of a block that holds one large row and whose value this is: in pieces, because a copy or a
     checksum of all of it would keep the interpreter's lock for many milliseconds."""
     pieces = [bytes(value[at : at + PIECE_BYTES]) for at in range(0, len(value), PIECE_BYTES)]
