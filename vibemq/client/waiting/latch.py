@@ -5,7 +5,7 @@ from anyio.lowlevel import checkpoint
 
 
 class Latch:
-    """As `anyio.Event`, which is made only when somebody waits. A client makes several for each message, and most of
+    """An event of anyio, which is made only when somebody waits. A client has several for each message, and most of
     them have nobody who waits; some are made where no event loop runs."""
 
     __slots__ = ("_event", "_happened")
