@@ -552,7 +552,7 @@ class LmdbProvider:
                 except KeyError:
                     pass  # As below, which says so.
                 else:
-                    return load_large_block(kv, queue_id, info, view)
+                    return list(load_large_block(kv, queue_id, info, view))
             return clip(load_block(kv, queue_id, info), [(sequence, sequence)])
 
     def _parts(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
