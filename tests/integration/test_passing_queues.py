@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
-from signal import SIGKILL
-from subprocess import PIPE, Popen
 
 import anyio
 import pytest
@@ -15,6 +13,7 @@ from anyio import to_thread
 from pydantic import ValidationError
 
 import vibemq
+from tests.crash.forked_command import CONTEXT
 from tests.integration.fake_broker import QUICK
 from tests.waiting import until
 from tests.watchdog import HOLD_S_MAX, longest_hold_s
@@ -47,11 +46,8 @@ def removed(broker: TimedBroker) -> dict[str, int]:
     return {str(why): count for why, count in broker.metrics_counters.queues_removed.items() if count}
 
 
-PROGRAM = """
-import asyncio, sys, vibemq
-
-async def client(number):
-    mq = vibemq.connect(sys.argv[1])
+async def one_client(url: str, number: int) -> object:
+    mq = vibemq.connect(url)
     await mq.open()
     await mq.create_queue(f"reply.{number}", exclusive=True, durability="async")
     await mq.create_queue(f"events.{number}", auto_delete=True)
@@ -61,14 +57,16 @@ async def client(number):
     await subscription.__aenter__()
     return mq, subscription
 
-async def main():
-    first, count = int(sys.argv[2]), int(sys.argv[3])
-    clients = [await client(number) for number in range(first, first + count)]
-    print("ready", flush=True)
-    await asyncio.Event().wait()
 
-asyncio.run(main())
-"""
+def be_clients(url: str, numbers: range, ready: Connection) -> None:
+    """The life of a process: many clients, until it is killed."""
+
+    async def live() -> None:
+        clients = await asyncio.gather(*(one_client(url, number) for number in numbers))
+        ready.send(len(clients))
+        await asyncio.Event().wait()
+
+    asyncio.run(live())
 
 
 async def test_nothing_is_left_behind_by_1000_clients_that_die(tmp_path: Path) -> None:
@@ -78,15 +76,18 @@ async def test_nothing_is_left_behind_by_1000_clients_that_die(tmp_path: Path) -
 
 async def die_in_crowds(broker: TimedBroker) -> None:
     for number in range(PROCESSES):
-        command = [sys.executable, "-c", PROGRAM, broker.url, str(number * CLIENTS), str(CLIENTS)]
-        with Popen(command, stdout=PIPE, stderr=PIPE) as process:
-            assert process.stdout is not None
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        numbers = range(number * CLIENTS, (number + 1) * CLIENTS)
+        process = CONTEXT.Process(target=be_clients, args=(broker.url, numbers, writer))
+        with reader, writer:
+            process.start()
             try:
-                line = await to_thread.run_sync(process.stdout.readline)
-                assert line == b"ready\n", process.stderr.read() if process.stderr else line
+                assert await to_thread.run_sync(reader.poll, 120)
+                assert reader.recv() == CLIENTS
                 assert broker.metrics()["active_queues"] == (number + 3) * CLIENTS
             finally:
-                process.send_signal(SIGKILL)
+                process.kill()
+                process.join()
         await until(lambda: not broker.connection_count)
         await until(lambda number=number: broker.metrics()["active_queues"] == (number + 1) * CLIENTS)
     total = PROCESSES * CLIENTS
