@@ -17,7 +17,7 @@ from vibemq.errors import QueueFull
 from vibemq.model.records import Reason
 from vibemq.model.rows import Rows
 
-LOOKS_PER_UNIT = 4
+LOOKS_PER_UNIT = 2
 """Groups that are looked at for the cost of one run."""
 
 

@@ -3,7 +3,7 @@
 A queue may have very many of them, so they are looked at in steps, by ticks.
 """
 
-from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.pacing import STEP_UNITS, is_crowded
 from vibemq.engine.requests.failing import fail_unheld
 from vibemq.engine.state import Doubt, EngineState
 from vibemq.engine.step import Step
@@ -11,6 +11,9 @@ from vibemq.engine.step import Step
 
 def begin(state: EngineState, step: Step) -> None:
     for queue in step.doubtful:
+        if is_crowded(queue):
+            # To ask very many groups about one request takes longer than a step: its deadline ends it.
+            continue
         known = state.doubtful.get(queue)
         if known is None:
             state.doubtful[queue] = Doubt(list(queue.requests))

@@ -16,6 +16,8 @@ from vibemq.spark.write.rows import Row
 
 LENGTH_BYTES = 4
 """What a frame has beside each row: its length."""
+EXTRA_ROWS_MAX = 2_048
+"""Rows with extras that the broker takes in a frame."""
 SPARE_BYTES = 512
 """What a chunk keeps free, because a row is weighed without its extras."""
 
@@ -42,6 +44,8 @@ class StagedChunk:
             self.extras[len(self)] = row.extra
             size += 128 + len(row.extra.get("dedup_id", ""))
         self._take([len(row.data)], row.data, size)
+        if len(self.extras) == EXTRA_ROWS_MAX:
+            self.rows_left = 0
 
     def add_bulk(self, bulk: Bulk, start: int, stop: int) -> None:
         """Rows [start, stop)."""

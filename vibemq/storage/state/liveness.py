@@ -10,6 +10,9 @@ from vibemq.model.options import Retention
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue
 
+MANY_GROUPS = 16
+"""From so many on it is worth while to keep in mind which of them is furthest behind."""
+
 
 def is_alive(queue: StoredQueue, sequence: int) -> bool:
     """Whether the message must still be readable."""
@@ -55,6 +58,11 @@ def floor_of_many(queue: StoredQueue) -> int:
         if its_floor <= floor:
             floor, queue.floor_keeper = its_floor, group.group_id
     return floor
+
+
+def floor_of(queue: StoredQueue) -> int:
+    """`waiting_floor`, which makes containers for groups that have none; of many groups without."""
+    return waiting_floor(queue) if len(queue.groups) < MANY_GROUPS else floor_of_many(queue)
 
 
 def is_surely_waiting(queue: StoredQueue, last: int) -> bool:

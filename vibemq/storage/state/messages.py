@@ -17,8 +17,8 @@ from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     alive_runs,
     any_waiting,
+    floor_of,
     is_waiting,
-    waiting_floor,
     waiting_runs,
     waits_for_all,
     waits_for_some,
@@ -176,7 +176,7 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
         if chunk.last < floor:
             gone.append(high)
         elif not _is_kept(queue, chunk):
-            floor = floor or waiting_floor(queue)
+            floor = floor or floor_of(queue)
             if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
                 gone.append(high)
         high += 1
@@ -197,8 +197,11 @@ def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
     if queue.deleted or queue.options.retention is Retention.LOG or not queue.groups:
         return False
     keeper = queue.groups.get(chunk.keeper)
-    if keeper is not None and waits_for_some(keeper, chunk.first, chunk.last):
-        return True
+    if keeper is not None:
+        if waits_for_some(keeper, chunk.first, chunk.last):
+            return True
+        if len(queue.groups) == 1:
+            return False
     order = _group_order(queue)
     start = bisect_right(order, chunk.keeper)
     for at in chain(range(start, len(order)), range(start)):

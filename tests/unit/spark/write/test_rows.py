@@ -11,9 +11,11 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from vibemq.model.rows import RowView
+from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX as BROKER_EXTRA_ROWS_MAX
 from vibemq.spark.errors import SourceError
 from vibemq.spark.write.bulk import Bulk, pieces
-from vibemq.spark.write.rows import RowMaker
+from vibemq.spark.write.publishing import EXTRA_ROWS_MAX, StagedChunk
+from vibemq.spark.write.rows import Row, RowMaker
 
 
 def rows_of(columns: dict[str, Any], *, dedup: bool = False, most: int = 1 << 20, queue: str = "orders") -> list[Any]:
@@ -181,3 +183,12 @@ def test_what_is_not_plain_goes_the_long_way() -> None:
     assert RowMaker("q", dedup=False, row_bytes_max=999).plain(nameless) is None
     keyed = pa.RecordBatch.from_pydict({"body": pa.array([b"x"]), "key": ["k"]})
     assert RowMaker("q", dedup=False, row_bytes_max=999).plain(keyed) is None
+
+
+def test_a_chunk_has_no_more_rows_with_extras_than_a_frame_may_have() -> None:
+    chunk = StagedChunk("q", rows_left=100_000, bytes_left=1 << 30)
+    for number in range(EXTRA_ROWS_MAX):
+        assert chunk.rows_left
+        chunk.add(Row("q", b"row", {"delay_ms": number}), 7)
+    assert not chunk.rows_left
+    assert EXTRA_ROWS_MAX == BROKER_EXTRA_ROWS_MAX

@@ -17,10 +17,8 @@ from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.lmdb.journal.buffer import WriteBuffer
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.state.changes import Dirty, ValueKind
-from vibemq.storage.state.liveness import floor_of_many, is_surely_waiting, waiting_floor
+from vibemq.storage.state.liveness import MANY_GROUPS, floor_of_many, is_surely_waiting, waiting_floor
 from vibemq.storage.state.reducer import is_transient
-
-_MANY_GROUPS = 16
 
 
 class LeftOnly(Dirty):
@@ -78,7 +76,7 @@ class RecentRows:
             queue = state.queues.get(queue_id)
             if queue is None:
                 self._buffer.forget_queue(queue_id)
-            elif len(queue.groups) < _MANY_GROUPS:
+            elif len(queue.groups) < MANY_GROUPS:
                 self._buffer.forget(queue_id, _floor(queue))
             else:
                 self._forget_of_many(queue_id, queue)
