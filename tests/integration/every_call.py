@@ -413,6 +413,7 @@ ANSWERS = {
     CommandType.DELIVER,
     CommandType.PUBLISH_MANY_ACK,
     CommandType.DELIVER_MANY,
+    CommandType.DELIVER_SCATTERED,
     CommandType.SUBSCRIPTION_ENDED,
     CommandType.CURSOR_REPLY,
     CommandType.COLUMNS,

@@ -44,6 +44,8 @@ BUSY_SHARE = 0.9
 """Of the kills: those that come when changes are answered, however long the operators' logins take."""
 LOGIN_TIMEOUT_S = 5.0
 POWER_CUT_EVERY = 10
+FIRST_POWER_CUT = 2
+"""Early enough for the short form."""
 VERBS = ("user.add", "user.change", "user.password", "user.grant", "user.revoke", "user.remove")
 VERBS += ("token.create", "token.revoke")
 VERBS_SHOWN_BY = 50
@@ -313,7 +315,7 @@ def run(budget: Budget) -> Result:
                 result.complete = False
                 break
             rng, provider = Random(f"{budget.seed}/{number}"), PROVIDERS[number % len(PROVIDERS)]
-            if disk is not None and number % POWER_CUT_EVERY == POWER_CUT_EVERY - 1:
+            if disk is not None and number % POWER_CUT_EVERY == FIRST_POWER_CUT:
                 cuts += 1
                 life, found = _cut(disk, number, on_disk[cuts % len(on_disk)], rng, budget.work)
                 answered += life.answered
@@ -328,7 +330,7 @@ def run(budget: Budget) -> Result:
     result.figures |= {"power cuts": cuts, **{f"answered: {verb}": answered[verb] for verb in VERBS}}
     if result.cases >= VERBS_SHOWN_BY and (never := [verb for verb in VERBS if not answered[verb]]):
         result.findings.append(Finding(f"nothing was proved about {', '.join(never)}", f"seed {budget.seed}"))
-    if result.cases >= PEOPLE and not answered:
+    if result.cases and not answered:
         result.findings.append(Finding("no change was answered, so nothing is proved", f"seed {budget.seed}"))
     return result
 

@@ -209,9 +209,9 @@ def test_route_is_exactly_once(spark: Any, mq: vibemq.sync.Client, to: list[str]
         assert Counter(order["order"] for order in drained(mq, queue)) == expected
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("as_a_program", [False, pytest.param(True, marks=pytest.mark.long)])
 @spark_run
-def test_backfill_as_a_program(spark: Any, mq: vibemq.sync.Client, to: list[str], tmp_path: Path) -> None:
+def test_backfill(spark: Any, mq: vibemq.sync.Client, to: list[str], tmp_path: Path, as_a_program: bool) -> None:
     """Two runs: the second takes up what has come since."""
     from vibemq.spark.examples import backfill
 
@@ -219,7 +219,10 @@ def test_backfill_as_a_program(spark: Any, mq: vibemq.sync.Client, to: list[str]
     into = str(tmp_path / "history.parquet")
     arguments = [*to, "--source", "history", "--into", into, "--batch", "400"]
     mq.publish_many("history", [{"n": n} for n in range(1000)])
-    program(["vibemq.spark.examples.backfill", *arguments])
+    if as_a_program:
+        program(["vibemq.spark.examples.backfill", *arguments])
+    else:
+        finish(backfill.start(spark, backfill.options(arguments)))
     assert sorted(row["seq"] for row in spark.read.parquet(into).collect()) == list(range(1, 1001))
     mq.publish_many("history", [{"n": n} for n in range(1000, 1100)])
     finish(backfill.start(spark, backfill.options(arguments)))

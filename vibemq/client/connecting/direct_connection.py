@@ -29,7 +29,9 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         self._socket = connected
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._descriptor = -1
+        self._descriptor = connected.descriptor
+        self._carried = False
+        """The loop has the socket, and tells when it is lost. It does not of a transport whose making was cancelled."""
         self._lost = asyncio.Event()
         self._over = False
         """Nothing is sent or taken any more; the link may have another connection already."""
@@ -48,6 +50,7 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
     async def _carry(self) -> None:
         try:
             await self._loop.create_connection(lambda: self, sock=self._socket.hand_over())
+            self._carried = True
             await anyio.sleep_forever()
         finally:
             await self._stop()
@@ -56,10 +59,11 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         self._over = True
         if self._lingering is not None:
             self._lingering.cancel()
-        if self._descriptor >= 0:
+        if self._carried:
             self._transport.abort()
             with anyio.CancelScope(shield=True):
                 await self._lost.wait()
+        self._descriptor = -1
 
     # -- the link's carrier ------------------------------------------------------------------------------------------
 
@@ -81,7 +85,6 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._descriptor = int(transport.get_extra_info("socket").fileno())
         self._link.carried_by(self)
 
     def data_received(self, data: bytes) -> None:

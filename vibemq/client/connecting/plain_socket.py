@@ -22,6 +22,10 @@ class PlainSocket(ByteStream):
     def __init__(self, connected: socket.socket) -> None:
         self._socket: socket.socket | None = connected
 
+    @property
+    def descriptor(self) -> int:
+        return self._open().fileno()
+
     def hand_over(self) -> socket.socket:
         """Whoever takes it closes it."""
         connected, self._socket = self._open(), None

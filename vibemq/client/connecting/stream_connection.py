@@ -49,9 +49,10 @@ class StreamConnection(ClientConnection):
                 await self._waking.woken()
                 # Whoever is ready in this turn of the loop adds its part; then one write takes it all.
                 await checkpoint()
-                while data := link.data_to_send(anyio.current_time()):
-                    self._spoke_at = anyio.current_time()
-                    await self._stream.send(data)
+                while (data := link.data_to_send(anyio.current_time())) or link.has_data_to_send:
+                    if data:
+                        self._spoke_at = anyio.current_time()
+                        await self._stream.send(data)
                     if (row := link.row_to_send()) is not None:
                         await self._send_row(row)
         except BROKEN as exc:

@@ -4,6 +4,7 @@
     read thread      everything else of such a provider, so that reads do not stand behind commits; the storage thread
                      when the provider cannot do both at the same time
     scattered thread messages far apart from each other, read by the blocks in which they stand
+    letters thread   pages of dead letters, among which there may be large ones
     large threads    rows above 1 MiB: written ahead of their record, and read back
     sync threads     sync: as many flushes at a time as the provider says, beside everything else; woken by a queue and
                      heard on the loop, because a future on either side costs a lone message more than all the rest of
@@ -60,6 +61,7 @@ class Store:
         self._scattered_thread = ThreadPoolExecutor(1, "vibemq-scattered")
         self.picks: Callable[[int], bool] = provider.picks if isinstance(provider, PicksRows) else picks_nothing
         """Whether `begin_scattered` serves for the queue of that id."""
+        self._letters_thread = ThreadPoolExecutor(1, "vibemq-letters")
         self._find_large = getattr(provider, "first_large", None)
         self.large_rows: ReadsRows = LargeRows(provider) if hasattr(provider, "read_large") else provider
         """Reads a large row beside everything else, in the thread that asks."""
@@ -100,7 +102,8 @@ class Store:
         if self.large_rows is self.provider:
             return await self.read(self.provider.dead_page, wanted)
         await self.unwritten.written()
-        return await self.begin_large(lambda: self.provider.dead_page(wanted))
+        work = partial(self.provider.dead_page, wanted)
+        return await asyncio.get_running_loop().run_in_executor(self._letters_thread, work)
 
     def begin(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Run in the read thread, behind what was begun there before."""
@@ -170,6 +173,7 @@ class Store:
         self._storage_thread.shutdown(wait=False, cancel_futures=True)
         self._large_threads.shutdown(wait=False, cancel_futures=True)
         self._scattered_thread.shutdown(wait=False, cancel_futures=True)
+        self._letters_thread.shutdown(wait=False, cancel_futures=True)
         self._read_thread.shutdown(wait=False, cancel_futures=True)
         self._flusher.end()
 

@@ -75,6 +75,8 @@ from vibemq.storage.state.reducer import apply, is_transient, persistent, restar
 
 logger = logging.getLogger(__name__)
 
+_LET_GO_S = 0.000_05
+
 SEGMENTS_PER_DISK = 64
 SEGMENT_BYTES_MIN = 64 << 10
 SHORT_PART = 10
@@ -495,6 +497,8 @@ class LmdbProvider:
                 some, at = self._pick(queue_id, sequences, at)
             used += sum(part.rows.size for part in some)
             found += some
+            # Without a pause the lock is taken again before whoever waits for it, as appends do, has woken up.
+            time.sleep(_LET_GO_S)
         return found, at
 
     def _pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:

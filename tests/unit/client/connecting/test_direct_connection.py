@@ -1,7 +1,9 @@
 """A connection without tasks: what it takes of the link, when, and how it ends."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import anyio
@@ -13,16 +15,17 @@ from vibemq.client.connecting import direct_connection
 from vibemq.client.connecting.connection import PIECE_BYTES
 from vibemq.client.connecting.direct_connection import DirectConnection
 from vibemq.client.connecting.plain_socket import PlainSocket
-from vibemq.client.link import ClientLink
+from vibemq.client.link import ClientLink, LinkCarrier
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import ConnectionLost
 
 pytestmark = pytest.mark.anyio
+needs_uvloop = pytest.mark.skipif(find_spec("uvloop") is None, reason="uvloop is not installed")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_uvloop)], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param}
 
 
 class Link(ClientLink):
@@ -33,6 +36,11 @@ class Link(ClientLink):
         self.outgoing: list[bytes] = []
         self.row: bytes | None = None
         self.fault: Exception | None = None
+        self.carried = False
+
+    def carried_by(self, carrier: LinkCarrier | None) -> None:
+        super().carried_by(carrier)
+        self.carried = carrier is not None
 
     def data_to_send(self, now: float) -> bytes:
         if self.fault is not None:
@@ -71,6 +79,12 @@ class Ends:
     async def run(self) -> None:
         self.why.append(await self.connection.run())
 
+    def peer_sees_the_end(self) -> bool:
+        try:
+            return self.peer.recv(1) == b""
+        except BlockingIOError:
+            return False
+
     def read(self) -> bytes:
         try:
             return self.peer.recv(1 << 20)
@@ -102,11 +116,27 @@ async def test_it_sends_what_there_is_and_what_comes_and_ends_with_its_peer(ends
     ends.link.wake()  # Nobody is there any more.
 
 
+async def test_a_start_that_is_cancelled_ends(ends: Ends) -> None:
+    """While the loop makes the transport; some loops tell nothing of its end then."""
+
+    def cancel(carrier: object) -> None:
+        starting.cancel()
+
+    ends.link.carried_by = cancel  # type: ignore[method-assign]
+    assert ends.connection.descriptor >= 0, "a fork has to find it at any time"
+    starting = asyncio.ensure_future(ends.connection.run())
+    with anyio.fail_after(60):
+        await asyncio.wait({starting})
+    assert starting.cancelled()
+    assert ends.connection.descriptor == -1
+    await until(lambda: ends.peer_sees_the_end())
+
+
 async def test_what_lingers_goes_with_what_does_not(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_connection, "LINGER_S", 3600.0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ends.run)
-        await until(lambda: ends.connection.descriptor >= 0)
+        await until(lambda: ends.link.carried)
         await anyio.wait_all_tasks_blocked()
         ends.connection.linger()
         ends.link.outgoing = [b"ack", b"request"]
@@ -122,7 +152,7 @@ async def test_lingering_ends_by_itself(ends: Ends, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(direct_connection, "LINGER_S", 0.0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ends.run)
-        await until(lambda: ends.connection.descriptor >= 0)
+        await until(lambda: ends.link.carried)
         ends.link.outgoing = [b"ack"]
         ends.connection.linger()
         await until(lambda: ends.read() == b"ack")
@@ -148,7 +178,7 @@ async def test_after_its_end_it_takes_nothing(ends: Ends) -> None:
     """The link may have its next connection before what this one has scheduled comes."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ends.run)
-        await until(lambda: ends.connection.descriptor >= 0)
+        await until(lambda: ends.link.carried)
         ends.link.outgoing = [b"for the next one"]
         ends.connection.wake()
         ends.connection.end("of the test")
@@ -177,7 +207,7 @@ async def test_a_fault_of_the_client_reaches_its_owner(ends: Ends, where: str) -
 async def test_a_lone_message_goes_at_once_and_those_that_join_it_go_together(ends: Ends) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ends.run)
-        await until(lambda: ends.connection.descriptor >= 0)
+        await until(lambda: ends.link.carried)
         await anyio.wait_all_tasks_blocked()
         ends.link.outgoing = [b"lone"]
         ends.link.wake(alone=True)

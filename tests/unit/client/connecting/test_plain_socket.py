@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
+from vibemq.client.connecting import plain_socket
 from vibemq.client.connecting.plain_socket import connect_plain
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +45,27 @@ async def test_an_address_is_not_looked_up(port: int, monkeypatch: pytest.Monkey
 async def test_every_address_of_a_name_is_tried(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     known_as(monkeypatch, "127.0.0.2", "::1", "127.0.0.1")
     stream = await connect_plain("broker", port)
+    await stream.aclose()
+
+
+async def test_a_slow_address_does_not_keep_the_next_one_waiting(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    known_as(monkeypatch, "127.0.0.9", "127.0.0.1")
+    monkeypatch.setattr(plain_socket, "HEAD_START_S", 0.0)
+    connect, ended = plain_socket._connect, []
+
+    async def slow_or_real(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+        if address != "127.0.0.9":
+            return await connect(family, address, port)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(address)
+        raise AssertionError
+
+    monkeypatch.setattr(plain_socket, "_connect", slow_or_real)
+    with anyio.fail_after(60):
+        stream = await connect_plain("broker", port)
+    assert ended == ["127.0.0.9"], "nobody tries any more"
     await stream.aclose()
 
 
