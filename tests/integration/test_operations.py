@@ -1,7 +1,7 @@
 """Operations as users meet them: lists in pages however long, in their place among other requests; dead letters."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 import vibemq
 from tests.integration.cursor_peer import Peer as CursorPeer
+from tests.integration.damage import damage
 from tests.integration.test_server_broker import Peer, frame, settings
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
@@ -19,7 +20,7 @@ from vibemq.client.pages import every_item
 from vibemq.config import Auth, Permission, User
 from vibemq.errors import InvalidOptions, MessageNotFound, QueueNotFound, StorageDamaged
 from vibemq.model.commands import CreateQueue, JoinCursor
-from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
+from vibemq.model.stored import DeadPage, DeadPageWanted
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
@@ -181,23 +182,6 @@ async def test_a_backup_that_cannot_be_written_is_refused_and_the_broker_works_o
 # -- dead letters -----------------------------------------------------------------------------------------------------
 
 
-def damage(provider: Any, queue_id: int, sequence: int) -> None:
-    """Whoever reads that message finds it damaged."""
-
-    def but_one(sound_read: Callable[[int, int, int, int], list[Slice]]) -> Callable[[int, int, int, int], list[Slice]]:
-        def read(number: int, first: int, last: int, max_bytes: int) -> list[Slice]:
-            if number == queue_id and first <= sequence <= last:
-                raise StorageDamaged("bad checksum", path="journal", offset=4096)
-            return sound_read(number, first, last, max_bytes)
-
-        return read
-
-    provider.read = but_one(provider.read)
-    if hasattr(provider, "_read_letters"):
-        # Large letters may be among them, which are read beside everything else.
-        provider._read_letters = but_one(provider._read_letters)
-
-
 async def test_a_damaged_letter_behind_a_gap_of_ids_stops_nobody(broker: Broker) -> None:
     async with vibemq.connect(broker.url) as mq:
         await dead(mq, broker, "other", 3)
@@ -208,7 +192,7 @@ async def test_a_damaged_letter_behind_a_gap_of_ids_stops_nobody(broker: Broker)
         provider = broker._running().store.provider
         info = broker.queue_info("jobs")
         assert info is not None
-        damage(provider, info.queue_id, 31)
+        damage(provider, 31, info.queue_id)
         left = ids[:5] + ids[30:]
         pages: list[dict[str, Any]] = [{"next": 0}]
         while pages[-1]["next"] is not None:
@@ -240,7 +224,7 @@ async def test_redriving_tells_nothing_of_letters_of_other_queues(broker: Broker
         provider = broker._running().store.provider
         info = broker.queue_info("other")
         assert info is not None
-        damage(provider, info.queue_id, 2)
+        damage(provider, 2, info.queue_id)
         peer = await asyncio.to_thread(CursorPeer, broker.port)
         try:
             answer = await asyncio.to_thread(peer.ask, "dead.redrive", "jobs", ids=ids)

@@ -15,6 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 import vibemq
+from tests.integration.damage import damage
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Limits, Listener, Permission, Settings, StorageChoice, User
@@ -23,13 +24,11 @@ from vibemq.errors import (
     ConfigInvalid,
     NotAuthorized,
     QueueNotFound,
-    StorageDamaged,
     StorageFailed,
     StorageLocked,
     VibeMQError,
 )
 from vibemq.model.rows import Rows
-from vibemq.model.stored import Slice
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
@@ -248,15 +247,7 @@ async def test_a_replay_to_a_missing_queue_says_so(broker: Broker) -> None:
 
 
 async def test_a_damaged_row_goes_to_the_dlq_and_its_neighbours_are_delivered(broker: Broker) -> None:
-    provider = broker._running().store.provider
-    sound_read = provider.read
-
-    def read(queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
-        if first <= 2 <= last:
-            raise StorageDamaged("bad checksum", path="journal", offset=4096)
-        return sound_read(queue_id, first, last, max_bytes)
-
-    provider.read = read  # type: ignore[method-assign]
+    damage(broker._running().store.provider, 2)
     async with vibemq.connect(broker.url) as mq:
         await mq.publish_many("q", [1, 2, 3])
         messages: list[Any] = []

@@ -3,12 +3,14 @@
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import DOCS, Block, blocks
+from tests.docs.quick_commands import quick_commands
 from tests.docs.test_snippets import RUN, Reader
 from tests.integration.conditions import running
 from tests.interop.omq import LENGTH, PING, VERSION, OmqBroker, need_ocaml
@@ -36,8 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OmqBroker]:
     broker = OmqBroker(place, listener="ack_timeout_ms = 2000")
     folder = place / "reader"
     folder.mkdir()
-    with running(broker):
-        reader = Reader(folder, broker, superuser="")
+    with running(broker), tempfile.TemporaryDirectory(prefix="vmq-") as short, quick_commands(Path(short)) as commands:
+        reader = Reader(folder, broker, commands, superuser="")
         for block in SHOWN:
             if block.words in RUN:
                 reader.follow(block)
