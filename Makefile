@@ -80,7 +80,7 @@ test-fast: install ## the tests that start no processes
 crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
 	$(BIN)/python -m tests.proof crash $(ARGS)
 
-torture: install ## one hour of the same proof, after the property tests with new random examples
+torture: test-long ## one hour of the same proof, after the long tests and the property tests with new random examples
 	HYPOTHESIS_PROFILE=random $(BIN)/pytest -q tests/properties tests/simulation -n $(WORKERS) --dist worksteal
 	$(BIN)/python -m tests.proof torture $(ARGS)
 

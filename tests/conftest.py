@@ -27,6 +27,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of each test some form that is not `long` is always run."""
+    if any("::" in argument for argument in config.args):
+        return
+    short, long = set[str](), set[str]()
+    for item in items:
+        (long if item.get_closest_marker("long") is not None else short).add(item.nodeid.partition("[")[0])
+    if only_long := long - short:
+        raise pytest.UsageError(f"every form of these tests is marked as long: {', '.join(sorted(only_long))}")
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """All tests with a Spark session go to one worker: a session takes ten seconds to start and a core to run.
 
