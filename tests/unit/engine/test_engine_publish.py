@@ -7,8 +7,8 @@ import pytest
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import Batch, EngineSettings
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
-from vibemq.model.commands import Publish
-from vibemq.model.effects import Incomplete, Outcome, Published
+from vibemq.model.commands import Publish, PurgeQueue
+from vibemq.model.effects import Counted, Incomplete, Outcome, Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded
 
@@ -175,6 +175,10 @@ def different(driver: Driver) -> dict[int, MessageExtra]:
     return {index: MessageExtra(1, driver.now + 90_000 + index, driver.now + 5_000 + index) for index in range(ROWS)}
 
 
+def levelled(driver: Driver) -> dict[int, MessageExtra]:
+    return {index: MessageExtra(index % 4, driver.now + 90_000 + index) for index in range(ROWS)}
+
+
 def test_a_batch_with_extras_is_shown_in_parts_and_is_complete_with_the_last_one() -> None:
     driver = Driver()
     driver.create()
@@ -192,14 +196,32 @@ def test_a_batch_with_extras_is_shown_in_parts_and_is_complete_with_the_last_one
     assert driver.engine.next_deadline() != driver.now
 
 
-def test_parts_of_an_async_batch_vanish_wherever_they_are() -> None:
+@pytest.mark.parametrize("durability", [Durability.TRANSIENT, Durability.ASYNC])
+def test_a_batch_with_extras_that_is_answered_at_once_is_shown_at_once(durability: Durability) -> None:
+    driver = Driver()
+    driver.create(durability=durability)
+    driver.hold = True
+    batch = Batch([Publish(9, "published", "q", rows_of(ROWS), levelled(driver)), PurgeQueue(9, "purged", "q")])
+    driver.submit(driver.engine.advance(batch, driver.now))
+    assert isinstance(driver.answer("published"), Published)
+    assert driver.engine._state.queues["q"].groups[""].waiting == ROWS
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+    driver.hold = False
+    driver.keep()
+    assert driver.answer("purged") == Counted(ROWS)
+    driver.advance(10_000)
+    assert driver.info().ready == 0
+    assert driver.engine.violations() == []
+
+
+def test_an_async_batch_with_extras_vanishes_wherever_it_is() -> None:
     driver = Driver()
     driver.create(durability=Durability.ASYNC)
     driver.hold = True
     driver.handle(Publish(9, "published", "q", rows_of(ROWS), different(driver)))
     queue = driver.engine._state.queues["q"]
-    assert 0 < queue.groups[""].waiting < ROWS
-    assert driver.engine.next_deadline() == driver.now
+    assert queue.groups[""].waiting == ROWS
     driver.refuse()
     assert (queue.groups[""].waiting, queue.unseen_count, len(queue.unseen)) == (0, 0, 0)
     driver.hold = False

@@ -62,27 +62,23 @@ def add(
         delayed, due = columns.deliveries_after(step.now, first)
         if delayed:
             queue.expect(due, step.now)
-        if rows.count > _SHOWN_LEAST:
-            return _add_in_parts(state, step, added, columns)
+        if rows.count > _SHOWN_LEAST and durability > Durability.ASYNC:
+            return _add_in_parts(step, added, columns)
     step.added.append(added)
     queue.hide(added)
     if durability <= Durability.ASYNC:
         added.visible = True
-        show(state, step, queue)
+        # Its publisher may be answered with this step: whatever is asked behind the answer finds all of it.
+        show(state, step, queue, whole=True)
     return added
 
 
-def _add_in_parts(state: EngineState, step: Step, whole: Added, columns: ExtraColumns) -> Added:
-    """The first of the parts of a batch with extras."""
-    queue = whole.queue
+def _add_in_parts(step: Step, whole: Added, columns: ExtraColumns) -> Added:
+    """The first of the parts of a batch with extras. They are shown in steps, and answered with the last one."""
     parts = _cut(whole, columns)
     step.added += parts
-    visible = queue.options.durability <= Durability.ASYNC
     for part in parts:
-        queue.hide(part)
-        part.visible = visible
-    if visible:
-        show(state, step, queue)
+        whole.queue.hide(part)
     return parts[0]
 
 
@@ -126,14 +122,15 @@ def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | Non
     return hidden
 
 
-def show(state: EngineState, step: Step, queue: Queue) -> None:
-    """Let the groups see what has become visible, in order. What has extras only as far as that is the work of one
-    step: the rest is shown by whoever calls this next, a tick that is due at once at the latest."""
+def show(state: EngineState, step: Step, queue: Queue, *, whole: bool = False) -> None:
+    """Let the groups see what has become visible, in order. Unless it is to be `whole`, what has extras only as far as
+    that is the work of one step: the rest is shown by whoever calls this next, a tick that is due at once at the
+    latest."""
     unseen = queue.unseen
     while unseen and unseen[0].visible:
         added = unseen.popleft()
         if not _is_plain(added):
-            if step.work >= STEP_UNITS:
+            if step.work >= STEP_UNITS and not whole:
                 unseen.appendleft(added)
                 state.unshown[queue] = None
                 break
