@@ -150,8 +150,12 @@ class Engine:
             added.visible = True
             shown[added.queue] = None
         for queue in shown:
-            if not queue.deleted:
+            if queue.deleted:
+                continue
+            if step.work < STEP_UNITS:
                 show(state, step, queue)
+            else:
+                state.unshown[queue] = None
         if state.unshown and not state.unshown.keys().isdisjoint(shown):
             state.open[ticket] = outcome
             part = self._finish(step)

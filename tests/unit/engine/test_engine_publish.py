@@ -1,11 +1,14 @@
 """Publishing: sequences, durability, dedup, auto-creation."""
 
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import Any
 
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import Batch, EngineSettings
+from vibemq.engine.handlers import publish
+from vibemq.engine.handlers.append import show
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
 from vibemq.model.commands import Publish, PurgeQueue
 from vibemq.model.effects import Counted, Incomplete, Outcome, Published
@@ -213,6 +216,50 @@ def test_a_batch_with_extras_that_is_answered_at_once_is_shown_at_once(durabilit
     driver.advance(10_000)
     assert driver.info().ready == 0
     assert driver.engine.violations() == []
+
+
+def test_a_batch_that_is_carried_out_whole_ends_behind_one_that_is_shown_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver()
+    driver.create()
+    driver.create("other")
+    driver.hold = True
+    driver.handle(Publish(9, "shown", "q", rows_of(ROWS), different(driver)))
+    [outcome] = driver.waiting
+    assert isinstance(driver.engine.committed(outcome.ticket, driver.now), Incomplete)
+    calls = count()
+
+    def shown(*args: Any) -> None:
+        # Endless without this, should it fail.
+        assert next(calls) < 100
+        show(*args)
+
+    monkeypatch.setattr(publish, "show", shown)
+    driver.handle(
+        Publish(9, None, "other", rows_of(2 * ROWS), {index: MessageExtra(1) for index in range(2 * ROWS)}),
+        Publish(9, None, "q", rows_of(ROWS), different(driver)),
+    )
+    queue = driver.engine._state.queues["q"]
+    assert (queue.groups[""].waiting, queue.unseen_count) == (ROWS, ROWS)
+    assert next(calls) > 1
+
+
+def test_one_commit_shows_the_parts_of_many_queues_in_steps() -> None:
+    driver = Driver()
+    names = [f"q{number}" for number in range(6)]
+    for name in names:
+        driver.create(name)
+    driver.hold = True
+    driver.handle(*(Publish(9, None, name, rows_of(ROWS), different(driver)) for name in names))
+    driver.hold = False
+    [outcome] = driver.waiting
+    answers, steps = list[Outcome]([Incomplete()]), [0]
+    while isinstance(answers[-1], Incomplete):
+        answers.append(driver.engine.committed(outcome.ticket, driver.now))
+        steps.append(sum(driver.engine._state.queues[name].groups[""].waiting for name in names))
+    assert steps[-1] == len(names) * ROWS
+    assert max(after - before for before, after in pairwise(steps)) <= ROWS // 2
 
 
 def test_an_async_batch_with_extras_vanishes_wherever_it_is() -> None:

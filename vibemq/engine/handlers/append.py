@@ -124,18 +124,20 @@ def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | Non
 
 def show(state: EngineState, step: Step, queue: Queue, *, whole: bool = False) -> None:
     """Let the groups see what has become visible, in order. Unless it is to be `whole`, what has extras only as far as
-    that is the work of one step: the rest is shown by whoever calls this next, a tick that is due at once at the
-    latest."""
+    that is the work of one step, and one part of it in any case, so that whoever calls this again and again comes to an
+    end. The rest is shown by whoever calls this next, a tick that is due at once at the latest."""
     unseen = queue.unseen
+    special = 0
     while unseen and unseen[0].visible:
         added = unseen.popleft()
         if not _is_plain(added):
-            if step.work >= STEP_UNITS and not whole:
+            if special and step.work >= STEP_UNITS and not whole:
                 unseen.appendleft(added)
                 state.unshown[queue] = None
                 break
             _show_special(state, step, queue, added)
             step.work += _cost_of_showing(queue, added)
+            special += 1
             continue
         # Plain publishes that follow each other are shown as one.
         last = added.last
