@@ -11,6 +11,7 @@ from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT
 from vibemq.errors import Blocked, QueueFull
 from vibemq.model.commands import (
     CloseSession,
+    Command,
     DeleteQueue,
     Pressure,
     Publish,
@@ -462,3 +463,26 @@ def test_what_fits_beside_very_many_groups_is_counted_in_steps(overflow: Overflo
             driver.ask(SeekGroup(9, None, "q", group, StartAt.NOW))
         driver.advance(100)
         assert driver.answer("published").refused is None
+
+
+@pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.REDIRECT_TO_DLQ])
+def test_bytes_on_their_way_to_the_disk_count_beside_very_many_groups(overflow: Overflow) -> None:
+    with steps_of(STEP):
+        driver = Driver()
+        dead_letter = overflow is Overflow.REDIRECT_TO_DLQ
+        driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, max_bytes=1_000, overflow=overflow, dead_letter=dead_letter)
+        for number in range(GROUPS):
+            driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+        driver.hold = True
+        for _ in range(3):
+            in_steps(driver, Publish(9, None, "q", rows_of(90)))
+        driver.hold = False
+        driver.keep()
+        queue = driver.engine._state.queues["q"]
+        assert (queue.waiting(), queue.refused + queue.redirected) == (100, 170)
+
+
+def in_steps(driver: Driver, command: Command) -> None:
+    batch = Batch([command])
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))

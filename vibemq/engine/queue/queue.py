@@ -390,13 +390,15 @@ class Queue:
 
     def go_on_counting(self, count: Count, looks: int) -> bool:
         """Look at so many groups; whether these were the last ones. Then `counted` knows."""
-        published = self.sizes.between(count.since, END) if self.options.max_bytes else 0
+        by_bytes = bool(self.options.max_bytes)
+        published = self.sizes.between(count.since, END) if by_bytes else 0
+        unseen = self.sizes.between(self.unseen[0].first, END) if by_bytes and self.unseen else 0
         for _ in range(min(looks, len(count.groups))):
             group = count.groups.popleft()
             if self.groups.get(group.name) is group:
-                size = self.group_size(group) if self.options.max_bytes else 0
+                size = self.group_size(group) if by_bytes else 0
                 # What is not visible yet is before the next sequence and not in the group.
-                count.note(group, group.waiting + self.unseen_count - self.next_sequence, size - published)
+                count.note(group, group.waiting + self.unseen_count - self.next_sequence, size + unseen - published)
         if count.groups:
             return False
         self._counted = count
