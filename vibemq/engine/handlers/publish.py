@@ -70,7 +70,11 @@ def _may_go_on(queue: Queue, command: Publish) -> bool:
 
 def _publish_counted(state: EngineState, step: Step, command: Publish, queue: Queue) -> Slices:
     step = yield from count_first(step, queue)
-    if (more := publish(state, step, command, counted=not queue.deleted)) is not None:
+    try:
+        more = publish(state, step, command, counted=not queue.deleted)
+    finally:
+        queue.forget_count()
+    if more is not None:
         yield from more
 
 
@@ -228,15 +232,25 @@ def unpark(state: EngineState, step: Step, queue: Queue) -> None:
     if queue in state.doomed:
         # What it takes now would be deleted with it; they are told that it is gone.
         return
+    try:
+        _let_go_on(state, step, queue)
+    finally:
+        queue.forget_count()
+
+
+def _let_go_on(state: EngineState, step: Step, queue: Queue) -> None:
     parked = queue.parked
-    if parked and is_crowded(queue) and not is_clear(queue, parked[0].rows) and not _count(state, step, queue):
-        return
+    counted = False
     while parked:
         if step.work >= STEP_UNITS:
             state.arm(queue, step.now)
             return
-        step.work += 1
         publish = parked[0]
+        if not (counted or is_clear(queue, publish.rows)):
+            if not _count(state, step, queue):
+                return
+            counted = True
+        step.work += 1
         waiting = publish.waiting
         if waiting is not None and not waiting.waits:
             # Its requester knows that its time has passed, or has given up.

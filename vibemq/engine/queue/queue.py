@@ -255,7 +255,7 @@ class Queue:
         self.count: Count | None = None
         """Goes on for publishers that wait for room."""
         self._counted: Count | None = None
-        """The last one that was finished."""
+        """The one that was just finished, for whoever asked for it."""
         self.trim: Trim | None = None
         self.collect_at = _COLLECT_AT_LEAST
         """The weight at which a walk looks for what is gone."""
@@ -409,9 +409,13 @@ class Queue:
             self._fullest = count.fullest
         return True
 
+    def forget_count(self) -> None:
+        """Whoever comes next has to count anew: it would not see what groups have handed out, or got back, since."""
+        self._counted = None
+
     def counted(self) -> tuple[int, int]:
-        """(messages, bytes): `waiting` and `waiting_size`, never less, by the last count; exact just after it, but for
-        what has come back to groups, or was handed out by them, meanwhile."""
+        """(messages, bytes): `waiting` and `waiting_size`, never less, by the count that was just finished; exact but
+        for what has come back to groups, or was handed out by them, meanwhile."""
         count = self._counted
         if count is None:
             return self.waiting(), self.waiting_size()
