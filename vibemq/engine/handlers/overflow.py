@@ -133,6 +133,7 @@ def trim_some(state: EngineState, step: Step, queue: Queue) -> None:
     if trim.groups:
         state.arm(queue, step.now)
     else:
+        step.doubt(queue)
         trim_oldest(state, step, queue)
 
 

@@ -136,7 +136,6 @@ class Queue:
         "_fullest",
         "_furthest",
         "_furthest_seen",
-        "_regains",
         "_rotation",
         "_upcoming",
         "alarms",
@@ -169,6 +168,7 @@ class Queue:
         "queue_id",
         "redirected",
         "refused",
+        "regains",
         "requests",
         "retired",
         "sizes",
@@ -242,7 +242,7 @@ class Queue:
         """Of groups that are gone."""
         self._furthest = END
         """No group has more unsettled than that and the next sequence, with what is not visible yet; END: not known."""
-        self._regains = 0
+        self.regains = 0
         """How often a group was given messages that it did not have."""
         self._fullest: Group | None = None
         """The group that had most, when this was last looked at."""
@@ -386,7 +386,7 @@ class Queue:
 
     def begin_count(self) -> Count:
         """For a queue with very many groups: instead of `waiting`, in steps."""
-        return Count(self.groups.values(), self.next_sequence, self._regains)
+        return Count(self.groups.values(), self.next_sequence, self.regains)
 
     def go_on_counting(self, count: Count, looks: int) -> bool:
         """Look at so many groups; whether these were the last ones. Then `counted` knows."""
@@ -402,7 +402,7 @@ class Queue:
         if count.groups:
             return False
         self._counted = count
-        if count.regains == self._regains:
+        if count.regains == self.regains:
             self._furthest = count.furthest
             self._rotation.clear()
         if not self.surely_full():
@@ -475,7 +475,7 @@ class Queue:
     def regained(self) -> None:
         """A group is given messages that it did not have."""
         self._furthest = END
-        self._regains += 1
+        self.regains += 1
         self._rotation.clear()
         if self.walk is not None:
             self.walk.begin_again()
