@@ -29,7 +29,7 @@ from vibemq.engine.handlers import (
     timers,
     transactions,
 )
-from vibemq.engine.handlers.append import show
+from vibemq.engine.handlers.append import has_time_for, show
 from vibemq.engine.handlers.cursors import batches, plans
 from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
@@ -152,7 +152,7 @@ class Engine:
         for queue in shown:
             if queue.deleted:
                 continue
-            if step.work < STEP_UNITS:
+            if has_time_for(step, queue):
                 show(state, step, queue)
             else:
                 state.unshown[queue] = None

@@ -131,12 +131,13 @@ def show(state: EngineState, step: Step, queue: Queue, *, whole: bool = False) -
     while unseen and unseen[0].visible:
         added = unseen.popleft()
         if not _is_plain(added):
-            if special and step.work >= STEP_UNITS and not whole:
+            cost = _cost_of_showing(queue, added)
+            if special and step.work + cost > STEP_UNITS and not whole:
                 unseen.appendleft(added)
                 state.unshown[queue] = None
                 break
             _show_special(state, step, queue, added)
-            step.work += _cost_of_showing(queue, added)
+            step.work += cost
             special += 1
             continue
         # Plain publishes that follow each other are shown as one.
@@ -158,6 +159,13 @@ def show(state: EngineState, step: Step, queue: Queue, *, whole: bool = False) -
     collect(queue)
 
 
+def has_time_for(step: Step, queue: Queue) -> bool:
+    """Whether what `show` does in any case is within the step."""
+    unseen = queue.unseen
+    cost = _cost_of_showing(queue, unseen[0]) if unseen and not _is_plain(unseen[0]) else 0
+    return not step.work or step.work + cost <= STEP_UNITS
+
+
 def _is_plain(added: Added) -> bool:
     return not added.extras and added.hidden is None
 
@@ -168,9 +176,11 @@ def _cost_of_showing(queue: Queue, added: Added) -> int:
 
 
 def _weight(queue: Queue, extras: ExtraColumns) -> int:
-    """What all messages have in common costs the least. Delays and levels have an order of their own each."""
+    """What all messages have in common costs the least. Delays and levels have an order of their own each, and ids that
+    are remembered are forgotten one by one if the messages vanish."""
     several = (not isinstance(extras.expires_at, int)) + (not isinstance(extras.deliver_at, int))
-    return 1 + 2 * several + (4 if queue.levels is not None else 0)
+    remembered = bool(extras.dedup_ids and queue.options.dedup_window_ms)
+    return 1 + 2 * several + remembered + (4 if queue.levels is not None else 0)
 
 
 def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) -> None:
