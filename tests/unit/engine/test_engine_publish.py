@@ -169,6 +169,66 @@ def test_a_mixed_publish_waits_for_both_its_own_rows_and_the_originals() -> None
     assert driver.answer("token-3") == Published("q", 2, 2, duplicates={0: 1})
 
 
+class Compared(int):
+    """A sequence that counts how often it is compared."""
+
+    times = 0
+
+    def _compare(name: str) -> Any:  # noqa: N805
+        def compare(self: "Compared", other: int) -> bool:
+            Compared.times += 1
+            return getattr(int, name)(self, other)  # type: ignore[no-any-return]
+
+        return compare
+
+    __lt__, __le__, __gt__, __ge__ = map(_compare, ("__lt__", "__le__", "__gt__", "__ge__"))
+
+
+class Window(dict[bytes, tuple[int, int]]):
+    def items(self) -> Any:
+        raise AssertionError("all ids of the window are looked at")
+
+
+def remembered(driver: Driver, batches: int) -> dict[int, MessageExtra]:
+    """Publish batches, none of which is kept yet; what the last one had beside its rows."""
+    driver.create(dedup_window_ms=60_000)
+    driver.hold = True
+    extras: dict[int, MessageExtra] = {}
+    for number in range(batches):
+        extras = {index: MessageExtra(dedup_id=b"%d %d" % (number, index)) for index in range(300)}
+        driver.handle(Publish(9, number, "q", rows_of(300), extras))
+    return extras
+
+
+def test_what_vanishes_is_forgotten_without_a_look_at_all_ids_of_the_window() -> None:
+    driver = Driver()
+    extras = remembered(driver, 3)
+    driver.keep(2)
+    queue = driver.engine._state.queues["q"]
+    assert len(queue.unseen) > 0
+    queue.dedup = Window(queue.dedup)
+    driver.refuse()
+    assert len(queue.dedup) == 600
+    driver.hold = False
+    driver.handle(Publish(9, "again", "q", rows_of(300), extras))
+    assert driver.answer("again") == Published("q", 901, 300)
+
+
+def test_duplicates_of_messages_on_their_way_are_looked_for_once() -> None:
+    driver = Driver()
+    extras = remembered(driver, 12)
+    queue = driver.engine._state.queues["q"]
+    assert len(queue.unseen) == 12
+    queue.dedup = {key: (Compared(sequence), at) for key, (sequence, at) in queue.dedup.items()}
+    Compared.times = 0
+    driver.handle(Publish(9, "again", "q", rows_of(300), extras))
+    assert 300 <= Compared.times < 4 * 300
+    driver.keep(11)
+    assert driver.answer("again") is None
+    driver.keep()
+    assert len(driver.answer("again").duplicates) == 300
+
+
 # -- extras in steps ------------------------------------------------------------------------------------------------
 
 ROWS = 1_024

@@ -5,6 +5,7 @@ queue/dedup.py       what is a duplicate
 overflow.py          what fits
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT, count_first, fitting
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded
 from vibemq.engine.queue.dedup import Screened, screen
-from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.queue.queue import Added, Parked, Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, Wait
@@ -194,15 +195,22 @@ def _open_originals(state: EngineState, step: Step, queue: Queue, duplicates: di
     tickets: set[int] = set()
     # What is in front of all that is unseen is visible: usually none of the originals is left to look for.
     unseen_from = queue.unseen[0].first if queue.unseen else queue.next_sequence
-    wanted = {sequence for sequence in duplicates.values() if sequence >= unseen_from}
+    wanted = sorted(sequence for sequence in duplicates.values() if sequence >= unseen_from)
     if not wanted:
         return tickets
     carried = [(ticket, outcome.added) for ticket, outcome in state.open.items()]
     for ticket, all_added in [*carried, (state.next_ticket, step.added)]:
         for added in all_added:
-            if added.queue is queue and not added.visible and any(added.first <= s <= added.last for s in wanted):
+            if added.queue is queue and not added.visible and _has_one_of(added, wanted):
                 tickets.add(ticket)
+                break
     return tickets
+
+
+def _has_one_of(added: Added, wanted: list[int]) -> bool:
+    """`wanted`: sequences in order."""
+    place = bisect_left(wanted, added.first)
+    return place < len(wanted) and wanted[place] <= added.last
 
 
 # -- BlockPublisher -----------------------------------------------------------------------------------------------
