@@ -29,7 +29,7 @@ from vibemq.engine.handlers import (
     timers,
     transactions,
 )
-from vibemq.engine.handlers.append import show
+from vibemq.engine.handlers.append import has_time_for, show
 from vibemq.engine.handlers.cursors import batches, plans
 from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
@@ -150,8 +150,12 @@ class Engine:
             added.visible = True
             shown[added.queue] = None
         for queue in shown:
-            if not queue.deleted:
+            if queue.deleted:
+                continue
+            if has_time_for(step, queue):
                 show(state, step, queue)
+            else:
+                state.unshown[queue] = None
         if state.unshown and not state.unshown.keys().isdisjoint(shown):
             state.open[ticket] = outcome
             part = self._finish(step)

@@ -53,8 +53,17 @@ def vanish(step: Step, state: EngineState, added: Added) -> None:
     queue.refused += count
     queue.redirected -= added.redirected
     queue.holes = RunSet([*added.holes, *queue.holes, (first, last)]).runs()
-    queue.dedup = {key: known for key, known in queue.dedup.items() if not first <= known[0] <= last}
+    _forget_ids(added)
     step.free(queue)
+
+
+def _forget_ids(added: Added) -> None:
+    """They may be published again. Only its own ids are looked at: the window may have very many of others."""
+    dedup = added.queue.dedup
+    for dedup_id in added.extras.dedup_ids if added.extras and dedup else ():
+        known = dedup.get(dedup_id)
+        if known is not None and added.first <= known[0] <= added.last:
+            del dedup[dedup_id]
 
 
 def _take_out_visible(step: Step, added: Added) -> None:

@@ -90,6 +90,18 @@ class Doubt:
     sequences: list[int]
     again: bool = False
     """All of them once more: another group has gone meanwhile."""
+    asking: "Asking | None" = None
+    """With very many groups: some of the requests, which one group after the other is asked about."""
+
+
+@dataclass(slots=True)
+class Asking:
+    requests: RunSet
+    """None of the groups that were asked has them."""
+    groups: deque[Group]
+    """They are yet to be asked."""
+    regains: int
+    """How often a group of the queue had been given messages that it did not have, when this began."""
 
 
 class EngineState:

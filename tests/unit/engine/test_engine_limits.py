@@ -11,16 +11,20 @@ from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT
 from vibemq.errors import Blocked, QueueFull
 from vibemq.model.commands import (
     CloseSession,
+    Command,
     DeleteQueue,
+    ImportMessages,
+    MoveMessages,
     Pressure,
     Publish,
     PurgeQueue,
+    ReplayDead,
     SeekGroup,
     SetPressure,
     Settlement,
     StartAt,
 )
-from vibemq.model.effects import Published
+from vibemq.model.effects import Imported, Moved, Published, Replayed
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import ALL_GROUPS, DeadLettered, Dropped, Reason, Settled
 
@@ -462,3 +466,88 @@ def test_what_fits_beside_very_many_groups_is_counted_in_steps(overflow: Overflo
             driver.ask(SeekGroup(9, None, "q", group, StartAt.NOW))
         driver.advance(100)
         assert driver.answer("published").refused is None
+
+
+@pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.REDIRECT_TO_DLQ])
+def test_bytes_on_their_way_to_the_disk_count_beside_very_many_groups(overflow: Overflow) -> None:
+    with steps_of(STEP):
+        driver = Driver()
+        dead_letter = overflow is Overflow.REDIRECT_TO_DLQ
+        driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, max_bytes=1_000, overflow=overflow, dead_letter=dead_letter)
+        for number in range(GROUPS):
+            driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+        driver.hold = True
+        for _ in range(3):
+            in_steps(driver, Publish(9, None, "q", rows_of(90)))
+        driver.hold = False
+        driver.keep()
+        queue = driver.engine._state.queues["q"]
+        assert (queue.waiting(), queue.refused + queue.redirected) == (100, 170)
+
+
+def full_then_read(**options: Any) -> Driver:
+    """Nothing waits any more, and the last that was counted is that the queue was full."""
+    driver = crowd(**options)
+    in_steps(driver, Publish(9, "refused", "q", rows_of(3)))
+    assert len(driver.answer("refused").refused) == 1
+    for number in range(GROUPS):
+        driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+    driver.advance(10)
+    return driver
+
+
+@pytest.mark.parametrize("by", ["move", "import"])
+def test_what_enters_a_queue_with_very_many_groups_is_judged_by_what_waits_then(by: str) -> None:
+    with steps_of(STEP):
+        driver = full_then_read(overflow=Overflow.DROP_NEWEST)
+        driver.create("source")
+        driver.publish(12, "source")
+        source = driver.info("source").incarnation
+        due = [driver.now] * 12
+        wanted: dict[str, Command] = {
+            "move": MoveMessages(9, "asked", "source", source, "q", [*range(1, 13)], due, rows_of(12)),
+            "import": ImportMessages(9, "asked", "q", "file", 0, rows_of(12)),
+        }
+        steps = in_steps(driver, wanted[by])
+        assert driver.answer("asked") == {"move": Moved(10, 2), "import": Imported(10, 10, 0, 2)}[by]
+        assert steps > 1
+        driver.check()
+
+
+def test_dead_letters_go_back_into_a_queue_with_very_many_groups_as_far_as_they_fit() -> None:
+    with steps_of(STEP):
+        driver = crowd(overflow=Overflow.DROP_OLDEST, dead_letter=True)
+        driver.create("source", max_attempts=1)
+        driver.publish(4, "source")
+        driver.subscribe(1, "source", capacity_messages=4)
+        driver.advance(10)
+        driver.settle(1, 1, 2, 3, 4, verb=Settlement.REJECT)
+        assert in_steps(driver, ReplayDead(9, "asked", "q", [1, 2, 3, 4], rows_of(4))) > 1
+        assert driver.answer("asked") == Replayed(2, 2)
+        driver.check()
+
+
+def test_publishers_that_waited_go_on_with_one_count_of_very_many_groups() -> None:
+    with steps_of(STEP):
+        driver = crowd(overflow=Overflow.BLOCK_PUBLISHER)
+        for token in "abc":
+            in_steps(driver, Publish(9, token, "q", rows_of(6)))
+        queue = driver.engine._state.queues["q"]
+        assert len(queue.parked) == 3
+        for group in list(queue.groups):
+            driver.ask(SeekGroup(9, None, "q", group, StartAt.NOW))
+        driver.advance(100)
+        assert [driver.answer(token) is not None for token in "abc"] == [True, False, False]
+        assert queue.waiting() == 6
+        driver.advance(60_000)
+        assert [len(driver.answer(token).refused or ()) for token in "abc"] == [0, 6, 6]
+
+
+def in_steps(driver: Driver, command: Command) -> int:
+    """How many these were."""
+    batch = Batch([command])
+    steps = 0
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+        steps += 1
+    return steps

@@ -1,14 +1,17 @@
 """Publishing: sequences, durability, dedup, auto-creation."""
 
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import Any
 
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import Batch, EngineSettings
+from vibemq.engine.handlers import publish
+from vibemq.engine.handlers.append import show
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
-from vibemq.model.commands import Publish
-from vibemq.model.effects import Incomplete, Outcome, Published
+from vibemq.model.commands import Publish, PurgeQueue
+from vibemq.model.effects import Counted, Incomplete, Outcome, Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded
 
@@ -166,6 +169,66 @@ def test_a_mixed_publish_waits_for_both_its_own_rows_and_the_originals() -> None
     assert driver.answer("token-3") == Published("q", 2, 2, duplicates={0: 1})
 
 
+class Compared(int):
+    """A sequence that counts how often it is compared."""
+
+    times = 0
+
+    def _compare(name: str) -> Any:  # noqa: N805
+        def compare(self: "Compared", other: int) -> bool:
+            Compared.times += 1
+            return getattr(int, name)(self, other)  # type: ignore[no-any-return]
+
+        return compare
+
+    __lt__, __le__, __gt__, __ge__ = map(_compare, ("__lt__", "__le__", "__gt__", "__ge__"))
+
+
+class Window(dict[bytes, tuple[int, int]]):
+    def items(self) -> Any:
+        raise AssertionError("all ids of the window are looked at")
+
+
+def remembered(driver: Driver, batches: int) -> dict[int, MessageExtra]:
+    """Publish batches, none of which is kept yet; what the last one had beside its rows."""
+    driver.create(dedup_window_ms=60_000)
+    driver.hold = True
+    extras: dict[int, MessageExtra] = {}
+    for number in range(batches):
+        extras = {index: MessageExtra(dedup_id=b"%d %d" % (number, index)) for index in range(300)}
+        driver.handle(Publish(9, number, "q", rows_of(300), extras))
+    return extras
+
+
+def test_what_vanishes_is_forgotten_without_a_look_at_all_ids_of_the_window() -> None:
+    driver = Driver()
+    extras = remembered(driver, 3)
+    driver.keep(2)
+    queue = driver.engine._state.queues["q"]
+    assert len(queue.unseen) > 0
+    queue.dedup = Window(queue.dedup)
+    driver.refuse()
+    assert len(queue.dedup) == 600
+    driver.hold = False
+    driver.handle(Publish(9, "again", "q", rows_of(300), extras))
+    assert driver.answer("again") == Published("q", 901, 300)
+
+
+def test_duplicates_of_messages_on_their_way_are_looked_for_once() -> None:
+    driver = Driver()
+    extras = remembered(driver, 12)
+    queue = driver.engine._state.queues["q"]
+    assert len(queue.unseen) == 12
+    queue.dedup = {key: (Compared(sequence), at) for key, (sequence, at) in queue.dedup.items()}
+    Compared.times = 0
+    driver.handle(Publish(9, "again", "q", rows_of(300), extras))
+    assert 300 <= Compared.times < 4 * 300
+    driver.keep(11)
+    assert driver.answer("again") is None
+    driver.keep()
+    assert len(driver.answer("again").duplicates) == 300
+
+
 # -- extras in steps ------------------------------------------------------------------------------------------------
 
 ROWS = 1_024
@@ -173,6 +236,26 @@ ROWS = 1_024
 
 def different(driver: Driver) -> dict[int, MessageExtra]:
     return {index: MessageExtra(1, driver.now + 90_000 + index, driver.now + 5_000 + index) for index in range(ROWS)}
+
+
+def levelled(driver: Driver) -> dict[int, MessageExtra]:
+    return {index: MessageExtra(index % 4, driver.now + 90_000 + index) for index in range(ROWS)}
+
+
+def shown_first(driver: Driver, extras: dict[int, MessageExtra]) -> int:
+    driver.hold = True
+    driver.handle(Publish(9, None, "q", rows_of(len(extras)), extras))
+    [outcome] = driver.waiting
+    driver.engine.committed(outcome.ticket, driver.now)
+    return driver.engine._state.queues["q"].groups[""].waiting
+
+
+def test_fewer_messages_with_dedup_ids_are_one_part() -> None:
+    plain, remembered = Driver(), Driver()
+    plain.create(dedup_window_ms=60_000)
+    remembered.create(dedup_window_ms=60_000)
+    few = shown_first(remembered, {index: MessageExtra(dedup_id=b"%d" % index) for index in range(2 * ROWS)})
+    assert 0 < few < shown_first(plain, {index: MessageExtra(1) for index in range(2 * ROWS)})
 
 
 def test_a_batch_with_extras_is_shown_in_parts_and_is_complete_with_the_last_one() -> None:
@@ -187,19 +270,81 @@ def test_a_batch_with_extras_is_shown_in_parts_and_is_complete_with_the_last_one
         answers.append(driver.engine.committed(outcome.ticket, driver.now))
         shown.append(queue.groups[""].waiting)
     assert shown == sorted(set(shown))
-    assert max(after - before for before, after in pairwise([0, *shown])) <= ROWS // 2
+    assert max(after - before for before, after in pairwise([0, *shown])) <= ROWS // 4
     assert shown[-1] == ROWS + 1
     assert driver.engine.next_deadline() != driver.now
 
 
-def test_parts_of_an_async_batch_vanish_wherever_they_are() -> None:
+@pytest.mark.parametrize("durability", [Durability.TRANSIENT, Durability.ASYNC])
+def test_a_batch_with_extras_that_is_answered_at_once_is_shown_at_once(durability: Durability) -> None:
+    driver = Driver()
+    driver.create(durability=durability)
+    driver.hold = True
+    batch = Batch([Publish(9, "published", "q", rows_of(ROWS), levelled(driver)), PurgeQueue(9, "purged", "q")])
+    driver.submit(driver.engine.advance(batch, driver.now))
+    assert isinstance(driver.answer("published"), Published)
+    assert driver.engine._state.queues["q"].groups[""].waiting == ROWS
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+    driver.hold = False
+    driver.keep()
+    assert driver.answer("purged") == Counted(ROWS)
+    driver.advance(10_000)
+    assert driver.info().ready == 0
+    assert driver.engine.violations() == []
+
+
+def test_a_batch_that_is_carried_out_whole_ends_behind_one_that_is_shown_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver()
+    driver.create()
+    driver.create("other")
+    driver.hold = True
+    driver.handle(Publish(9, "shown", "q", rows_of(ROWS), different(driver)))
+    [outcome] = driver.waiting
+    assert isinstance(driver.engine.committed(outcome.ticket, driver.now), Incomplete)
+    calls = count()
+
+    def shown(*args: Any) -> None:
+        # Endless without this, should it fail.
+        assert next(calls) < 100
+        show(*args)
+
+    monkeypatch.setattr(publish, "show", shown)
+    driver.handle(
+        Publish(9, None, "other", rows_of(2 * ROWS), {index: MessageExtra(1) for index in range(2 * ROWS)}),
+        Publish(9, None, "q", rows_of(ROWS), different(driver)),
+    )
+    queue = driver.engine._state.queues["q"]
+    assert (queue.groups[""].waiting, queue.unseen_count) == (ROWS, ROWS)
+    assert next(calls) > 1
+
+
+def test_one_commit_shows_the_parts_of_many_queues_in_steps() -> None:
+    driver = Driver()
+    names = [f"q{number}" for number in range(6)]
+    for name in names:
+        driver.create(name)
+    driver.hold = True
+    driver.handle(*(Publish(9, None, name, rows_of(ROWS), different(driver)) for name in names))
+    driver.hold = False
+    [outcome] = driver.waiting
+    answers, steps = list[Outcome]([Incomplete()]), [0]
+    while isinstance(answers[-1], Incomplete):
+        answers.append(driver.engine.committed(outcome.ticket, driver.now))
+        steps.append(sum(driver.engine._state.queues[name].groups[""].waiting for name in names))
+    assert steps[-1] == len(names) * ROWS
+    assert max(after - before for before, after in pairwise(steps)) <= ROWS // 4
+
+
+def test_an_async_batch_with_extras_vanishes_wherever_it_is() -> None:
     driver = Driver()
     driver.create(durability=Durability.ASYNC)
     driver.hold = True
     driver.handle(Publish(9, "published", "q", rows_of(ROWS), different(driver)))
     queue = driver.engine._state.queues["q"]
-    assert 0 < queue.groups[""].waiting < ROWS
-    assert driver.engine.next_deadline() == driver.now
+    assert queue.groups[""].waiting == ROWS
     driver.refuse()
     assert (queue.groups[""].waiting, queue.unseen_count, len(queue.unseen)) == (0, 0, 0)
     driver.hold = False

@@ -62,27 +62,23 @@ def add(
         delayed, due = columns.deliveries_after(step.now, first)
         if delayed:
             queue.expect(due, step.now)
-        if rows.count > _SHOWN_LEAST:
-            return _add_in_parts(state, step, added, columns)
+        if rows.count > _SHOWN_LEAST and durability > Durability.ASYNC:
+            return _add_in_parts(step, added, columns)
     step.added.append(added)
     queue.hide(added)
     if durability <= Durability.ASYNC:
         added.visible = True
-        show(state, step, queue)
+        # Its publisher may be answered with this step: whatever is asked behind the answer finds all of it.
+        show(state, step, queue, whole=True)
     return added
 
 
-def _add_in_parts(state: EngineState, step: Step, whole: Added, columns: ExtraColumns) -> Added:
-    """The first of the parts of a batch with extras."""
-    queue = whole.queue
+def _add_in_parts(step: Step, whole: Added, columns: ExtraColumns) -> Added:
+    """The first of the parts of a batch with extras. They are shown in steps, and answered with the last one."""
     parts = _cut(whole, columns)
     step.added += parts
-    visible = queue.options.durability <= Durability.ASYNC
     for part in parts:
-        queue.hide(part)
-        part.visible = visible
-    if visible:
-        show(state, step, queue)
+        whole.queue.hide(part)
     return parts[0]
 
 
@@ -126,19 +122,23 @@ def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | Non
     return hidden
 
 
-def show(state: EngineState, step: Step, queue: Queue) -> None:
-    """Let the groups see what has become visible, in order. What has extras only as far as that is the work of one
-    step: the rest is shown by whoever calls this next, a tick that is due at once at the latest."""
+def show(state: EngineState, step: Step, queue: Queue, *, whole: bool = False) -> None:
+    """Let the groups see what has become visible, in order. Unless it is to be `whole`, what has extras only as far as
+    that is the work of one step, and one part of it in any case, so that whoever calls this again and again comes to an
+    end. The rest is shown by whoever calls this next, a tick that is due at once at the latest."""
     unseen = queue.unseen
+    special = 0
     while unseen and unseen[0].visible:
         added = unseen.popleft()
         if not _is_plain(added):
-            if step.work >= STEP_UNITS:
+            cost = _cost_of_showing(queue, added)
+            if special and step.work + cost > STEP_UNITS and not whole:
                 unseen.appendleft(added)
                 state.unshown[queue] = None
                 break
             _show_special(state, step, queue, added)
-            step.work += _cost_of_showing(queue, added)
+            step.work += cost
+            special += 1
             continue
         # Plain publishes that follow each other are shown as one.
         last = added.last
@@ -159,6 +159,13 @@ def show(state: EngineState, step: Step, queue: Queue) -> None:
     collect(queue)
 
 
+def has_time_for(step: Step, queue: Queue) -> bool:
+    """Whether what `show` does in any case is within the step."""
+    unseen = queue.unseen
+    cost = _cost_of_showing(queue, unseen[0]) if unseen and not _is_plain(unseen[0]) else 0
+    return not step.work or step.work + cost <= STEP_UNITS
+
+
 def _is_plain(added: Added) -> bool:
     return not added.extras and added.hidden is None
 
@@ -169,9 +176,11 @@ def _cost_of_showing(queue: Queue, added: Added) -> int:
 
 
 def _weight(queue: Queue, extras: ExtraColumns) -> int:
-    """What all messages have in common costs the least. Delays and levels have an order of their own each."""
+    """What all messages have in common costs the least. Delays and levels have an order of their own each, and ids that
+    are remembered are forgotten one by one if the messages vanish."""
     several = (not isinstance(extras.expires_at, int)) + (not isinstance(extras.deliver_at, int))
-    return 1 + 2 * several + (4 if queue.levels is not None else 0)
+    remembered = bool(extras.dedup_ids and queue.options.dedup_window_ms)
+    return 1 + 2 * several + remembered + (4 if queue.levels is not None else 0)
 
 
 def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) -> None:

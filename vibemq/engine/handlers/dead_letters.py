@@ -7,12 +7,14 @@ of 0.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.append import add, pick
-from vibemq.engine.handlers.overflow import fitting
+from vibemq.engine.handlers.overflow import fitting, when_counted
 from vibemq.engine.handlers.publish import check_pressure
 from vibemq.engine.handlers.queues import find
+from vibemq.engine.pacing import Slices
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
@@ -23,12 +25,18 @@ from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
 
 
-def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> None:
+def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices | None:
     """Out of the DLQ and into the queue in one batch: the letters that are still there, as far as the queue has room.
 
     Only a queue that drops its oldest messages has to have room: it would drop them, or the letters, for the letters.
     Any other takes replayed messages beyond its limits.
     """
+    queue = find(state, command.queue)
+    bounded = queue if queue.options.overflow is Overflow.DROP_OLDEST else None
+    return when_counted(step, bounded, command.rows, partial(_replay, state, command))
+
+
+def _replay(state: EngineState, command: ReplayDead, step: Step) -> None:
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
         check_pressure(state, queue, command.rows.count)

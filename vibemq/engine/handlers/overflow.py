@@ -4,11 +4,11 @@ Counted is what waits (delayed and not yet visible messages too), not what is in
 """
 
 from bisect import bisect_right
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import accumulate
 
 from vibemq.engine.handlers.dead_lettering import drop_from, drop_waiting
-from vibemq.engine.pacing import STEP_UNITS, is_crowded
+from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded
 from vibemq.engine.queue.group import FORGOTTEN_PER_RUN, Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
@@ -22,8 +22,8 @@ LOOKS_PER_UNIT = 2
 
 
 def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
-    """How many of these rows, from the first on, fit into the queue. With very many groups, `count_first` has to be
-    done before, unless `is_clear`."""
+    """How many of these rows, from the first on, fit into the queue. With very many groups, `count_first` should be
+    done before, unless `is_clear`: else all of them are looked at here."""
     options = queue.options
     count = len(indexes)
     if queue.surely_within(count, rows.size):
@@ -43,7 +43,7 @@ def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
 
 
 def waiting_in(queue: Queue) -> int:
-    """`Queue.waiting`, with very many groups by the last count."""
+    """`Queue.waiting`, with very many groups by the count that was just finished."""
     return queue.counted()[0] if is_crowded(queue) else queue.waiting()
 
 
@@ -52,8 +52,26 @@ def is_clear(queue: Queue, rows: Rows) -> bool:
     return not is_crowded(queue) or queue.surely_within(rows.count, rows.size) or queue.surely_full()
 
 
+def when_counted(step: Step, queue: Queue | None, rows: Rows, carry_out: Callable[[Step], None]) -> Slices | None:
+    """Carry out what puts as many of the rows into the queue as fit: at once, or when very many groups were looked at.
+    It must look for the queue itself, which may have gone meanwhile."""
+    if queue is not None and not is_clear(queue, rows):
+        return _when_counted(step, queue, carry_out)
+    carry_out(step)
+    return None
+
+
+def _when_counted(step: Step, queue: Queue, carry_out: Callable[[Step], None]) -> Slices:
+    step = yield from count_first(step, queue)
+    try:
+        carry_out(step)
+    finally:
+        queue.forget_count()
+
+
 def count_first(step: Step, queue: Queue) -> Generator[None, Step, Step]:
-    """Look at all groups of the queue, in slices; returns the last one's step."""
+    """Look at all groups of the queue, in slices; returns the last one's step. The count holds for that step: then
+    `Queue.forget_count`."""
     count = queue.begin_count()
     while not queue.go_on_counting(count, LOOKS_PER_UNIT * max(1, STEP_UNITS - step.work)):
         step.work = STEP_UNITS
@@ -115,6 +133,7 @@ def trim_some(state: EngineState, step: Step, queue: Queue) -> None:
     if trim.groups:
         state.arm(queue, step.now)
     else:
+        step.doubt(queue)
         trim_oldest(state, step, queue)
 
 

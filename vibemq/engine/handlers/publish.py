@@ -5,6 +5,7 @@ queue/dedup.py       what is a duplicate
 overflow.py          what fits
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT, count_first, fitting
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded
 from vibemq.engine.queue.dedup import Screened, screen
-from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.queue.queue import Added, Parked, Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, Wait
@@ -70,7 +71,11 @@ def _may_go_on(queue: Queue, command: Publish) -> bool:
 
 def _publish_counted(state: EngineState, step: Step, command: Publish, queue: Queue) -> Slices:
     step = yield from count_first(step, queue)
-    if (more := publish(state, step, command, counted=not queue.deleted)) is not None:
+    try:
+        more = publish(state, step, command, counted=not queue.deleted)
+    finally:
+        queue.forget_count()
+    if more is not None:
         yield from more
 
 
@@ -190,15 +195,22 @@ def _open_originals(state: EngineState, step: Step, queue: Queue, duplicates: di
     tickets: set[int] = set()
     # What is in front of all that is unseen is visible: usually none of the originals is left to look for.
     unseen_from = queue.unseen[0].first if queue.unseen else queue.next_sequence
-    wanted = {sequence for sequence in duplicates.values() if sequence >= unseen_from}
+    wanted = sorted(sequence for sequence in duplicates.values() if sequence >= unseen_from)
     if not wanted:
         return tickets
     carried = [(ticket, outcome.added) for ticket, outcome in state.open.items()]
     for ticket, all_added in [*carried, (state.next_ticket, step.added)]:
         for added in all_added:
-            if added.queue is queue and not added.visible and any(added.first <= s <= added.last for s in wanted):
+            if added.queue is queue and not added.visible and _has_one_of(added, wanted):
                 tickets.add(ticket)
+                break
     return tickets
+
+
+def _has_one_of(added: Added, wanted: list[int]) -> bool:
+    """`wanted`: sequences in order."""
+    place = bisect_left(wanted, added.first)
+    return place < len(wanted) and wanted[place] <= added.last
 
 
 # -- BlockPublisher -----------------------------------------------------------------------------------------------
@@ -228,15 +240,25 @@ def unpark(state: EngineState, step: Step, queue: Queue) -> None:
     if queue in state.doomed:
         # What it takes now would be deleted with it; they are told that it is gone.
         return
+    try:
+        _let_go_on(state, step, queue)
+    finally:
+        queue.forget_count()
+
+
+def _let_go_on(state: EngineState, step: Step, queue: Queue) -> None:
     parked = queue.parked
-    if parked and is_crowded(queue) and not is_clear(queue, parked[0].rows) and not _count(state, step, queue):
-        return
+    counted = False
     while parked:
         if step.work >= STEP_UNITS:
             state.arm(queue, step.now)
             return
-        step.work += 1
         publish = parked[0]
+        if not (counted or is_clear(queue, publish.rows)):
+            if not _count(state, step, queue):
+                return
+            counted = True
+        step.work += 1
         waiting = publish.waiting
         if waiting is not None and not waiting.waits:
             # Its requester knows that its time has passed, or has given up.

@@ -136,7 +136,6 @@ class Queue:
         "_fullest",
         "_furthest",
         "_furthest_seen",
-        "_regains",
         "_rotation",
         "_upcoming",
         "alarms",
@@ -169,6 +168,7 @@ class Queue:
         "queue_id",
         "redirected",
         "refused",
+        "regains",
         "requests",
         "retired",
         "sizes",
@@ -242,7 +242,7 @@ class Queue:
         """Of groups that are gone."""
         self._furthest = END
         """No group has more unsettled than that and the next sequence, with what is not visible yet; END: not known."""
-        self._regains = 0
+        self.regains = 0
         """How often a group was given messages that it did not have."""
         self._fullest: Group | None = None
         """The group that had most, when this was last looked at."""
@@ -255,7 +255,7 @@ class Queue:
         self.count: Count | None = None
         """Goes on for publishers that wait for room."""
         self._counted: Count | None = None
-        """The last one that was finished."""
+        """The one that was just finished, for whoever asked for it."""
         self.trim: Trim | None = None
         self.collect_at = _COLLECT_AT_LEAST
         """The weight at which a walk looks for what is gone."""
@@ -386,30 +386,36 @@ class Queue:
 
     def begin_count(self) -> Count:
         """For a queue with very many groups: instead of `waiting`, in steps."""
-        return Count(self.groups.values(), self.next_sequence, self._regains)
+        return Count(self.groups.values(), self.next_sequence, self.regains)
 
     def go_on_counting(self, count: Count, looks: int) -> bool:
         """Look at so many groups; whether these were the last ones. Then `counted` knows."""
-        published = self.sizes.between(count.since, END) if self.options.max_bytes else 0
+        by_bytes = bool(self.options.max_bytes)
+        published = self.sizes.between(count.since, END) if by_bytes else 0
+        unseen = self.sizes.between(self.unseen[0].first, END) if by_bytes and self.unseen else 0
         for _ in range(min(looks, len(count.groups))):
             group = count.groups.popleft()
             if self.groups.get(group.name) is group:
-                size = self.group_size(group) if self.options.max_bytes else 0
+                size = self.group_size(group) if by_bytes else 0
                 # What is not visible yet is before the next sequence and not in the group.
-                count.note(group, group.waiting + self.unseen_count - self.next_sequence, size - published)
+                count.note(group, group.waiting + self.unseen_count - self.next_sequence, size + unseen - published)
         if count.groups:
             return False
         self._counted = count
-        if count.regains == self._regains:
+        if count.regains == self.regains:
             self._furthest = count.furthest
             self._rotation.clear()
         if not self.surely_full():
             self._fullest = count.fullest
         return True
 
+    def forget_count(self) -> None:
+        """Whoever comes next has to count anew: it would not see what groups have handed out, or got back, since."""
+        self._counted = None
+
     def counted(self) -> tuple[int, int]:
-        """(messages, bytes): `waiting` and `waiting_size`, never less, by the last count; exact just after it, but for
-        what has come back to groups, or was handed out by them, meanwhile."""
+        """(messages, bytes): `waiting` and `waiting_size`, never less, by the count that was just finished; exact but
+        for what has come back to groups, or was handed out by them, meanwhile."""
         count = self._counted
         if count is None:
             return self.waiting(), self.waiting_size()
@@ -469,7 +475,7 @@ class Queue:
     def regained(self) -> None:
         """A group is given messages that it did not have."""
         self._furthest = END
-        self._regains += 1
+        self.regains += 1
         self._rotation.clear()
         if self.walk is not None:
             self.walk.begin_again()

@@ -20,7 +20,8 @@ _WORDS = {
     Reason.QUEUE_DELETED: "the queue was deleted",
     Reason.MOVED: "it is in another queue",
 }
-_GROUPS_PER_UNIT = 8
+GROUPS_PER_UNIT = 8
+"""Groups that are asked about one request for the cost of one run."""
 NOTED_PER_UNIT = 16
 """Requests whose messages are acknowledged for the cost of one run."""
 
@@ -61,9 +62,15 @@ def fail_unheld(queue: Queue, sequence: int) -> int:
         return 1
     for looked, group in enumerate(queue.groups.values()):
         if group.unsettled_within(sequence, sequence):
-            return 1 + looked // _GROUPS_PER_UNIT
-    waiting.fail(_failed(waiting, "no subscription has it any more"))
-    return 1 + len(queue.groups) // _GROUPS_PER_UNIT
+            return 1 + looked // GROUPS_PER_UNIT
+    fail_without_group(queue, [(sequence, sequence)])
+    return 1 + len(queue.groups) // GROUPS_PER_UNIT
+
+
+def fail_without_group(queue: Queue, runs: Iterable[Run]) -> None:
+    """No group has these messages."""
+    for waiting in list(_among(queue, runs)):
+        waiting.fail(_failed(waiting, "no subscription has it any more"))
 
 
 def note_acknowledged(queue: Queue, runs: Iterable[Run]) -> None:

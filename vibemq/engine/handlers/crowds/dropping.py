@@ -1,7 +1,8 @@
 """Messages leave the groups of a crowded queue one group after the other, and the log last.
 
 Each group settles what it gives up, so at every moment the records say what is so, and a group that is handed messages,
-or is moved, between two steps has what it has. A group that joins meanwhile has its turn as well.
+or is moved, between two steps has what it has. A group that joins meanwhile has its turn as well, and one that is moved
+has another: it may have got back what it had given up.
 """
 
 from collections.abc import Generator, Iterator
@@ -23,17 +24,22 @@ Parted = Generator[None, Step, tuple[Step, RunSet, RunSet]]
 
 def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, *, dry_run: bool = False) -> Parted:
     """As `drop_waiting`, in slices. `dry_run`: what would be dropped."""
-    dropped, held = RunSet(), RunSet()
+    dropped = RunSet()
+    held_by: dict[Group, RunSet] = {}
     for group in _in_turn(queue):
+        # In an earlier turn it may have held others.
+        held_by.pop(group, None)
         for piece, cost in pieces(runs, partial(_cut, group)):
-            held.add_all(_held(group, piece))
+            if there := _held(group, piece):
+                held_by.setdefault(group, RunSet()).add_all(there)
             dropped.add_all(_waiting(group, piece) if dry_run else drop_from(step, queue, group, piece))
             # A look, and a record for each.
             step.work += 1 + cost
             if step.work >= STEP_UNITS:
                 step = yield
-                if queue.deleted or queue.groups.get(group.name) is not group:
+                if queue.deleted or not _is_there(queue, group):
                     break
+    held = RunSet(run for group, there in held_by.items() if _is_there(queue, group) for run in there.runs())
     if queue.log is not None and dry_run:
         dropped.add_all(without([part for run in runs for part in queue.log.overlap(*run)], held.runs()))
     elif not dry_run and not queue.deleted:
@@ -46,15 +52,20 @@ def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, 
 
 
 def _in_turn(queue: Queue) -> Iterator[Group]:
-    """Every group that is there when its turn has come; their numbers ascend as they are made."""
-    seen = -1
-    while groups := [group for group in queue.groups.values() if group.group_id > seen]:
-        seen = max(group.group_id for group in groups)
+    """Every group that is there when its turn has come, until there is none that was made or moved since."""
+    epochs: dict[Group, int] = {}
+    while groups := [group for group in queue.groups.values() if epochs.get(group) != group.epoch]:
         for group in groups:
             if queue.deleted:
                 return
-            if queue.groups.get(group.name) is group:
+            if _is_there(queue, group):
+                # That of the beginning: it may be moved during its turn.
+                epochs[group] = group.epoch
                 yield group
+
+
+def _is_there(queue: Queue, group: Group) -> bool:
+    return queue.groups.get(group.name) is group
 
 
 def _cut(group: Group, first: int, last: int, most: int) -> tuple[int, int]:

@@ -4,11 +4,14 @@ The position is kept as the version of an application of its own (`TransactionDe
 on with a file after a crash asks for it, and a batch that is sent again changes nothing.
 """
 
+from functools import partial
+
 from vibemq.engine.handlers.append import add, pick
-from vibemq.engine.handlers.overflow import fitting
+from vibemq.engine.handlers.overflow import fitting, when_counted
 from vibemq.engine.handlers.publish import check_delays, check_pressure
 from vibemq.engine.handlers.queues import find
 from vibemq.engine.handlers.transactions import REMEMBERED_MS, remember
+from vibemq.engine.pacing import Slices
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.state import EngineState, import_of, importer_of
@@ -25,7 +28,11 @@ IMPORTS_OF_USER_MAX = 10_000
 """The same into all queues."""
 
 
-def import_messages(state: EngineState, step: Step, command: ImportMessages) -> None:
+def import_messages(state: EngineState, step: Step, command: ImportMessages) -> Slices | None:
+    return when_counted(step, state.queues.get(command.queue), command.rows, partial(_import, state, command))
+
+
+def _import(state: EngineState, command: ImportMessages, step: Step) -> None:
     queue = find(state, command.queue)
     app = import_of(queue.queue_id, command.user, command.import_id)
     before = state.transactions.get(app)

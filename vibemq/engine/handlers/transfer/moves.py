@@ -4,10 +4,13 @@ So a message is in exactly one of the two whatever fails, and a move that was in
 Only what a single reader waits for is moved. Messages that several groups or a log keep are in more than one place.
 """
 
+from functools import partial
+
 from vibemq.engine.handlers.append import add, pick
-from vibemq.engine.handlers.overflow import fitting
+from vibemq.engine.handlers.overflow import fitting, when_counted
 from vibemq.engine.handlers.publish import check_delays, check_pressure
 from vibemq.engine.handlers.queues import find, find_same
+from vibemq.engine.pacing import Slices
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue, TakenOut
 from vibemq.engine.queue.ready import NORMAL
@@ -41,8 +44,12 @@ def check_route(source: Queue, target: Queue) -> None:
         )
 
 
-def move_messages(state: EngineState, step: Step, command: MoveMessages) -> None:
+def move_messages(state: EngineState, step: Step, command: MoveMessages) -> Slices | None:
     """Those that still wait, from the first one on as far as the target has room. It drops nothing for them."""
+    return when_counted(step, state.queues.get(command.to), command.rows, partial(_move, state, command))
+
+
+def _move(state: EngineState, command: MoveMessages, step: Step) -> None:
     source = find_same(state, command.queue, command.incarnation)
     # A target that was made anew takes messages as well as the one before: nothing of it was read.
     target = find(state, command.to)

@@ -9,6 +9,7 @@ from vibemq.model.commands import Command, DeleteQueue, PurgeQueue, RemoveListed
 from vibemq.model.effects import Counted, Removed, Reply
 from vibemq.model.options import DeliveryMode, Retention
 from vibemq.model.records import Settled
+from vibemq.model.runs import RunSet
 
 STEP, GROUPS = 8, 40
 
@@ -86,6 +87,39 @@ def test_a_group_that_comes_meanwhile_has_its_turn_and_one_that_goes_is_passed_o
         driver.submit(driver.engine.advance(batch, driver.now))
     assert {group.waiting for group in driver.engine._state.queues["q"].groups.values()} == {0}
     assert driver.engine.violations() == []
+
+
+@pytest.mark.parametrize("retention", list(Retention))
+@pytest.mark.parametrize("name", ["g0", "g20", f"g{GROUPS - 1}"])
+def test_a_group_that_is_moved_meanwhile_has_another_turn(retention: Retention, name: str) -> None:
+    driver = crowd(retention=retention)
+    batch = Batch([PurgeQueue(9, "purged", "q")])
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+        if not batch.done:
+            driver.ask(SeekGroup(9, None, "q", name, StartAt.BEGINNING))
+    assert driver.answer("purged") == Counted(10)
+    driver.check()
+    assert {group.waiting for group in driver.engine._state.queues["q"].groups.values()} == {0}
+    driver.subscribe(1, group=name)
+    driver.advance(10)
+    assert driver.take() == {}
+    driver.restart()
+    assert driver.info().ready == 0
+
+
+def test_what_a_moved_group_held_before_leaves_the_log() -> None:
+    driver = crowd(retention=Retention.LOG)
+    driver.subscribe(1, group="g0", capacity_messages=3)
+    driver.advance(10)
+    batch = Batch([PurgeQueue(9, "purged", "q")])
+    driver.submit(driver.engine.advance(batch, driver.now))
+    driver.close(1)
+    driver.ask(SeekGroup(9, None, "q", "g0", StartAt.BEGINNING))
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+    assert driver.engine._state.queues["q"].log == RunSet()
+    driver.check()
 
 
 def test_a_queue_that_is_deleted_meanwhile_ends_the_purge() -> None:
