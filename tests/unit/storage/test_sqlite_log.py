@@ -1,20 +1,27 @@
 """A damaged write-ahead log: what SQLite would hide is refused, named and, where it can be, saved."""
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.storage.local.high_water import note_of
 from vibemq.storage.sqlite.check import repair
-from vibemq.storage.sqlite.connection import DATABASE
+from vibemq.storage.sqlite.connection import DATABASE, connect
 from vibemq.storage.sqlite.provider import SqliteStorage
 from vibemq.storage.sqlite.recovery import log_of
+from vibemq.storage.sqlite.room import LOG_BYTES_MIN, PAGE_BYTES
 from vibemq.storage.sqlite.settings import SqliteSettings
+from vibemq.storage.sqlite.wal import LogGauge
 from vibemq.testing.storage_workload import rows
 
 SETTINGS = SqliteSettings(ballast_bytes=0)
@@ -184,3 +191,40 @@ def test_the_note_is_never_ahead_of_the_log(tmp_path: Path) -> None:
 
 def test_the_note_is_for_its_owner_alone(copy: Path) -> None:
     assert note_of(copy / DATABASE).stat().st_mode & 0o777 == 0o600
+
+
+# -- folding ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 60_000), st.sampled_from(["", "", "", "PASSIVE", "TRUNCATE"])), max_size=12))
+def test_the_gauge_counts_the_frames_that_sqlite_counts(steps: list[tuple[int, str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        connection = connect(Path(folder) / DATABASE)
+        connection.execute("CREATE TABLE t (b BLOB)")
+        log = os.open(log_of(Path(folder) / DATABASE), os.O_RDONLY)
+        gauge = LogGauge(log, PAGE_BYTES)
+        for size, fold in steps:
+            connection.execute("INSERT INTO t VALUES (zeroblob(?))", (size,))
+            found = gauge.frames()
+            # Folds what there is; the next frame then overwrites the first.
+            assert (
+                found == connection.execute(f"PRAGMA wal_checkpoint({fold or 'PASSIVE'})").fetchone()[1]
+                or fold == "TRUNCATE"
+            )
+        os.close(log)
+        connection.close()
+
+
+def test_a_log_is_folded_by_the_store_itself(tmp_path: Path) -> None:
+    """SQLite would do it as well, but keep quiet about an error in doing so."""
+    with closing(SqliteStorage(tmp_path, SqliteSettings(ballast_bytes=LOG_BYTES_MIN))) as store:
+        store.open()
+        assert store._open_connection().execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+        store.append([QueueCreated(1, "q", QueueOptions(), 1, "i"), GroupCreated(1, 0, "", True, 1)])
+        longest = 0
+        for number in range(40):
+            store.append([MessagesAdded(1, 1 + number * 50, 5, rows(1 + number * 50, 50, 1_000))])
+            longest = max(longest, log_of(tmp_path / DATABASE).stat().st_size)
+        assert LOG_BYTES_MIN < longest < 3 * LOG_BYTES_MIN
+        assert (tmp_path / DATABASE).stat().st_size > 40 * 50_000 - 2 * LOG_BYTES_MIN

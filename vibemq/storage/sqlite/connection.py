@@ -35,7 +35,10 @@ any_text = partial(str, encoding="utf-8", errors="replace")
 
 
 def connect(path: Path, *, cache_bytes: int = 16 << 20, create: bool = True) -> sqlite3.Connection:
-    """Open the database for its owner: write-ahead log, no flush per commit (see `SqliteStorage.sync`)."""
+    """Open the database for its owner: write-ahead log, no flush per commit (see `SqliteStorage.sync`).
+
+    SQLite never folds the log by itself: it would keep quiet about a write or a flush that failed in doing so.
+    """
     mode = "rwc" if create else "rw"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
@@ -48,6 +51,7 @@ def connect(path: Path, *, cache_bytes: int = 16 << 20, create: bool = True) -> 
             raise sqlite3.OperationalError(f"the write-ahead log cannot be used, the mode stays {mode}")
         for pragma in (
             "synchronous = NORMAL",
+            "wal_autocheckpoint = 0",
             f"cache_size = -{cache_bytes >> 10}",
             "temp_store = MEMORY",
             # Some distributions have SQLite overwrite what is deleted: every settled page would go through the log.
@@ -145,8 +149,12 @@ def translated(where: str) -> Iterator[None]:
         raise translate(exc, where) from exc
 
 
-def fold_log(connection: sqlite3.Connection, where: str) -> None:
+def fold_log(connection: sqlite3.Connection, where: str, *, cut: bool = True) -> None:
     """Move the write-ahead log into the database; on a full disk it stays, and harms nothing.
+
+    Args:
+        cut: also empty the log's file. Without it the next frames overwrite those of the folded log, which takes no
+            new blocks; nothing waits for readers either.
 
     Closing the last connection would do it too, but keep quiet about errors.
 
@@ -154,7 +162,7 @@ def fold_log(connection: sqlite3.Connection, where: str) -> None:
         StorageFailed: a write or a flush failed. Damage is left for reads and `check` to name.
     """
     try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if cut else 'PASSIVE'})").fetchone()
     except REFUSALS as exc:
         error = translate(exc, where)
         if isinstance(error, StorageFailed):

@@ -61,12 +61,14 @@ from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_what_is_behind
 from vibemq.storage.sqlite.room import (
     DRAIN_BYTES,
     LOG_BYTES_MIN,
+    PAGE_BYTES,
     START_BYTES,
     fold_pages,
     log_room,
     needed,
 )
 from vibemq.storage.sqlite.settings import SqliteSettings
+from vibemq.storage.sqlite.wal import LogGauge
 from vibemq.storage.state.large import first_large, has_large
 
 logger = logging.getLogger(__name__)
@@ -133,6 +135,8 @@ class SqliteStorage:
         """Either it is held, or the log and its index have its blocks, and whoever opens the store can use those."""
         self._connection: sqlite3.Connection | None = None
         self._log = -1
+        self._gauge = LogGauge(self._log, PAGE_BYTES)
+        self._fold_frames = 0
         self._note: HighWater | None = None
         self._failed: StorageFailed | None = None
         self._pages_limited = False
@@ -200,7 +204,6 @@ class SqliteStorage:
         refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {fold_pages(self._ballast.size)}").fetchone()
         connection = self._connection
         self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: self._own_transaction(connection))
         state = self._store.load(self._now())
@@ -208,6 +211,8 @@ class SqliteStorage:
         # This also leaves a log to flush, whose name is then made durable.
         self.epoch = take_over(connection)
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        self._gauge = LogGauge(self._log, connection.execute("PRAGMA page_size").fetchone()[0])
+        self._fold_frames = fold_pages(self._ballast.size)
         # What an earlier process wrote and nobody has flushed must be durable before anybody builds on it.
         os.fdatasync(self._log)
         self._note = self._open_note()
@@ -345,6 +350,7 @@ class SqliteStorage:
             self._written_lsn = lsn
             if self._ballast.missing:
                 self._spare_room()
+            self._fold_a_long_log()
             return lsn
 
     def _limit_pages(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
@@ -434,9 +440,17 @@ class SqliteStorage:
         if disk.free < os.fstat(self._log).st_size + log_room(disk.total):
             self._spare_room()
 
-    def _fold_log(self) -> None:
+    def _fold_a_long_log(self) -> None:
         try:
-            fold_log(self._open_connection(), self._where)
+            frames = self._gauge.frames()
+        except OSError as exc:
+            raise self._fail(exc) from exc
+        if frames >= self._fold_frames:
+            self._fold_log(cut=False)
+
+    def _fold_log(self, *, cut: bool = True) -> None:
+        try:
+            fold_log(self._open_connection(), self._where, cut=cut)
         except StorageFailed as error:
             raise self._fail(error) from error
 
@@ -498,7 +512,7 @@ class SqliteStorage:
                 self._store.merge(self._has_room_to_merge)
                 self._shrink(connection)
                 if os.fstat(self._log).st_size > self._settings.wal_bytes:
-                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                    self._fold_log(cut=False)
             except REFUSALS as exc:
                 error = translate(exc, self._where)
                 if isinstance(error, StorageFailed):

@@ -8,6 +8,7 @@ be held against the checksum that stands in its predecessor, so those behind a d
 and a log with all of them, and checksums that are right, can be written.
 """
 
+import os
 import struct
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pathlib import Path
 
 HEADER = struct.Struct("!8I")
 FRAME = struct.Struct("!6I")
+_SALTS = slice(16, 24)
+_SALTS_OF_FRAME = slice(8, 16)
 _MAGIC = 0x377F0682
 """The lowest bit says that checksums are computed of big-endian words."""
 _VERSION = 3007000
@@ -64,6 +67,45 @@ def checksum(sums: Sums, data: bytes, *, big_endian: bool) -> Sums:
         first = (first + words[at] + second) & _MASK
         second = (second + words[at + 1] + first) & _MASK
     return first, second
+
+
+class LogGauge:
+    """How many frames an open log holds. Its file does not say: frames of a folded log are overwritten from the first.
+
+    Args:
+        log: descriptor of the file; it stays the caller's.
+    """
+
+    def __init__(self, log: int, page_bytes: int) -> None:
+        self._log = log
+        self._frame_bytes = FRAME.size + page_bytes
+        self._salts = b""
+        self._frames = 0
+
+    def frames(self) -> int:
+        """Those with the salts of the header, which change with every beginning; also those of an open transaction.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        salts = os.pread(self._log, HEADER.size, 0)[_SALTS]
+        if salts != self._salts:
+            self._salts, self._frames = salts, 0
+        if not salts:
+            return 0
+        step = 1
+        while self._has(self._frames + step):
+            self._frames += step
+            step *= 2
+        while step > 1:
+            step //= 2
+            if self._has(self._frames + step):
+                self._frames += step
+        return self._frames
+
+    def _has(self, frames: int) -> bool:
+        at = HEADER.size + (frames - 1) * self._frame_bytes
+        return os.pread(self._log, FRAME.size, at)[_SALTS_OF_FRAME] == self._salts
 
 
 def has_commit(log: Path) -> bool:
