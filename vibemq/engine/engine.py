@@ -152,7 +152,7 @@ class Engine:
         for queue in shown:
             if queue.deleted:
                 continue
-            if has_time_for(step, queue):
+            if not step.work or has_time_for(step, queue):
                 show(state, step, queue)
             else:
                 state.unshown[queue] = None

@@ -163,7 +163,7 @@ def has_time_for(step: Step, queue: Queue) -> bool:
     """Whether what `show` does in any case is within the step."""
     unseen = queue.unseen
     cost = _cost_of_showing(queue, unseen[0]) if unseen and not _is_plain(unseen[0]) else 0
-    return not step.work or step.work + cost <= STEP_UNITS
+    return step.work + cost <= STEP_UNITS
 
 
 def _is_plain(added: Added) -> bool:
