@@ -25,7 +25,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types test test-long test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,11 @@ lint: install ## style, format and the rooms' imports
 
 types: install ## mypy --strict
 	$(BIN)/mypy
+
+# Each worker of pytest compiles every test on its own, all at the same time. What cannot be imported is told by `test`.
+compiled: install ## compile the tests, each once, before their first run
+	find tests -name 'test_*.py' | sort | xargs -P $$(nproc 2>/dev/null || echo 2) -n 180 \
+		$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null 2>&1 || true
 
 test: install ## all tests except long ones, Docker and Spark clusters, as CI runs them; what fails is run a second time
 	$(BIN)/lint-imports

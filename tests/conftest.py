@@ -7,6 +7,7 @@ HYPOTHESIS_PROFILE=random and looks for new ones.
 import gc
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # stop a program with Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+ID_CHARACTERS_MAX = 500
+
+
+def pytest_make_parametrize_id(val: Any) -> str | None:
+    """A long parameter is named by its beginning: ids of megabytes cost every worker seconds to make and to send."""
+    if not isinstance(val, str | bytes) or len(val) <= ID_CHARACTERS_MAX:
+        return None
+    beginning = val[:20] if isinstance(val, str) else val[:20].decode("latin-1")
+    return f"{beginning.encode('unicode_escape').decode()}... of {len(val)}"
 
 
 def pytest_collection_finish() -> None:

@@ -39,6 +39,7 @@ OF_NO_MODULE = {
         "storage/test_fan_out_acks.py",
     },
     "what a script beside the product does": {
+        "test_ids.py",
         "test_no_wall_time.py",
         "test_private_names.py",
         "test_run.py",

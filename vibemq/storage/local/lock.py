@@ -23,6 +23,7 @@ from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
 from vibemq.storage.local.modes import private_file
+from vibemq.storage.local.names import has_name
 from vibemq.storage.local.replace import refuse_half_restored, refuse_interrupted
 from vibemq.storage.local.store_file import make_folder
 
@@ -180,15 +181,6 @@ def looking_at(data_dir: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def has_name(file: int, path: Path) -> bool:
-    """Whether an open file is the one that `path` names now."""
-    try:
-        named = path.stat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(file), named)
 
 
 def _lock_now(file: int, kind: int) -> bool:

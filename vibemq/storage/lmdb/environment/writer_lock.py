@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from vibemq.errors import StorageLocked
-from vibemq.storage.local.lock import has_name
+from vibemq.storage.local.names import has_name
 
 WRITER_LOCK = "checkpointer.lock"
 _STEP_S = 0.02

@@ -15,7 +15,7 @@ A *mark* is written when the journal closes or is idle; it repeats the last lsn 
 for one is kept at the end of every segment.
 """
 
-import secrets
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -57,7 +57,7 @@ class JournalRecord(NamedTuple):
 def new_serial() -> int:
     """One that no segment has had, and that nobody can guess: what is left of an earlier life in a file, or of a row
     without its record, are bytes of users, who may make them look like records."""
-    return secrets.randbits(64)
+    return int.from_bytes(os.urandom(8))
 
 
 def segment_name(serial: int) -> str:
