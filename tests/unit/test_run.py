@@ -1,5 +1,6 @@
 """`tests/run.py` on trees of toy tests: what is run again, what is said of it, and what the exit code is."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 RUN = Path(__file__).parents[1] / "run.py"
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 TWO_WORKERS = ("-n", "2", "--dist", "loadgroup")
+NO_OTHER_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Toy tests need none; to import them costs more than all else that such a run does."""
 pytestmark = pytest.mark.slow
 
 ONCE = """
@@ -24,11 +27,16 @@ ONCE = """
 
 def run(folder: Path, module: str, *arguments: str) -> tuple[int, str]:
     """Write one module of tests beside a settings file, and run it: exit code, output."""
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -ra -p no:anyio -p no:hypothesispytest\n")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -ra -p xdist\n")
     source = "\n".join(line.removeprefix("    ") for line in (ONCE + module).splitlines())
     (folder / "test_toy.py").write_text(source)
     done = subprocess.run(
-        [sys.executable, str(RUN), *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        [sys.executable, str(RUN), *arguments],
+        cwd=folder,
+        env={**os.environ, **NO_OTHER_PLUGINS},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -209,7 +217,10 @@ main = runpy.run_path({str(RUN)!r})["main"]
 main.__globals__["RUN_SECONDS_MAX"] = 15
 raise SystemExit(main([]))
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    environment = {**os.environ, **NO_OTHER_PLUGINS}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 1, done
     assert "the tests did not end within 15 s" in done.stdout
     assert "in pytest_sessionfinish" in done.stderr
