@@ -573,7 +573,7 @@ class LmdbProvider:
         with self._lock:
             self._check_open()
             entries = select(self._state, self._dead.after(after), limit, queue)
-            return [assemble(self._state, entry, self.read, self._where) for entry in entries]
+            return [assemble(self._state, entry, self._read, self._where) for entry in entries]
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """May run beside all other verbs: the rows are read without the lock that appends take."""
@@ -617,7 +617,7 @@ class LmdbProvider:
         with self._lock:
             self._check_open()
             entry = self._dead.get(dead_id)
-            return None if entry is None else assemble(self._state, entry, self.read, self._where)
+            return None if entry is None else assemble(self._state, entry, self._read, self._where)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
