@@ -193,6 +193,28 @@ class Instants(MutableMapping[int, int]):
                 self._drop(number)
         self._count -= 1
 
+    def remove_all(self, sequences: Sequence[int]) -> None:
+        """All of them are here, each once and ascending."""
+        if len(sequences) == self._count:
+            self.clear()
+            return
+        at = 0
+        while at < len(sequences):
+            number = sequences[at] >> PAGE_SHIFT
+            end = bisect_left(sequences, number + 1 << PAGE_SHIFT, at)
+            if end - at == self._size_of(number):
+                self._drop(number)
+                self._fill.pop(number, None)
+                self._count -= end - at
+            else:
+                for sequence in sequences[at:end]:
+                    del self[sequence]
+            at = end
+
+    def _size_of(self, number: int) -> int:
+        page = self._pages[number]
+        return self._fill[number] if isinstance(page, array) else len(page)
+
     def _own(self, number: int, page: _Page) -> _Page:
         """A copy of a shared page in its place."""
         self._shared.discard(number)

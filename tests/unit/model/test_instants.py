@@ -130,3 +130,24 @@ def test_many_are_put_at_once(puts: list[tuple[int, int, int]], first: int, more
     assert all(copy == before for copy, before in copies)
     found = sorted(s for s in model if first <= s <= first + more)
     assert instants.span(first, first + more) == (found, [model[s] for s in found])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([1, 1 << 40])), max_size=3),
+    st.integers(1, 3_000),
+    st.integers(0, 3_000),
+    st.sampled_from([1, 3]),
+)
+def test_many_are_removed_at_once(puts: list[tuple[int, int, int]], first: int, more: int, step: int) -> None:
+    instants, model = Instants(), dict[int, int]()
+    for start, count, number in puts:
+        instants.put_all({sequence: number * sequence for sequence in range(start, start + count)})
+        model |= {sequence: number * sequence for sequence in range(start, start + count)}
+    copy, before = instants.copy(), dict(model)
+    instants.remove_all(gone := instants.within(first, first + more)[::step])
+    for sequence in gone:
+        del model[sequence]
+    assert (instants, len(instants), list(instants)) == (model, len(model), sorted(model))
+    assert (copy, len(copy)) == (before, len(before))
+    instants[first] = model[first] = 9
+    assert (instants, len(instants)) == (model, len(model))

@@ -4,7 +4,7 @@ Part of the reducer (`reducer.py`); no function here knows groups' progress exce
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 
 from vibemq.model.extras.columns import ExtraColumns, columns_of
@@ -263,7 +263,7 @@ def _forget_priority(
 
 
 def _forget_values(
-    queue: StoredQueue, kind: ValueKind, values: MutableMapping[int, int], runs: Sequence[Run], dirty: Dirty | None
+    queue: StoredQueue, kind: ValueKind, values: Instants, runs: Sequence[Run], dirty: Dirty | None
 ) -> None:
     for run in runs:
         if run[0] == run[1] and len(queue.groups) <= 1:
@@ -274,12 +274,12 @@ def _forget_values(
                 if dirty is not None:
                     dirty.mark_value(queue.queue_id, ALL_GROUPS, kind, sequence)
             continue
-        found = keys_within(values, run)
+        found = values.within(*run)
         if not found or _is_kept_whole(queue, *run):
             continue
         kept = RunSet(waiting_runs(queue, *run))
-        for sequence in found:
-            if sequence not in kept:
-                del values[sequence]
-                if dirty is not None:
-                    dirty.mark_value(queue.queue_id, ALL_GROUPS, kind, sequence)
+        gone = [sequence for sequence in found if sequence not in kept] if kept else found
+        if gone:
+            values.remove_all(gone)
+            if dirty is not None:
+                dirty.mark_values(queue.queue_id, ALL_GROUPS, kind, gone)

@@ -19,6 +19,8 @@ PlaceT = TypeVar("PlaceT")
 
 ENTRY_BYTES = 400
 """What an entry costs beside its rows."""
+_FREED_AT_ONCE = 512
+"""Rows of so many stretches are freed as soon as nobody needs them; those of the rest with the next release."""
 
 
 @dataclass(slots=True)
@@ -126,12 +128,14 @@ class WriteBuffer(Generic[PlaceT]):
         """Forget every entry that the store has by now."""
         touched: set[int] = set()
         while self._by_age and self._by_age[0].lsn <= applied_lsn:
-            touched.add(self._by_age.popleft().queue_id)
+            entry = self._by_age.popleft()
+            self._let_go(entry)
+            touched.add(entry.queue_id)
         while self._evictable and self._evictable[0].lsn <= applied_lsn:
             self._evictable.popleft()
         for queue_id in touched:
             entries = self._queues.get(queue_id, [])
-            self._drop(queue_id, bisect_right(entries, applied_lsn, key=lambda entry: entry.lsn))
+            self._cut(queue_id, bisect_right(entries, applied_lsn, key=lambda entry: entry.lsn))
 
     def forget(self, queue_id: int, below: int) -> None:
         """Drop stretches wholly below a sequence: nobody will ask for them again."""
@@ -144,11 +148,14 @@ class WriteBuffer(Generic[PlaceT]):
 
     def _drop(self, queue_id: int, count: int) -> None:
         """Drop the queue's first `count` stretches. `_by_age` keeps their shells until their lsn is released."""
+        for entry in islice(self._queues.get(queue_id, ()), min(count, _FREED_AT_ONCE)):
+            self._let_go(entry)
+        self._cut(queue_id, count)
+
+    def _cut(self, queue_id: int, count: int) -> None:
         entries = self._queues.get(queue_id)
         if entries is None:
             return
-        for entry in entries[:count]:
-            self._let_go(entry)
         del entries[:count]
         if not entries:
             del self._queues[queue_id]
