@@ -1,9 +1,11 @@
 """Every protocol's session keeps the promises of `vibemq.protocols.session`."""
 
+from dataclasses import replace
+
 import pytest
 
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.codec.extensions import publish_many, request, response, stage
+from vibemq.protocols.native.codec.extensions import EXTENSIONS, publish_many, request, response, stage
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq import OmqSession, OmqSettings
@@ -54,16 +56,17 @@ NATIVE = Dialect(
     timed={"Publish": timed_frame, "Publish, new headers": timed_frame_with_news},
 )
 
+
+def bulk_hello(extensions: str) -> bytes:
+    return encode_frame(
+        encode_body(CommandType.CONNECT, "hello", headers={"authToken": "secret", "supported-extensions": extensions})
+    )
+
+
 NATIVE_BULK = Dialect(
     name="native with batch/1",
     create=lambda context: NativeSession(context, NativeSettings()),
-    hello=encode_frame(
-        encode_body(
-            CommandType.CONNECT,
-            "hello",
-            headers={"authToken": "secret", "supported-extensions": "batch/1,admin/1,cursor/1,request/1"},
-        )
-    ),
+    hello=bulk_hello("batch/1,admin/1,cursor/1,request/1"),
     publish=lambda message_id, payload: encode_frame(
         publish_many("request-" + message_id, QUEUE, Rows.of([pack_row(message_id, payload)]))
     ),
@@ -83,6 +86,12 @@ NATIVE_BULK = Dialect(
     ),
 )
 
+NATIVE_ALL = replace(
+    NATIVE_BULK,
+    name="native with every extension",
+    hello=bulk_hello(",".join(EXTENSIONS)),
+)
+
 OMQ = Dialect(
     name="the OCaml message queue",
     create=lambda context: OmqSession(context, OmqSettings()),
@@ -94,7 +103,7 @@ OMQ = Dialect(
     broken=(b")", b"(Ack |#)", b'(Ack "\\999")', b"(" * 65, b"(Ack " + b"1" * 65_536),
 )
 
-DIALECTS = [NATIVE, NATIVE_BULK, OMQ]
+DIALECTS = [NATIVE, NATIVE_BULK, NATIVE_ALL, OMQ]
 CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
 
 

@@ -143,6 +143,7 @@ def check_session(dialect: Dialect) -> None:
         check_publish,
         check_publish_refused,
         check_deliver,
+        check_deliver_rows_far_apart,
         check_any_cut_is_the_same,
         check_broken_stream,
         check_garbage,
@@ -247,6 +248,25 @@ def check_deliver(dialect: Dialect) -> None:
     piece = Slice(41, NOW, Rows.of([pack_row("id-41", payload), pack_row("id-42", payload)]))
     talking.session.deliver(Deliver(SESSION, command.consumer, QUEUE, 1, 0, [(41, 42)], {42: 2}), [piece])
     assert talking.session.data_to_send().count(payload) == 2, "payloads are delivered unchanged"
+
+
+def check_deliver_rows_far_apart(dialect: Dialect) -> None:
+    talking = talk(dialect)
+    (command,) = talking.hear(dialect.subscribe())
+    assert isinstance(command, Subscribe)
+    talking.tell(command, Subscribed(QUEUE, "", command.consumer, 1))
+    rows = [pack_row(f"id-{number}", b'"payload %d"' % number) for number in range(1, 6)]
+    pieces = [
+        Slice(41, NOW, Rows.of(rows[:1])),
+        Slice(1 << 40, NOW - 9, Rows.of(rows[1:3])),
+        Slice((1 << 40) + 5, NOW, Rows.of(rows[3:])),
+    ]
+    runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in pieces]
+    talking.session.deliver(Deliver(SESSION, command.consumer, QUEUE, 1, 0, runs, {1 << 40: 2}), pieces)
+    sent = talking.session.data_to_send()
+    places = [sent.find(b'"payload %d"' % number) for number in range(1, 6)]
+    assert -1 not in places, "every payload is delivered unchanged"
+    assert places == sorted(places), "messages are delivered in order"
 
 
 def check_any_cut_is_the_same(dialect: Dialect) -> None:
