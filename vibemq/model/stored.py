@@ -24,16 +24,20 @@ _LATER: Any = object()
 """Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
 
 
+@dataclass(slots=True)
 class _OnFirstUse:
     """Makes containers when they are first read."""
 
-    __slots__ = ()
     made: ClassVar[dict[str, Callable[[], Any]]]
+    is_bare: bool = field(default=True, init=False, compare=False, repr=False)
+    """Not one of the containers was ever made."""
 
     def __post_init__(self) -> None:
         for name in self.made:
             if getattr(self, name) is _LATER:
                 delattr(self, name)
+            else:
+                self.is_bare = False
 
     def has(self, name: str) -> bool:
         """Whether the container holds anything. Does not make it, as reading it would."""
@@ -50,6 +54,7 @@ class _OnFirstUse:
                 raise AttributeError(name)
             value = make()
             setattr(self, name, value)
+            self.is_bare = False
             return value
 
 

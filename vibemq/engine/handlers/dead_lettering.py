@@ -130,7 +130,7 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> R
 
     What is in flight somewhere stays with its holder, and in the store until it is settled.
     """
-    gone = [(group, taken) for group in queue.groups.values() if (taken := _take(group, runs))]
+    gone = [(group, taken) for group in queue.groups.values() if (taken := take_waiting(group, runs))]
     held = held_among(queue, runs)
     touched = RunSet(_merged([run for _, taken in gone for run in taken] + unlog(queue, runs, held)))
     if not touched:
@@ -155,7 +155,7 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> R
 
 def drop_from(step: Step, queue: Queue, group: Group, runs: list[Run]) -> list[Run]:
     """The same of one group alone, one of several; nothing is said of requests, or of the log."""
-    taken = _take(group, runs)
+    taken = take_waiting(group, runs)
     if taken:
         group.forget_history(taken)
         group.counters.dropped += run_count(taken)
@@ -214,7 +214,7 @@ def cut_step(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
 def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> None:
     """Drop messages from the log and from every group, held ones too."""
     for group in queue.groups.values():
-        waiting = _take(group, runs)
+        waiting = take_waiting(group, runs)
         held = [part for first, last in runs for part in group.take_held(first, last)] if group.in_flight else []
         if held:
             step.touch(queue, group)
@@ -228,7 +228,8 @@ def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> No
     step.free(queue)
 
 
-def _take(group: Group, runs: list[Run]) -> list[Run]:
+def take_waiting(group: Group, runs: list[Run]) -> list[Run]:
+    """Out of the group; the caller says what becomes of it."""
     return _merged([taken for first, last in runs for taken in group.take_waiting(first, last)])
 
 

@@ -187,6 +187,7 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     queue.unseen.clear()
     # These refer to consumers and groups, which refer to the queue.
     queue.alarms = []
+    queue.log_trim = None
     if queue.tail is not None:
         queue.tail.end()
     step.note_structure(QueueDeleted(queue.queue_id))

@@ -3,6 +3,7 @@
 from heapq import heappop
 
 from vibemq.engine import lifetime
+from vibemq.engine.handlers.crowds import log_trimming
 from vibemq.engine.handlers.cursors.holds import next_alarm_of, see_to_cursor
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.overflow import trim_oldest, trim_some
@@ -59,6 +60,8 @@ def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
     if queue.options.overflow is Overflow.DROP_OLDEST:
         trim_oldest(state, step, queue)
         trim_some(state, step, queue)
+    if queue.log_trim is not None:
+        log_trimming.go_on(state, step, queue)
     if queue.log is not None:
         trim_log(state, step, queue)
     for part in due:

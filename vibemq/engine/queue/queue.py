@@ -1,7 +1,7 @@
 """One queue: its groups, and what is known about its messages beyond their order."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -158,6 +158,7 @@ class Queue:
         "incarnation",
         "levels",
         "log",
+        "log_trim",
         "name",
         "next_group_id",
         "next_sequence",
@@ -257,6 +258,8 @@ class Queue:
         self._counted: Count | None = None
         """The one that was just finished, for whoever asked for it."""
         self.trim: Trim | None = None
+        self.log_trim: Generator[None, Any, None] | None = None
+        """Messages that leave the log of a queue with very many groups."""
         self.collect_at = _COLLECT_AT_LEAST
         """The weight at which a walk looks for what is gone."""
         self.walk: Walk | None = None

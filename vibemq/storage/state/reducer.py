@@ -398,7 +398,7 @@ def _dropped(state: StoredState, record: Dropped, dirty: Dirty | None) -> None:
     for run in record.runs:
         for group in groups:
             # Most of many have settled it.
-            if group.head <= run[1] or group.has("pending") or group.has("attempts"):
+            if group.head <= run[1] or (not group.is_bare and (group.pending or group.attempts)):
                 _settle(queue, group, run, dirty)
         if queue.options.retention is Retention.LOG:
             if dirty is not None:

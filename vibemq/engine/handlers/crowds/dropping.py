@@ -26,10 +26,10 @@ def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, 
     """As `drop_waiting`, in slices. `dry_run`: what would be dropped."""
     dropped = RunSet()
     held_by: dict[Group, RunSet] = {}
-    for group in _in_turn(queue):
+    for group in in_turn(queue):
         # In an earlier turn it may have held others.
         held_by.pop(group, None)
-        for piece, cost in pieces(runs, partial(_cut, group)):
+        for piece, cost in pieces(runs, partial(cut_group, group)):
             if there := _held(group, piece):
                 held_by.setdefault(group, RunSet()).add_all(there)
             dropped.add_all(_waiting(group, piece) if dry_run else drop_from(step, queue, group, piece))
@@ -37,9 +37,9 @@ def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, 
             step.work += 1 + cost
             if step.work >= STEP_UNITS:
                 step = yield
-                if queue.deleted or not _is_there(queue, group):
+                if queue.deleted or not is_there(queue, group):
                     break
-    held = RunSet(run for group, there in held_by.items() if _is_there(queue, group) for run in there.runs())
+    held = RunSet(run for group, there in held_by.items() if is_there(queue, group) for run in there.runs())
     if queue.log is not None and dry_run:
         dropped.add_all(without([part for run in runs for part in queue.log.overlap(*run)], held.runs()))
     elif not dry_run and not queue.deleted:
@@ -47,28 +47,28 @@ def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, 
         if logged:
             step.note(Dropped(queue.queue_id, logged, reason), heavy(queue))
             dropped.add_all(logged)
-        step = yield from _fail(step, queue, without(dropped.runs(), held.runs()), reason)
+        step = yield from fail_dropped(step, queue, without(dropped.runs(), held.runs()), reason)
     return step, dropped, held
 
 
-def _in_turn(queue: Queue) -> Iterator[Group]:
+def in_turn(queue: Queue) -> Iterator[Group]:
     """Every group that is there when its turn has come, until there is none that was made or moved since."""
     epochs: dict[Group, int] = {}
     while groups := [group for group in queue.groups.values() if epochs.get(group) != group.epoch]:
         for group in groups:
             if queue.deleted:
                 return
-            if _is_there(queue, group):
+            if is_there(queue, group):
                 # That of the beginning: it may be moved during its turn.
                 epochs[group] = group.epoch
                 yield group
 
 
-def _is_there(queue: Queue, group: Group) -> bool:
+def is_there(queue: Queue, group: Group) -> bool:
     return queue.groups.get(group.name) is group
 
 
-def _cut(group: Group, first: int, last: int, most: int) -> tuple[int, int]:
+def cut_group(group: Group, first: int, last: int, most: int) -> tuple[int, int]:
     last, waiting = group.cut_waiting(first, last, most)
     last, held = group.cut_held(first, last, most) if group.in_flight else (last, 0)
     return last, waiting + held
@@ -85,7 +85,7 @@ def _waiting(group: Group, runs: list[Run]) -> list[Run]:
     return [part for run in runs for part in group.waiting_within(*run)]
 
 
-def _fail(step: Step, queue: Queue, gone: list[Run], reason: Reason) -> Generator[None, Step, Step]:
+def fail_dropped(step: Step, queue: Queue, gone: list[Run], reason: Reason) -> Generator[None, Step, Step]:
     def cut(first: int, last: int, most: int) -> tuple[int, int]:
         stop, number = queue.requests.cut(first, last, PER_UNIT * most)
         return stop, number // PER_UNIT
