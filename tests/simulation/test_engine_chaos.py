@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.short_steps import steps_of
 from tests.simulation.engine_driver import Driver, rows_of, sequences
 from vibemq.engine import EngineSettings
 from vibemq.errors import VibeMQError
@@ -398,6 +399,12 @@ class Chaos:
 @pytest.mark.parametrize("seed", range(24))
 def test_the_promises_hold_whatever_happens(seed: int) -> None:
     Chaos(seed).live(200)
+
+
+@pytest.mark.parametrize("seed", [*range(8), 176])
+def test_the_promises_hold_where_two_groups_are_very_many(seed: int) -> None:
+    with steps_of(2):
+        Chaos(seed).live(200)
 
 
 def test_users_change_too() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from vibemq.engine.handlers.dead_letters import put_back, remove
 from vibemq.engine.queue.queue import Added
-from vibemq.engine.requests.failing import forget_requests
+from vibemq.engine.requests.failing import fail_unstored
 from vibemq.engine.state import IMPORT_PREFIX, EngineState
 from vibemq.engine.step import Step
 from vibemq.model.records import (
@@ -41,7 +41,7 @@ def vanish(step: Step, state: EngineState, added: Added) -> None:
     if added.replayed is not None:
         put_back(state, added.replayed, added.origins)
     if queue.requests:
-        forget_requests(queue, first, last)
+        fail_unstored(queue, first, last)
     if queue.deleted:
         return
     if added in queue.unseen:

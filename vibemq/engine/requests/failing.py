@@ -7,6 +7,7 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.waiting import PER_UNIT, Waiting
 from vibemq.errors import NoReply, RequestFailed, VibeMQError
+from vibemq.model.options import Durability
 from vibemq.model.records import Reason
 from vibemq.model.runs import Run, runs_of
 
@@ -79,10 +80,15 @@ def note_acknowledged(queue: Queue, runs: Iterable[Run]) -> None:
         waiting.acknowledged = True
 
 
-def forget_requests(queue: Queue, first: int, last: int) -> None:
-    """These messages were never accepted, and their publishers hear it as such."""
+def fail_unstored(queue: Queue, first: int, last: int) -> None:
+    """These messages could not be stored. Where a publish is confirmed after that, its publisher hears it as the answer
+    to the publish; where it was confirmed before, as the end of the request."""
+    confirmed = queue.options.durability <= Durability.ASYNC
     for waiting in list(_among(queue, [(first, last)])):
-        waiting.table.forget(waiting)
+        if confirmed:
+            waiting.fail(_failed(waiting, "the store had no room for it"))
+        else:
+            waiting.table.forget(waiting)
 
 
 def _among(queue: Queue, runs: Iterable[Run]) -> Iterator[Waiting]:

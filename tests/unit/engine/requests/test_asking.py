@@ -9,7 +9,7 @@ from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.requests import asking
 from vibemq.engine.waiting import PER_UNIT
-from vibemq.errors import NoReply, QueueFull, QueueNotFound, RateLimited, RequesterGone, StorageFull
+from vibemq.errors import NoReply, QueueFull, QueueNotFound, RateLimited, RequesterGone, RequestFailed, StorageFull
 from vibemq.model.commands import CreateQueue, DeleteQueue, Publish, Requester, Settlement, Unsubscribe
 from vibemq.model.effects import Published
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
@@ -135,6 +135,20 @@ def test_a_disk_that_is_full_is_an_error_of_the_publish_alone() -> None:
     assert (driver.outcomes(), len(driver.engine._state.requests)) == ({}, 0)
     driver.advance(5_000)
     assert driver.outcomes() == {}
+
+
+def test_who_was_told_of_the_publish_before_the_disk_was_full_is_told_that_nobody_will_reply() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.ASYNC)
+    driver.hold = True
+    assert isinstance(driver.request("a"), Published)
+    driver.refuse()
+    driver.hold = False
+    driver.advance(1)
+    [error] = driver.outcomes()["a"]
+    assert isinstance(error, RequestFailed)
+    assert "the store had no room for it" in str(error)
+    assert len(driver.engine._state.requests) == 0
 
 
 def test_one_session_waits_for_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
