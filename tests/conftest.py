@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.long_tests import uncovered
+from tests.long_tests import is_long_form, uncovered
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("random", deadline=None)
@@ -57,3 +57,5 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """
     if item.get_closest_marker("spark") is not None:
         item.add_marker(pytest.mark.xdist_group("spark"))
+    if is_long_form(item):
+        item.add_marker(pytest.mark.long)

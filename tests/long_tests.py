@@ -9,6 +9,20 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 
+def is_long_form(item: pytest.Item) -> bool:
+    """Whether its parameters are those of a `long_where`: each has the value named there, or one of the list."""
+    marks = list(item.iter_markers("long_where"))
+    params: dict[str, object] = getattr(item, "callspec").params if marks else {}  # noqa: B009  # of functions only
+    for mark in marks:
+        if unknown := mark.kwargs.keys() - params.keys():
+            raise pytest.UsageError(f"{item.nodeid} has no parameter {', '.join(sorted(unknown))}: see its long_where")
+    return any(all(_is_among(params[name], value) for name, value in mark.kwargs.items()) for mark in marks)
+
+
+def _is_among(found: object, wanted: object) -> bool:
+    return found in wanted if isinstance(wanted, list) else found == wanted
+
+
 def uncovered(items: Iterable[pytest.Item]) -> Iterator[str]:
     """Tests that are never run but with `make test-long`, and why nothing stands in for them. A test that is said to
     cover another one has to be among the collected, unless none of its module is."""

@@ -1,10 +1,11 @@
 """Nothing is marked as long without a test that is always run in its place."""
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from tests.long_tests import uncovered
+from tests.long_tests import is_long_form, uncovered
 
 LONG = pytest.mark.long.mark
 
@@ -41,3 +42,27 @@ def test_a_test_is_covered_by_one_that_is_there_and_always_run() -> None:
     assert found(Item("a.py::x", covered_by("b.py::y")), Item("b.py::y", covered_by("b.py::z")), Item("b.py::z")) == [
         complaint
     ]
+
+
+class Form:
+    def __init__(self, marks: list[pytest.Mark], **params: object) -> None:
+        self.callspec = SimpleNamespace(params=params)
+        self._marks = marks
+        self.nodeid = "a.py::x"
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [mark for mark in self._marks if mark.name == name]
+
+
+def is_long(form: Form) -> bool:
+    return is_long_form(cast("pytest.Item", form))
+
+
+def test_forms_are_chosen_by_their_parameters() -> None:
+    marks = [pytest.mark.long_where(provider="sqlite", size=[1, 2]).mark]
+    assert is_long(Form(marks, provider="sqlite", size=2))
+    assert not is_long(Form(marks, provider="lmdb", size=2))
+    assert not is_long(Form(marks, provider="sqlite", size=3))
+    assert not is_long(Form([], provider="sqlite"))
+    with pytest.raises(pytest.UsageError, match=r"a\.py::x has no parameter size"):
+        is_long(Form(marks, provider="sqlite"))
