@@ -36,7 +36,6 @@ def finished(query: Any) -> None:
     assert query.exception() is None
 
 
-@pytest.mark.long(covered_by="tests/unit/spark/test_timeline.py::test_a_rollback_of_several_queues")
 def test_two_sources_have_the_same_batches_again_or_none(world: World) -> None:
     """Also those in which one of them had no rows. Where the offset does not tell how many of these were, the query is
     refused."""
@@ -66,10 +65,7 @@ def test_two_sources_have_the_same_batches_again_or_none(world: World) -> None:
     assert numbers_in(world, "out") == [0, 1, 2, 3, 4, 100, 101, 102, 103, 104]
 
 
-@pytest.mark.long(
-    covered_by="tests/properties/test_spark_replans.py::test_no_acknowledged_row_is_missing_and_none_is_twice"
-)
-@pytest.mark.parametrize("sink", ["files", "exactlyOnce"])
+@pytest.mark.parametrize("sink", ["files", pytest.param("exactlyOnce", marks=pytest.mark.long)])
 def test_batches_without_data_are_batches(world: World, sink: str) -> None:
     """Spark makes one when a watermark has moved. Of a batch that its file sink leaves out it does not see how far the
     watermark moves, and does not make the next one again: then the query is refused when it goes on."""
@@ -107,7 +103,6 @@ def test_batches_without_data_are_batches(world: World, sink: str) -> None:
     assert found() == [0, 10, 30]
 
 
-@pytest.mark.long(covered_by="tests/unit/spark/test_timeline.py::test_a_start_that_nobody_planned_is_refused")
 def test_a_query_that_counts_from_0_again_under_its_id_is_refused(world: World) -> None:
     """Both logs were deleted, and `metadata` was not."""
     source, target = world.queue(*range(10)), world.queue()

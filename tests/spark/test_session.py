@@ -210,13 +210,10 @@ def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> N
     assert world.committed(source) == 66
 
 
-@pytest.mark.long(
-    covered_by="tests/properties/test_spark_replans.py::test_no_acknowledged_row_is_missing_and_none_is_twice"
-)
 @pytest.mark.parametrize(
     ("sink", "kinds"),
     [
-        ("once", ["", "roll back", "older copy", "replay", "roll back", "replay"]),
+        pytest.param("once", ["", "roll back", "older copy", "replay", "roll back", "replay"], marks=pytest.mark.long),
         ("files", ["", "roll back", "continue", "roll back", "continue"]),
     ],
 )
@@ -277,7 +274,6 @@ def test_a_batch_that_changed_code_repeats_stays_as_it_was_written(world: World)
     assert sorted(world.numbers(target)) == [1, 2, 30]
 
 
-@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_running_query_its_lag_and_a_lost_checkpoint")
 def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> None:
     """Spark's file sink skips the batch numbers that it has, and a source that went on would acknowledge their rows."""
     source = world.queue(1, 2)
@@ -461,15 +457,12 @@ def test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run(world: Wor
     assert two_writes_in_three_runs(batches) == sorted([*expected, 40, 41, 2040, 2041])
 
 
-@pytest.mark.long(
-    covered_by="tests/spark/test_session.py::test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run"
-)
 @pytest.mark.parametrize(
     ("mutant", "found"),
     [
         (mutants.NewNames, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
-        (mutants.OneName, [0, 1]),
-        (mutants.CountsOn, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001]),
+        pytest.param(mutants.OneName, [0, 1], marks=pytest.mark.long),
+        pytest.param(mutants.CountsOn, [0, 0, 0, 1, 1, 1, 2000, 2000, 2001, 2001], marks=pytest.mark.long),
     ],
 )
 def test_a_sink_that_confuses_writes_is_noticed(world: World, mutant: type[mutants.Mutant], found: list[int]) -> None:
@@ -478,7 +471,6 @@ def test_a_sink_that_confuses_writes_is_noticed(world: World, mutant: type[mutan
         assert two_writes_in_three_runs(batches) == found != [0, 1, 2000, 2001]
 
 
-@pytest.mark.long(covered_by="tests/unit/spark/write/test_identity.py::test_what_is_not_certain_is_refused")
 def test_a_write_after_one_that_failed_needs_a_name_in_every_run(world: World) -> None:
     batches = Batches(world, world.queue(*range(4)), world.queue())
 
