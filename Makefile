@@ -76,7 +76,7 @@ test: install ## all tests except long ones, Docker and Spark clusters, as CI ru
 	$(BIN)/lint-imports
 	$(BIN)/python tests/run.py -m "not long and not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
-test-long: install ## the tests that repeat others with more kinds of input; a quarter of an hour
+test-long: install ## the tests that repeat others with more kinds of input, or that others cover in less time; half an hour
 	$(BIN)/python tests/run.py -m "long and not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 test-fast: install ## the tests that start no processes

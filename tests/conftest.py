@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.long_tests import is_long_form, uncovered
+
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
@@ -41,14 +43,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of each test some form that is not `long` is always run."""
+    """Of each test some form that is not `long`, or another test that covers it, is always run."""
     if any("::" in argument for argument in config.args):
         return
-    short, long = set[str](), set[str]()
-    for item in items:
-        (long if item.get_closest_marker("long") is not None else short).add(item.nodeid.partition("[")[0])
-    if only_long := long - short:
-        raise pytest.UsageError(f"every form of these tests is marked as long: {', '.join(sorted(only_long))}")
+    if found := list(uncovered(items)):
+        raise pytest.UsageError("; ".join(found))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -58,3 +57,5 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """
     if item.get_closest_marker("spark") is not None:
         item.add_marker(pytest.mark.xdist_group("spark"))
+    if is_long_form(item):
+        item.add_marker(pytest.mark.long)

@@ -18,7 +18,7 @@ from vibemq.errors import VibeMQError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-CYCLES = int(os.environ.get("KILL_CYCLES", "6"))
+CYCLES = int(os.environ.get("KILL_CYCLES", "3"))
 SQLITE_CYCLES = max(1, CYCLES // 3)
 DRAIN_TIMEOUT_S = 60
 MESSAGES_PER_CYCLE = 100

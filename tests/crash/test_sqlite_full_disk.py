@@ -40,6 +40,9 @@ def storage_on(data_dir: Path) -> SqliteStorage:
 @pytest.mark.parametrize(
     ("mebibytes", "batch"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE_CASES)]
 )
+@pytest.mark.long_where(mebibytes=8, body=[4_000, 20_000])
+@pytest.mark.long_where(mebibytes=24, body=[200, 20_000, 200_000])
+@pytest.mark.long_where(mebibytes=48, body=[200, 4_000, 200_000])
 def test_a_drained_store_takes_messages_again(
     tmp_path: Path, mebibytes: int, batch: int, body: int, part: float
 ) -> None:
@@ -49,6 +52,9 @@ def test_a_drained_store_takes_messages_again(
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("mebibytes", [8, 24, 48])
+@pytest.mark.long_where(mebibytes=8, body=[4_000, 20_000])
+@pytest.mark.long_where(mebibytes=24, body=[200, 20_000, 200_000])
+@pytest.mark.long_where(mebibytes=48, body=[200, 4_000, 200_000])
 def test_a_store_is_drained_although_others_have_the_rest_of_the_disk(
     tmp_path: Path, mebibytes: int, body: int
 ) -> None:

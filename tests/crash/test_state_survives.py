@@ -37,6 +37,7 @@ async def all_is_kept(mq: vibemq.Client) -> None:
     await mq.publish("barrier", {})
 
 
+@pytest.mark.long_where(broker="sqlite")
 async def test_queue_options_survive(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q", mode="priority-based", durability="weak", max_attempts=7, message_ttl_ms=60_000)
@@ -53,6 +54,7 @@ async def test_queue_options_survive(broker: BrokerProcess) -> None:
     )
 
 
+@pytest.mark.long_where(broker="lmdb")
 async def test_what_was_in_flight_comes_back_first_with_its_attempts(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
@@ -71,6 +73,7 @@ async def test_what_was_in_flight_comes_back_first_with_its_attempts(broker: Bro
     assert [m.attempt for m in messages] == [3, 2, 1, 1, 1]
 
 
+@pytest.mark.long_where(broker="lmdb")
 async def test_attempts_lead_to_the_dead_letters_across_restarts(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q", max_attempts=3, retry_base_ms=1)
@@ -98,6 +101,7 @@ async def test_attempts_lead_to_the_dead_letters_across_restarts(broker: BrokerP
     assert letter["published_at"] <= letter["first_failed_at"] <= letter["dead_at"]
 
 
+@pytest.mark.long_where(broker="sqlite")
 async def test_delays_survive(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
@@ -112,6 +116,7 @@ async def test_delays_survive(broker: BrokerProcess) -> None:
     assert [m.json()["n"] for m in messages] == [2]
 
 
+@pytest.mark.long_where(broker="lmdb")
 async def test_the_dedup_window_survives(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
@@ -125,6 +130,7 @@ async def test_the_dedup_window_survives(broker: BrokerProcess) -> None:
     assert info.ready == 1
 
 
+@pytest.mark.long_where(broker="sqlite")
 async def test_every_group_goes_on_where_it_was(broker: BrokerProcess) -> None:
     taken = {"a": 5, "b": 2, "c": 0}
     async with vibemq.connect(broker.url) as mq:
@@ -144,6 +150,7 @@ async def test_every_group_goes_on_where_it_was(broker: BrokerProcess) -> None:
             assert [m.json()["n"] for m in messages] == list(range(count, 8)), group
 
 
+@pytest.mark.long_where(broker="lmdb")
 async def test_an_interrupted_replay_doubles_nothing(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
@@ -164,6 +171,7 @@ async def test_an_interrupted_replay_doubles_nothing(broker: BrokerProcess) -> N
     assert all(m.headers["vibemq-replay-count"] == "1" for m in messages)
 
 
+@pytest.mark.long_where(broker="sqlite")
 async def test_a_confirmed_position_survives_a_kill_in_the_same_instant(broker: BrokerProcess) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q", mode="fan-out-with-ack", durability="weak")

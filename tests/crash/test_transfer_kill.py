@@ -58,6 +58,7 @@ def batch(position: int) -> dict[str, Any]:
     return {"queue": "filled", "import_id": "file", "position": position, "messages": messages}
 
 
+@pytest.mark.long_where(broker="sqlite")
 def test_moves_and_imports_go_on_after_kills(broker: BrokerProcess) -> None:
     peer = Peer(broker.port)
     for queue in ("source", "target", "filled"):

@@ -110,6 +110,7 @@ async def fill_the_store(mq: vibemq.Client, book: Book, disk: Path) -> None:
     "kind",
     [pytest.param(kind, marks=[pytest.mark.long] if "MiB" in kind or "KiB" in kind else []) for kind in SMALL_DISK],
 )
+@pytest.mark.long_where(kind="sqlite")
 async def test_an_empty_broker_takes_messages_again_after_a_full_disk(tmp_path: Path, kind: str) -> None:
     """Nothing else is on the disk, nobody helps, with and without a restart after the drain."""
     provider, settings = SMALL_DISK[kind]
@@ -180,6 +181,7 @@ async def fill_in_bulk(mq: vibemq.Client, book: Book) -> int:
     return taken + accepted
 
 
+@pytest.mark.long_where(provider="lmdb")
 async def test_a_full_disk_is_refused_drained_and_survived(tmp_path: Path, provider: str) -> None:
     with small_disk(tmp_path / "data", 32) as disk:
         settings = "[limits]\ndisk_reserve_bytes = 0\n" + small_settings(provider)
@@ -246,6 +248,8 @@ async def mq_refuses(mq: vibemq.Client, code: str) -> bool:
 
 
 @pytest.mark.parametrize("ballast", [True, False], ids=["above the ballast", "no ballast"])
+@pytest.mark.long_where(provider="lmdb", ballast=True)
+@pytest.mark.long_where(provider="sqlite", ballast=False)
 async def test_a_limit_of_file_size_is_a_small_disk(tmp_path: Path, provider: str, ballast: bool) -> None:
     """Messages are refused with the limit's name while the store can be drained; then it takes as many again."""
     mebibytes = 80 if ballast and provider == "lmdb" else 20
@@ -284,6 +288,7 @@ async def fill_to_the_limit(mq: vibemq.Client, book: Book, *, least: int) -> Non
                 await anyio.sleep(0.02)
 
 
+@pytest.mark.long_where(provider="lmdb")
 async def test_a_limit_of_file_size_stays_the_reason(tmp_path: Path, provider: str) -> None:
     """Housekeeping blocks publishers, and still says what to raise."""
     with running(
@@ -403,6 +408,7 @@ async def test_a_killed_checkpointer_is_started_again(tmp_path: Path) -> None:
         assert broker.stop() == 0
 
 
+@pytest.mark.long_where(provider="sqlite")
 async def test_sigterm_under_load_loses_nothing_and_blames_no_message(tmp_path: Path, provider: str) -> None:
     """The consumer holds messages when the broker stops: that is no failed delivery of theirs."""
     book = Book()

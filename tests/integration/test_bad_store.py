@@ -138,6 +138,8 @@ def test_a_damaged_journal_is_refused_and_the_rest_saved(template: Template, tmp
 
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
 @pytest.mark.parametrize("repair", [False, True], ids=["as-it-is", "repaired"])
+@pytest.mark.long_where(provider="lmdb", repair=False)
+@pytest.mark.long_where(provider="sqlite", repair=True)
 def test_a_damaged_value_is_moved_aside(template: Template, tmp_path: Path, provider: str, repair: bool) -> None:
     data = tmp_path / "data"
     broker = template(provider, tmp_path)

@@ -199,6 +199,7 @@ async def test_dedup_delay_and_ttl(home: Home, queue: str) -> None:
         assert bodies == [1, "at once", "later"]
 
 
+@pytest.mark.long_where(anyio_backend="asyncio")
 async def test_extras_of_many_messages_outlive_a_kill(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         await mq.publish_many(queue, range(10), delay=0.5, headers={"k": "v"})
@@ -236,6 +237,7 @@ async def test_a_handler_publishes(home: Home, queue: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long_where(anyio_backend="trio")
 async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.start()

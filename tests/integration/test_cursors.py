@@ -316,6 +316,7 @@ def test_broken_stages_are_refused(peer: Peer, queue: str) -> None:
 
 
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.long_where(provider="sqlite")
 def test_a_kill_changes_nothing_about_cursors_and_transactions(provider: str, tmp_path: Path) -> None:
     process = broker_on(tmp_path / "data", tmp_path, provider=provider)
     with running(process):

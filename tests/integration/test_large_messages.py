@@ -39,6 +39,7 @@ def dead_letters(url: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.long_where(provider="lmdb")
 async def test_messages_of_all_sizes_in_order_and_after_a_crash(tmp_path: Path, provider: str) -> None:
     broker = broker_on(tmp_path / "data", tmp_path, provider=provider, toml=LIMITS)
     sizes = [5, 3 * MIB, 70, 16 * MIB, MIB - 4_200, MIB + 1, 9]
@@ -208,6 +209,7 @@ def test_the_blocking_client_carries_them_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.long_where(provider="sqlite")
 async def test_what_was_confirmed_survives_kills_in_the_middle(tmp_path: Path, provider: str) -> None:
     """Killed while a message of 6 MiB is on its way into the journal, four times at other places."""
     broker = broker_on(tmp_path / "data", tmp_path, provider=provider, toml=LIMITS)

@@ -93,6 +93,7 @@ class Peer:
 
 
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.long_where(provider="sqlite")
 async def test_readers_that_stall_make_way_and_get_the_rest_later(tmp_path: Path, provider: str) -> None:
     async with (
         broker_with(tmp_path, 34 * MIB, provider) as (broker, parts),

@@ -144,7 +144,7 @@ async def test_what_was_asked_is_done_although_the_connection_ends_in_the_middle
     assert (info.ready + info.delayed, info.counters["settled"]) == (RUNS + 1, RUNS)
 
 
-@pytest.mark.parametrize("lost_connection", ["fail", "release"])
+@pytest.mark.parametrize("lost_connection", ["fail", pytest.param("release", marks=pytest.mark.long)])
 async def test_the_end_of_a_consumer_that_held_very_much_leaves_the_loop_to_others(
     broker: Broker, peer: Peer, lost_connection: str
 ) -> None:

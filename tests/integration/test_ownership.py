@@ -126,6 +126,7 @@ def test_versions_cannot_leap_and_one_that_was_left_out_is_told(port: int) -> No
         assert not ann.ask("transaction.commit", app="job", version=8, stages=[])["duplicate"]
 
 
+@pytest.mark.long_where(provider="lmdb")
 def test_owners_survive_a_restart(tmp_path: Path, provider: str) -> None:
     broker = broker_on(tmp_path / "data", tmp_path, provider=provider, toml=TOML)
     with running(broker):
@@ -152,6 +153,7 @@ def test_owners_survive_a_restart(tmp_path: Path, provider: str) -> None:
             ann.ask("group.delete", "q", group="team-a")
 
 
+@pytest.mark.long_where(provider="sqlite")
 def test_what_was_made_without_authentication_is_taken_over_as_the_rules_allow(tmp_path: Path, provider: str) -> None:
     broker = broker_on(tmp_path / "data", tmp_path, provider=provider)
     with running(broker), connected(broker.port, "anonymous") as peer:

@@ -27,7 +27,6 @@ from vibemq.testing.timed_broker import TimedBroker
 pytestmark = pytest.mark.anyio
 
 CLIENTS = 100
-PROCESSES = 10
 QUEUES = 10_000
 
 
@@ -69,13 +68,14 @@ def be_clients(url: str, numbers: range, ready: Connection) -> None:
     asyncio.run(live())
 
 
-async def test_nothing_is_left_behind_by_1000_clients_that_die(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [4, pytest.param(10, marks=pytest.mark.long)])
+async def test_nothing_is_left_behind_by_crowds_of_clients_that_die(tmp_path: Path, processes: int) -> None:
     async with TimedBroker(tmp_path / "data") as broker:
-        await die_in_crowds(broker)
+        await die_in_crowds(broker, processes)
 
 
-async def die_in_crowds(broker: TimedBroker) -> None:
-    for number in range(PROCESSES):
+async def die_in_crowds(broker: TimedBroker, processes: int) -> None:
+    for number in range(processes):
         reader, writer = CONTEXT.Pipe(duplex=False)
         numbers = range(number * CLIENTS, (number + 1) * CLIENTS)
         process = CONTEXT.Process(target=be_clients, args=(broker.url, numbers, writer))
@@ -90,7 +90,7 @@ async def die_in_crowds(broker: TimedBroker) -> None:
                 process.join()
         await until(lambda: not broker.connection_count)
         await until(lambda number=number: broker.metrics()["active_queues"] == (number + 1) * CLIENTS)
-    total = PROCESSES * CLIENTS
+    total = processes * CLIENTS
     assert removed(broker) == {"auto_delete": total, "exclusive": total}
     broker.advance(3_600)
     await until(lambda: not broker.list_queues())

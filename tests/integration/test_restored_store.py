@@ -54,6 +54,7 @@ def restore(source: Path, data_dir: Path) -> None:
     assert said.code == 0, said.err
 
 
+@pytest.mark.long_where(provider="sqlite")
 def test_a_reader_of_the_old_timeline_is_refused(published: tuple[Path, str], tmp_path: Path, provider: str) -> None:
     backup, old = published
     restore(backup, tmp_path / "data")
@@ -81,6 +82,7 @@ def test_a_reader_of_the_old_timeline_is_refused(published: tuple[Path, str], tm
     assert "sound" in check(tmp_path / "data").out
 
 
+@pytest.mark.long_where(provider="lmdb")
 def test_each_restore_of_a_backup_is_a_timeline_of_its_own(
     published: tuple[Path, str], tmp_path: Path, provider: str
 ) -> None:
@@ -97,6 +99,7 @@ def test_each_restore_of_a_backup_is_a_timeline_of_its_own(
     assert len(found) == 5
 
 
+@pytest.mark.long_where(provider="sqlite")
 def test_a_stopped_brokers_directory_is_moved_with_its_timeline_and_restored_without(
     published: tuple[Path, str], tmp_path: Path, provider: str
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_stopped_brokers_directory_is_moved_with_its_timeline_and_restored_wit
     assert incarnation_in(tmp_path / "restored", tmp_path, provider) != old
 
 
+@pytest.mark.long_where(provider="lmdb")
 def test_a_start_that_is_cut_short_is_made_up_for(published: tuple[Path, str], tmp_path: Path, provider: str) -> None:
     """The new incarnations were written, and the word in the store's file was not removed."""
     backup, old = published

@@ -204,7 +204,7 @@ METHOD = Method(
     name="bit-rot",
     title="Bit rot and truncation",
     run=run,
-    short=Size(cases=200, seconds=20),
+    short=Size(cases=100, seconds=20),
     crash=Size(cases=14_000, seconds=110),
     torture=Size(cases=120_000, seconds=1_150),
 )

@@ -96,7 +96,7 @@ METHOD = Method(
     name="engine-sim",
     title="The engine against a naive model",
     run=run,
-    short=Size(cases=2_000, seconds=10),
+    short=Size(cases=1_000, seconds=10),
     crash=Size(cases=60_000, seconds=40),
     torture=Size(cases=400_000, seconds=200),
 )

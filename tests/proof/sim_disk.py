@@ -152,7 +152,7 @@ METHOD = Method(
     name="sim-disk",
     title="Power cuts on a simulated disk",
     run=run,
-    short=Size(cases=1_000, seconds=15),
+    short=Size(cases=500, seconds=15),
     crash=Size(cases=150_000, seconds=140),
     torture=Size(cases=1_000_000, seconds=1_000),
 )

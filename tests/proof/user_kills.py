@@ -339,7 +339,7 @@ METHOD = Method(
     name="users",
     title="kill -9 and power cuts while users change",
     run=run,
-    short=Size(cases=4, seconds=30),
+    short=Size(cases=2, seconds=30),
     # Every tenth is a power cut, the others are kills.
     crash=Size(cases=230, seconds=240),
     torture=Size(cases=1_000, seconds=640),

@@ -88,7 +88,7 @@ def repaired(kv: MemoryKV) -> MemoryKV:
     return fresh
 
 
-@settings(max_examples=15, phases=UNSHRUNK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, phases=UNSHRUNK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
 def test_repair_of_a_sound_store_keeps_every_pair(random: Random, batches: int) -> None:
     kv = sound_store(random, batches)

@@ -130,6 +130,7 @@ def test_available_now_acknowledges_all_of_it(world: World) -> None:
     assert world.committed(source) == 1001
 
 
+@pytest.mark.long(covered_by="tests/unit/spark/test_timeline.py::test_several_queues_share_the_limits")
 def test_byte_limits_and_several_queues(world: World) -> None:
     one, two, target = world.queue(*range(100)), world.queue(*range(100, 200)), world.queue()
     frame = world.stream(queues=f"{one},{two}", maxBytesPerTrigger="6k").select("body")
@@ -174,7 +175,7 @@ def test_another_target_gets_the_batches_that_are_repeated_for_it(world: World) 
     assert (world.numbers(target), world.numbers(other)) == ([0, 1, 2], [1, 2])
 
 
-@pytest.mark.parametrize("sink", ["parquet", "exactlyOnce", "foreachBatch"])
+@pytest.mark.parametrize("sink", ["parquet", "exactlyOnce", pytest.param("foreachBatch", marks=pytest.mark.long)])
 def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> None:
     """The newest two of offsets and commits are deleted, and more is published: no sink may take a larger batch for
     one that it has."""
@@ -298,8 +299,8 @@ def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> Non
 @pytest.mark.parametrize(
     ("sink", "how"),
     [
-        ("parquet", "replay"),
         ("exactlyOnce", "continue"),
+        pytest.param("parquet", "replay", marks=pytest.mark.long),
         pytest.param("parquet", "continue", marks=pytest.mark.long),
         pytest.param("exactlyOnce", "replay", marks=pytest.mark.long),
     ],
@@ -378,6 +379,7 @@ def test_the_older_query_of_a_group_fails(world: World) -> None:
     assert sorted(world.numbers(target)) == [1, 2]
 
 
+@pytest.mark.long(covered_by="tests/spark/test_examples.py::test_rejects_and_what_becomes_of_them")
 def test_rows_are_sorted_into_good_and_bad(world: World) -> None:
     source, target = world.queue(*range(40)), world.queue()
 
@@ -523,6 +525,7 @@ def test_writes_of_one_batch_at_the_same_time_need_names(world: World) -> None:
     assert sorted(world.numbers(batches.target)) == list(range(4)), "the first write counts, the second is refused"
 
 
+@pytest.mark.long(covered_by="tests/unit/spark/write/test_identity.py::test_what_is_not_certain_is_refused")
 def test_a_name_that_is_given_is_one_write_to_one_queue(world: World) -> None:
     batches = Batches(world, world.queue(0, 1), world.queue())
     other = Batches(world, batches.source, world.queue())
@@ -538,6 +541,7 @@ def test_a_name_that_is_given_is_one_write_to_one_queue(world: World) -> None:
     assert (sorted(world.numbers(batches.target)), sorted(world.numbers(other.target))) == ([0, 1], [100, 101])
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_writes_of_one_batch_at_the_same_time_need_names")
 def test_a_thread_of_a_batch_has_no_name_and_may_be_given_one(world: World) -> None:
     batches = Batches(world, world.queue(*range(4)), world.queue())
     errors: list[str] = []
@@ -608,6 +612,7 @@ def test_queues_that_are_not_what_they_were(world: World) -> None:
     assert "was deleted and created again" in failure_of(world.into(frame, target, "c").start())
 
 
+@pytest.mark.long(covered_by="tests/unit/spark/test_losses.py::test_a_broker_that_was_restored_from_a_backup")
 def test_a_broker_that_is_restored_from_its_backup_under_a_query(world: World, tmp_path: Path) -> None:
     with running(BrokerProcess(tmp_path / "data")) as broker, vibemq.sync.connect(broker.url) as mq:
         inner = World(broker, world.spark, mq, world.folder)
@@ -641,6 +646,7 @@ def test_a_stream_needs_a_group(world: World) -> None:
     assert "UnboundLocalError" not in said
 
 
+@pytest.mark.long(covered_by="tests/unit/spark/test_pickling.py::test_code_is_shipped_whole")
 def test_the_code_can_be_shipped(world: World) -> None:
     from pyspark import cloudpickle
 

@@ -216,6 +216,9 @@ def test_every_command_is_here() -> None:
     assert here | NEVER_ANSWERED == set(_HANDLERS)
 
 
+# A store in memory is asked by every command, and each of the others by every second one.
+@pytest.mark.long_where(world="sqlite", name=list(COMMANDS)[::2])
+@pytest.mark.long_where(world="lmdb", name=list(COMMANDS)[1::2])
 @pytest.mark.parametrize("name", COMMANDS)
 async def test_no_answer_comes_before_the_append(world: World, name: str) -> None:
     make = COMMANDS[name]

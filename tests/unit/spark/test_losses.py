@@ -140,6 +140,7 @@ def test_a_queue_made_anew(broker: BrokerProcess, mq: Any, queue: str, publish: 
 
 
 @pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.long_where(stopped=False)
 def test_a_broker_that_was_restored_from_a_backup(
     broker_of_ones_own: BrokerProcess, publish_to: Any, tmp_path: Path, stopped: bool
 ) -> None:
@@ -230,6 +231,8 @@ def deleting(mq: Any, queue: str, when: int, patch: pytest.MonkeyPatch, *, anew:
 
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("careless", [False, True])
+@pytest.mark.long_where(careless=True, anew=True)
+@pytest.mark.long_where(careless=False, anew=False)
 def test_a_queue_is_deleted_between_any_two_requests(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish, anew: bool, careless: bool
 ) -> None:

@@ -70,6 +70,9 @@ MORE_CASES = [(48, 20_000), (64, 4_000)]
 @pytest.mark.parametrize(
     ("mebibytes", "body"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE_CASES)]
 )
+@pytest.mark.long_where(part=0.5, body=[200, 20_000])
+@pytest.mark.long_where(part=1.0, body=[4_000, 200_000])
+@pytest.mark.long_where(mebibytes=24, body=[200, 20_000])
 def test_a_full_store_takes_messages_again_when_it_is_drained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int, body: int, part: float
 ) -> None:
