@@ -122,7 +122,7 @@ def test_a_turn_encodes_no_more_than_fits_into_it_and_the_turns_encode_everythin
     while reader.queue:
         turns.append(sum(instructions(reader.turn).values()))
     assert max(turns) <= INSTRUCTIONS_MAX, sorted(turns)[-5:]
-    assert (len(turns) == 1) == (name == "one batch" and "batch/1" in dialect.name), "travels as it is stored"
+    assert (len(turns) == 1) == (name == "one batch" and b"batch/1" in dialect.hello), "travels as it is stored"
     wanted = [run for runs in hand_outs for run in runs]
     assert reader.sent == sum(last - first + 1 for first, last in wanted)
     assert _sequences(reader.done) == _sequences(wanted)
