@@ -15,6 +15,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import AccountRecord, Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
+from vibemq.model.selector import Selector
 
 QueueName = Annotated[str, "name of a queue"]
 """Every field of a command that names a queue is annotated so: before the command is carried out, the engine looks
@@ -119,7 +120,11 @@ class Subscribe:
     credit: int | None = None
     """Hand out no more than this many in all; None = no end."""
     priority: int = 0
-    """Only the consumers of the highest priority in the group receive."""
+    """Only the consumers of the highest priority in the group receive; with selectors, of each selector."""
+    weight: int = 1
+    """So many messages in a row are its turn, where several consumers take turns; from 1."""
+    where: Selector | None = None
+    """Only messages that it matches are handed out to this consumer."""
     ack_timeout_ms: int | None = None
     start: StartAt = StartAt.DEFAULT
     start_sequence: int = 0
