@@ -209,6 +209,9 @@ class CreateQueue:
     """None = the broker's defaults."""
     must_match: bool = False
     """An existing queue with other options is an error (QueueExists); otherwise it is left as it is."""
+    groups: Sequence[str] = ()
+    """Durable groups that it shall have from its beginning; those that an existing queue lacks are added to it, and
+    get what it still keeps."""
 
 
 @dataclass(slots=True)

@@ -228,7 +228,9 @@ class Broker:
 
     async def _begin(self, tasks: TaskGroup) -> None:
         settings = self.settings
-        endpoints = [(listener, endpoint_of(listener)) for listener in settings.listeners]
+        endpoints = [
+            (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
+        ]
         if settings.http.enabled:
             # A broker without it starts sooner: an HTTP server is a fifth of all that would be imported.
             from vibemq.web.server import WebServer

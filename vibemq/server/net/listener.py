@@ -1,7 +1,9 @@
 """Sockets that accept: one server per configured listener."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from vibemq import plugins
 from vibemq.config import Listener
@@ -25,13 +27,14 @@ class Listening:
     tls: ServerTls | None = None
 
 
-def endpoint_of(listener: Listener) -> ListenerEndpoint:
-    """Find the protocol and check its options. Raises ConfigInvalid."""
+def endpoint_of(listener: Listener, options: Mapping[str, Any] | None = None) -> ListenerEndpoint:
+    """Find the protocol and check its options (None: those that stand with the listener). Raises ConfigInvalid."""
     try:
         plugin: ProtocolPlugin = plugins.find("protocols", listener.protocol)
     except LookupError as error:
         raise ConfigInvalid(f"listener protocol {listener.protocol!r} cannot be used: {error}") from error
-    settings = plugin_settings(plugin.settings, listener.settings, f"the {listener.protocol} listener's settings")
+    options = listener.settings if options is None else options
+    settings = plugin_settings(plugin.settings, options, f"the {listener.protocol} listener's settings")
     return ListenerEndpoint(listener.protocol, plugin, settings)
 
 
