@@ -11,7 +11,7 @@
     push.py         build_pushes([PushMessage]) -> events
     options.py      sub_queue_ids_option([sId]): the option that every PUSH carries
     properties.py   parse_area(data, schema_id) -> (properties, where the payload begins), build_area(properties)
-    compression.py  Inflater(data, bytes_max).step() ... .result(): a bounded piece per step
+    property_headers.py     the area <-> the headers of a row
     guid.py         guid_text, guid_of_message_id, GuidMaker
     rows.py         row_of_put(message, guid), PutLoader(message, guid, bytes_max).step() for compressed ones;
                     pushes_of_rows(rows, queue id, options) -> [PushMessage]

@@ -15,7 +15,8 @@ is not told by the area but by the message's schema id: 0 is old. Source: docs/s
 
 import struct
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import lru_cache
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from vibemq.errors import InvalidMessage, LocalProtocolError
@@ -32,6 +33,9 @@ SCHEMA_NONE = 1
 """New style without a schema: what consumers get. The ids of producers are private to their connections."""
 
 _HEADER = struct.Struct("!BBHBB")
+_LAYOUTS_REMEMBERED = 1_024
+_PROPERTIES_REMEMBERED = 16
+"""Larger areas are taken apart anew each time, so that what is remembered stays small."""
 _HEADER_BYTES = 0x1B
 _PROPERTY = struct.Struct("!HHH")
 _X = (1 << 26) - 1
@@ -55,7 +59,79 @@ _NUMBERS = {
     PropertyType.INT32: struct.Struct("!i"),
     PropertyType.INT64: struct.Struct("!q"),
 }
-_TYPES = {member.value: member for member in PropertyType}
+TYPES_BY_NUMBER = {member.value: member for member in PropertyType}
+
+
+class AreaLayout(NamedTuple):
+    """Where everything stands in an area."""
+
+    kinds: bytes
+    """The number of each property's type."""
+    places: tuple[tuple[int, int, int], ...]
+    """Of each property: where its name begins, its value, and where that ends."""
+    area_bytes: int
+
+
+def area_layout(data: bytes, schema_id: int) -> AreaLayout:
+    """How the area in front of uncompressed application data is laid out.
+
+    Raises:
+        InvalidMessage: the area cannot be read.
+    """
+    area = area_bytes(data)
+    first, _, _, _, count = _HEADER.unpack_from(data)
+    header_size, property_size = 2 * (first & 7), 2 * (first >> 3 & 7)
+    at = header_size + count * property_size
+    padding = data[area - 1] if area else 0
+    if header_size < _HEADER.size or property_size < _PROPERTY.size or not count:
+        raise InvalidMessage(f"an area of {count} properties with headers of {header_size} and {property_size} bytes")
+    if not 1 <= padding <= 4 or at > area - padding:
+        raise InvalidMessage(f"{count} properties do not fit into an area of {area} bytes with padding {padding}")
+    lay_out = _remembered_layout if count <= _PROPERTIES_REMEMBERED else _layout
+    return lay_out(data[:at], area - padding, schema_id == SCHEMA_OLD)
+
+
+def _layout(head: bytes, end: int, old: bool) -> AreaLayout:
+    """
+    Args:
+        head: all headers, whole.
+        end: of names and values.
+    """
+    header_size, property_size = 2 * (head[0] & 7), 2 * (head[0] >> 3 & 7)
+    at = len(head)
+    headers = [_PROPERTY.unpack_from(head, place) for place in range(header_size, at, property_size)]
+    xs = [(first << 16 | low) & _X for first, low, _ in headers]
+    name_sizes = [last & _NAME for _, _, last in headers]
+    if old:
+        sizes = [name + value for name, value in zip(name_sizes, xs, strict=True)]
+    else:
+        if xs[0]:
+            raise InvalidMessage(f"the first property begins at offset {xs[0]}, not 0")
+        sizes = [after - before for before, after in pairwise((*xs, end - at))]
+    kinds, places = [], []
+    for (first, _, _), name_size, size in zip(headers, name_sizes, sizes, strict=True):
+        value_at, stop = at + name_size, at + size
+        if not name_size or value_at > stop or stop > end:
+            raise InvalidMessage(f"a property of {size} bytes with a name of {name_size} contradicts its area")
+        kinds.append(_kind(first >> 10 & 31, stop - value_at))
+        places.append((at, value_at, stop))
+        at = stop
+    if at != end:
+        raise InvalidMessage(f"{end - at} bytes behind the last property")
+    return AreaLayout(bytes(kinds), tuple(places), _area_bytes(head))
+
+
+_remembered_layout = lru_cache(_LAYOUTS_REMEMBERED)(_layout)
+
+
+def _kind(number: int, size: int) -> PropertyType:
+    kind = TYPES_BY_NUMBER.get(number)
+    if kind is None:
+        raise InvalidMessage(f"a property has the unknown type {number}")
+    fixed = _NUMBERS.get(kind)
+    if fixed is not None and size != fixed.size:
+        raise InvalidMessage(f"a property of type {kind.name} has {size} bytes")
+    return kind
 
 
 def parse_area(data: bytes, schema_id: int) -> tuple[list[MessageProperty], int]:
@@ -64,27 +140,20 @@ def parse_area(data: bytes, schema_id: int) -> tuple[list[MessageProperty], int]
     Raises:
         InvalidMessage: the area cannot be read.
     """
-    headers, at, end = _bounds(data)
-    xs = [(first << 16 | low) & _X for first, low, _ in headers]
-    name_sizes = [last & _NAME for _, _, last in headers]
-    if schema_id == SCHEMA_OLD:
-        sizes = [name + value for name, value in zip(name_sizes, xs, strict=True)]
-    else:
-        if xs[0]:
-            raise InvalidMessage(f"the first property begins at offset {xs[0]}, not 0")
-        sizes = [after - before for before, after in pairwise((*xs, end - at))]
+    layout = area_layout(data, schema_id)
     found = []
-    for (first, _, _), name_size, size in zip(headers, name_sizes, sizes, strict=True):
-        value_at, stop = at + name_size, at + size
-        if not name_size or value_at > stop or stop > end:
-            raise InvalidMessage(f"a property of {size} bytes with a name of {name_size} contradicts its area")
-        found.append(_property(first >> 10 & 31, data[at:value_at], data[value_at:stop]))
-        at = stop
-    if at != end:
-        raise InvalidMessage(f"{end - at} bytes behind the last property")
+    for number_of_kind, (at, value_at, end) in zip(layout.kinds, layout.places, strict=True):
+        kind = TYPES_BY_NUMBER[number_of_kind]
+        number, raw = _NUMBERS.get(kind), data[value_at:end]
+        value: PropertyValue = raw
+        if number is not None:
+            (value,) = number.unpack(raw)
+        elif kind is PropertyType.STRING:
+            value = raw.decode(errors="surrogateescape")
+        found.append(MessageProperty(data[at:value_at].decode(errors="surrogateescape"), kind, value))
     if len({name for name, _, _ in found}) != len(found):
         raise InvalidMessage("two properties have one name")
-    return found, _area_bytes(data)
+    return found, layout.area_bytes
 
 
 def area_bytes(data: bytes) -> int:
@@ -102,38 +171,6 @@ def _area_bytes(data: bytes) -> int:
     return 4 * int.from_bytes(data[1:4], "big")
 
 
-def _bounds(data: bytes) -> tuple[list[tuple[int, int, int]], int, int]:
-    """Headers of the properties; start and end of names and values."""
-    area = area_bytes(data)
-    first, _, _, _, count = _HEADER.unpack_from(data)
-    header_size, property_size = 2 * (first & 7), 2 * (first >> 3 & 7)
-    at = header_size + count * property_size
-    padding = data[area - 1] if area else 0
-    if header_size < _HEADER.size or property_size < _PROPERTY.size or not count:
-        raise InvalidMessage(f"an area of {count} properties with headers of {header_size} and {property_size} bytes")
-    if not 1 <= padding <= 4 or at > area - padding:
-        raise InvalidMessage(f"{count} properties do not fit into an area of {area} bytes with padding {padding}")
-    places = range(header_size, at, property_size)
-    return [_PROPERTY.unpack_from(data, place) for place in places], at, area - padding
-
-
-def _property(kind: int, name: bytes, value: bytes) -> MessageProperty:
-    of = _TYPES.get(kind)
-    if of is None:
-        raise InvalidMessage(f"property {name[:64]!r} has the unknown type {kind}")
-    number = _NUMBERS.get(of)
-    typed: PropertyValue
-    if number is not None:
-        if len(value) != number.size:
-            raise InvalidMessage(f"property {name[:64]!r} is a {of.name} of {len(value)} bytes")
-        (typed,) = number.unpack(value)
-    elif of is PropertyType.STRING:
-        typed = value.decode(errors="surrogateescape")
-    else:
-        typed = value
-    return MessageProperty(name.decode(errors="surrogateescape"), of, typed)
-
-
 def build_area(properties: Sequence[MessageProperty], schema_id: int = SCHEMA_NONE) -> bytes:
     """The area with these properties in this order, and its padding.
 
@@ -142,27 +179,37 @@ def build_area(properties: Sequence[MessageProperty], schema_id: int = SCHEMA_NO
     """
     if not 1 <= len(properties) <= PROPERTIES_MAX:
         raise LocalProtocolError(f"a message has 1 to {PROPERTIES_MAX} properties, not {len(properties)}")
-    offset = 0
-    headers: list[bytes] = []
-    contents: list[bytes] = []
-    for name, of, value in properties:
+    names, contents = [], []
+    for name, kind, value in properties:
         raw = name.encode(errors="surrogateescape")
         if not 1 <= len(raw) <= NAME_BYTES_MAX:
             raise LocalProtocolError(f"a property's name has 1 to {NAME_BYTES_MAX} bytes, not {len(raw)}")
-        content = _content(name, of, value)
-        x = len(content) if schema_id == SCHEMA_OLD else offset
-        contents += (raw, content)
-        offset += len(raw) + len(content)
+        names.append(raw)
+        contents.append(_content(name, kind, value))
+    sizes = tuple(map(len, names)), tuple(map(len, contents))
+    head, padding = _head(bytes(kind for _, kind, _ in properties), *sizes, schema_id == SCHEMA_OLD)
+    return b"".join((head, *chain.from_iterable(zip(names, contents, strict=True)), padding))
+
+
+def _head(kinds: bytes, name_sizes: tuple[int, ...], value_sizes: tuple[int, ...], old: bool) -> tuple[bytes, bytes]:
+    """(all headers, padding) of an area with such names and values."""
+    headers, offset = [], 0
+    for kind, name_size, value_size in zip(kinds, name_sizes, value_sizes, strict=True):
+        x = value_size if old else offset
+        offset += name_size + value_size
         if offset > AREA_BYTES_MAX:
-            raise LocalProtocolError(f"properties of more than {AREA_BYTES_MAX} bytes")
-        headers.append(_PROPERTY.pack(of << 10 | x >> 16, x & 0xFFFF, len(raw)))
-    size = _HEADER.size + _PROPERTY.size * len(headers) + offset
+            break
+        headers.append(_PROPERTY.pack(kind << 10 | x >> 16, x & 0xFFFF, name_size))
+    size = _HEADER.size + _PROPERTY.size * len(kinds) + offset
     padding = PADDINGS[size & 3]
     words = (size + len(padding)) // 4
     if 4 * words > AREA_BYTES_MAX:
         raise LocalProtocolError(f"properties of more than {AREA_BYTES_MAX} bytes")
-    header = _HEADER.pack(_HEADER_BYTES, words >> 16, words & 0xFFFF, 0, len(properties))
-    return b"".join((header, *headers, *contents, padding))
+    header = _HEADER.pack(_HEADER_BYTES, words >> 16, words & 0xFFFF, 0, len(kinds))
+    return b"".join((header, *headers)), padding
+
+
+area_head = lru_cache(_LAYOUTS_REMEMBERED)(_head)
 
 
 def _content(name: str, of: PropertyType, value: PropertyValue) -> bytes:

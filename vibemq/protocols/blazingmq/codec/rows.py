@@ -9,39 +9,85 @@ Spark consumers, dead letters, exports; none of them would know what to do with 
 message whatever compression they were opened with. A payload that cannot be decompressed is refused to the one who sent
 it, before it is confirmed, and is no puzzle for each consumer after it. The price is processor time at the post, and
 the bytes that compression would have saved on disk and towards consumers.
+
+What comes out is bounded, since a megabyte may hold a gigabyte, and comes in pieces: a large payload is decompressed
+over several turns of the event loop.
 """
 
 import struct
+import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from enum import IntEnum
 
 from vibemq.errors import InvalidMessage
-from vibemq.model.rows import Rows, header_values
-from vibemq.model.selector import TYPES_HEADER, Property, headers_of, properties_of
-from vibemq.protocols.blazingmq.codec.compression import CompressionType, Inflater
+from vibemq.model.rows import Rows
 from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guid_text
-from vibemq.protocols.blazingmq.codec.properties import (
-    NAME_BYTES_MAX,
-    PROPERTIES_MAX,
-    SCHEMA_NONE,
-    SCHEMA_OLD,
-    MessageProperty,
-    area_bytes,
-    build_area,
-    parse_area,
-)
+from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, area_bytes
+from vibemq.protocols.blazingmq.codec.property_headers import NO_HEADERS, area_of_headers, headers_of_area
 from vibemq.protocols.blazingmq.codec.push import PushMessage
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage
 
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
 _ID_SIZE = b"\0\x20"
-_NO_HEADERS = b"\0\0"
-_REMEMBERED = 1024
-_REMEMBERED_BYTES_MAX = 2048
-"""A longer block of headers is hardly ever met again."""
-_INTERNAL_PREFIX = "vibemq-"
-_PROPERTY_PREFIX = "vibemq-property-"
+
+PIECE_BYTES = 1 << 18
+"""Of output; about half a millisecond."""
+
+
+class CompressionType(IntEnum):
+    """CAT of a message."""
+
+    NONE = 0
+    ZLIB = 1
+
+
+class Inflater:
+    """Decompresses one payload.
+
+    Args:
+        data: the whole zlib stream.
+        bytes_max: most bytes that may come out.
+    """
+
+    def __init__(self, data: bytes, bytes_max: int) -> None:
+        self._left = data
+        self._bytes_max = bytes_max
+        self._stream = zlib.decompressobj()
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def step(self) -> bool:
+        """Decompress one more piece; whether that was the last.
+
+        Raises:
+            InvalidMessage: it is no zlib stream, not a whole one, or larger than the limit.
+        """
+        # One byte more than allowed tells a stream of just that size from a larger one.
+        wanted = min(PIECE_BYTES, self._bytes_max - self._size + 1)
+        try:
+            piece = self._stream.decompress(self._left, wanted)
+        except zlib.error as error:
+            raise InvalidMessage(f"a payload that is not zlib data: {error}") from None
+        self._left = self._stream.unconsumed_tail
+        self._size += len(piece)
+        if self._size > self._bytes_max:
+            raise InvalidMessage(f"a payload that decompresses to more than {self._bytes_max} bytes")
+        self._pieces.append(piece)
+        if self._stream.eof:
+            return True
+        if not piece and not self._left:
+            raise InvalidMessage("a zlib payload that is cut short")
+        return False
+
+    @property
+    def size(self) -> int:
+        """Of what has been decompressed so far."""
+        return self._size
+
+    def result(self) -> bytes:
+        """Once `step` has said that it is done."""
+        return b"".join(self._pieces)
 
 
 def row_of_put(message: PutMessage, guid: bytes) -> bytes:
@@ -59,8 +105,8 @@ def row_of_put(message: PutMessage, guid: bytes) -> bytes:
         raise InvalidMessage(f"compression {message.compression} is unknown here")
     data = message.data
     if not message.flags & MESSAGE_PROPERTIES:
-        return b"".join((_ID_SIZE, guid_text(guid).encode(), _U32.pack(len(data)), data, _NO_HEADERS))
-    headers, payload_at = _headers_of_area(data, message.schema_id)
+        return b"".join((_ID_SIZE, guid_text(guid).encode(), _U32.pack(len(data)), data, NO_HEADERS))
+    headers, payload_at = headers_of_area(data, message.schema_id)
     size = _U32.pack(len(data) - payload_at)
     return b"".join((_ID_SIZE, guid_text(guid).encode(), size, memoryview(data)[payload_at:], headers))
 
@@ -114,57 +160,12 @@ def pushes_of_rows(rows: Rows, queue_id: int, options: bytes, *, new_style: bool
     common = rows.common_headers()
     areas: Sequence[bytes]
     if common is not None:
-        areas = [_area_of_headers(common, schema)] * rows.count
+        areas = [area_of_headers(common, schema)] * rows.count
     else:
-        areas = [_area_of_headers(block, schema) for block in rows.header_blocks()]
+        areas = [area_of_headers(block, schema) for block in rows.header_blocks()]
     return [
         PushMessage(queue_id, guid, MESSAGE_PROPERTIES, 0, schema, options, area + payload)
         if area
         else PushMessage(queue_id, guid, 0, 0, 0, options, payload)
         for guid, payload, area in zip(guids, payloads, areas, strict=True)
     ]
-
-
-# -- properties and headers -------------------------------------------------------------------------------------------
-
-
-def _headers_of_area(data: bytes, schema_id: int) -> tuple[bytes, int]:
-    """(block of headers, where the payload begins)."""
-    properties, payload_at = parse_area(data, schema_id)
-    pairs = headers_of((name, Property(of, value)) for name, of, value in properties)
-    pieces = [_U16.pack(len(pairs))]
-    for pair in pairs:
-        for text in pair:
-            raw = text.encode()
-            pieces += (_U16.pack(len(raw)), raw)
-    return b"".join(pieces), payload_at
-
-
-def _area_of_headers(block: bytes, schema: int) -> bytes:
-    if block == _NO_HEADERS:
-        return b""
-    return _remembered_area(block, schema) if len(block) <= _REMEMBERED_BYTES_MAX else _build_area(block, schema)
-
-
-def _build_area(block: bytes, schema: int) -> bytes:
-    """The area with the properties that a block of headers keeps; b"": none.
-
-    Left out are headers of the broker's own, and what no area has room for: names of more than 4,095 bytes, and more
-    than 255 properties, which only other protocols can publish.
-    """
-    pairs = []
-    for key, at, size in header_values(block, 0):
-        name = key.decode(errors="replace")
-        if name and (
-            not name.startswith(_INTERNAL_PREFIX) or name.startswith(_PROPERTY_PREFIX) or name == TYPES_HEADER
-        ):
-            pairs.append((name, block[at : at + size].decode(errors="replace")))
-    properties = [
-        MessageProperty(name, *kept)
-        for name, kept in properties_of(pairs).items()
-        if len(name.encode(errors="surrogateescape")) <= NAME_BYTES_MAX
-    ]
-    return build_area(properties[:PROPERTIES_MAX], schema) if properties else b""
-
-
-_remembered_area = lru_cache(_REMEMBERED)(_build_area)
