@@ -4,12 +4,28 @@ from dataclasses import replace
 
 import pytest
 
+from tests.interop.blazingmq.model_sdk import ModelSdk
+from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
+from vibemq.protocols.blazingmq.codec.control import encode_authentication
+from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_RSP, ControlCodec
+from vibemq.protocols.blazingmq.codec.messages import (
+    AuthenticationRequest,
+    ClientLanguage,
+    ConfigureStream,
+    ConsumerInfo,
+    Expression,
+    StreamParameters,
+    StreamSubscription,
+)
+from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
+from vibemq.protocols.blazingmq.settings import Domain
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec.extensions import EXTENSIONS, publish_many, request, response, stage
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.frames import ACCEPTED
+from vibemq.protocols.session import SessionContext
 from vibemq.testing import session_conformance as suite
 from vibemq.testing.session_conformance import QUEUE, Dialect, Rows, pack_row
 
@@ -103,7 +119,58 @@ OMQ = Dialect(
     broken=(b")", b"(Ack |#)", b'(Ack "\\999")', b"(" * 65, b"(Ack " + b"1" * 65_536),
 )
 
-DIALECTS = [NATIVE, NATIVE_BULK, NATIVE_ALL, OMQ]
+
+def blazingmq(language: ClientLanguage, codec: ControlCodec) -> Dialect:
+    """A client that has opened the queue for reading and writing."""
+
+    def create(context: SessionContext) -> BlazingmqSession:
+        return BlazingmqSession(context, BlazingmqSettings(domains={"here": Domain(plain_names=True)}))
+
+    basic = AuthenticationRequest(mechanism="basic", data=b"somebody:secret")
+    sdk = ModelSdk(codec=codec, language=language)
+    _, opening = sdk.open(f"bmq://here/{QUEUE}", 3)
+    _, configuring = ModelSdk(codec=codec).request(
+        ConfigureStream(
+            q_id=3,
+            stream_parameters=StreamParameters(
+                subscriptions=(
+                    StreamSubscription(
+                        s_id=1,
+                        expression=Expression(text=""),
+                        consumers=(ConsumerInfo(max_unconfirmed_messages=10, max_unconfirmed_bytes=1_000),),
+                    ),
+                )
+            ),
+        )
+    )
+    event = HEARTBEAT_RSP
+    return Dialect(
+        name=f"BlazingMQ, {language.name}",
+        create=create,
+        hello=encode_authentication(codec, basic) + sdk.hello() + opening,
+        publish=lambda message_id, payload: build_puts([put_message(3, message_id.encode().rjust(16), payload)]),
+        subscribe=lambda: configuring,
+        broken=(
+            b"\0\0\0\7" + event[4:],
+            b"\0\0\0\x0a" + event[4:],
+            b"\x80" + event[1:],
+            b"\xff" * 8,
+            event[:4] + b"\0" * 4,
+        ),
+        has_goodbye=False,
+        keep_alive=lambda now: event,
+        silence_ms=120_000 if language is ClientLanguage.E_CPP else None,
+    )
+
+
+DIALECTS = [
+    NATIVE,
+    NATIVE_BULK,
+    NATIVE_ALL,
+    OMQ,
+    blazingmq(ClientLanguage.E_CPP, ControlCodec.BER),
+    blazingmq(ClientLanguage.E_JAVA, ControlCodec.JSON),
+]
 CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
 
 

@@ -68,7 +68,8 @@ class Dialect:
     name: str
     create: Callable[[SessionContext], Session]
     hello: bytes
-    """The whole handshake of a peer with valid credentials, if the protocol has any."""
+    """The whole handshake of a peer with valid credentials, if the protocol has any, and what has to be said before
+    QUEUE can be published to or consumed from."""
     publish: Callable[[str, bytes], bytes] | None
     """(message id, JSON payload) -> a publish to QUEUE; None: a protocol that only delivers."""
     subscribe: Callable[[], bytes]
@@ -83,8 +84,8 @@ class Dialect:
     """Every way to publish with times relative to now: (message id, delay in ms, ttl in ms) -> bytes, one message."""
     keep_alive: Callable[[int], bytes] | None = None
     """(instant) -> what a peer says that has nothing to say; None: any publish will do."""
-    silence_ms: int = 120_000
-    """How long a peer may be silent."""
+    silence_ms: int | None = 120_000
+    """How long a peer may be silent; None: for ever, since the protocol gives it nothing to say."""
     request: Callable[[str, bytes], bytes] | None = None
     """(request id, JSON payload) -> a message to QUEUE whose sender waits for a reply, for 2 s; None: the protocol has
     no requests."""
@@ -128,7 +129,8 @@ def talk(dialect: Dialect) -> Talk:
     """A session after its handshake."""
     started = Talk(dialect.create(context()))
     if dialect.hello:
-        started.hear(dialect.hello)
+        for request in started.hear(dialect.hello):
+            started.tell(request, Published(QUEUE, 0, 0) if isinstance(request, Publish) else None)
     started.asked.clear()
     started.sent.clear()
     return started
@@ -389,6 +391,9 @@ def _word(dialect: Dialect, now: int) -> bytes:
 
 def check_silence_counts_from_the_last_word(dialect: Dialect) -> None:
     """Neither earlier nor later, wherever the deadlines before it were; a late read is not the peer's silence."""
+    if dialect.silence_ms is None:
+        assert talk(dialect).session.next_deadline() is None, "a peer that may be silent is waited for"
+        return
     for last in (0, 1, 59_000, dialect.silence_ms - 1, dialect.silence_ms + 30_000):
         talking = talk(dialect)
         talking.now += last
