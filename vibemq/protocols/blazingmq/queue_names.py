@@ -19,6 +19,7 @@ _TIER, _TIER_HERE = ".~", "._."
 _URI = re.compile(
     r"bmq://([-A-Za-z0-9._]+(?:\.~[-A-Za-z0-9]+)?)/([-A-Za-z0-9_.]{1,64})(?:\?id=([-A-Za-z0-9_.]{1,64}))?", re.ASCII
 )
+_APP_ID = re.compile(r"[-A-Za-z0-9_.]{1,64}", re.ASCII)
 URI_LENGTH_MAX = 512
 
 
@@ -48,11 +49,16 @@ def parse_uri(text: str) -> QueueUri:
     return QueueUri(*found.groups())
 
 
+def is_app_id(text: str) -> bool:
+    return _APP_ID.fullmatch(text) is not None
+
+
 def check_domain(domain: str) -> str:
     """Return the domain if its queues can be named here. Raises BadUri."""
     if parse_uri(f"{SCHEME}{domain}/q").domain != domain:
         raise BadUri(f"{domain!r} is not the name of a domain")
-    if DIVIDER in domain or _TIER_HERE in domain or domain.endswith("."):
+    ours = domain.replace(_TIER, _TIER_HERE)
+    if DIVIDER in ours or ours.endswith(".") or ours.replace(_TIER_HERE, _TIER, 1) != domain:
         raise BadUri(f"domain {domain!r} cannot be served: its name contains '..' or '._.', or ends with a period")
     return domain
 
@@ -82,7 +88,7 @@ def uri_of(name: str, plain_domain: str | None = None) -> QueueUri | None:
     domain, divider, queue = name.partition(DIVIDER)
     if not divider:
         return None if plain_domain is None else _uri_or_none(plain_domain, name)
-    return _uri_or_none(domain.replace(_TIER_HERE, _TIER), queue)
+    return _uri_or_none(domain.replace(_TIER_HERE, _TIER, 1), queue)
 
 
 def _uri_or_none(domain: str, queue: str) -> QueueUri | None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from vibemq.errors import InvalidQueueName
+from vibemq.errors import InvalidOptions, InvalidQueueName
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, Overflow, QueueOptions, enum_of
-from vibemq.protocols.blazingmq.queue_names import QueueUri, check_domain, parse_uri, queue_name
+from vibemq.protocols.blazingmq.queue_names import QueueUri, check_domain, is_app_id, queue_name
 
 NotNegative = Annotated[int, Field(ge=0)]
 UNLIMITED_ATTEMPTS = 1_000_000_000
@@ -49,15 +49,17 @@ class Domain(BaseModel):
     @field_validator("durability")
     @classmethod
     def _known_durability(cls, value: str | None) -> str | None:
-        if value is not None:
-            enum_of(Durability, value, "durability")
+        try:
+            enum_of(Durability, value or "strong", "durability")
+        except InvalidOptions as error:
+            raise ValueError(str(error)) from None
         return value
 
     @field_validator("app_ids")
     @classmethod
     def _can_be_app_ids(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for app_id in value:
-            if parse_uri(f"bmq://d/q?id={app_id}").app_id != app_id or app_id == DEFAULT_APP_ID:
+            if not is_app_id(app_id) or app_id == DEFAULT_APP_ID:
                 raise ValueError(f"{app_id!r} cannot be the id of an application")
         if len(set(value)) < len(value):
             raise ValueError("an application is named twice")
