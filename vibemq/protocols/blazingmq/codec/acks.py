@@ -8,7 +8,7 @@ Source: docs/spec/blazingmq.md, "ACK", "CONFIRM".
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple
@@ -71,7 +71,7 @@ def parse_acks(acks: Event) -> list[AckMessage]:
     ]
 
 
-def build_confirms(messages: Sequence[ConfirmMessage]) -> bytes:
+def build_confirms(messages: Iterable[tuple[int, bytes, int]]) -> bytes:
     """One CONFIRM event, as clients send it."""
     pieces = [_CONFIRM.pack(*message) for message in messages]
     return event(EventType.CONFIRM, (_LIST_HEADER, *pieces), 4 + _CONFIRM.size * len(pieces))
