@@ -13,6 +13,8 @@ from vibemq.protocols.blazingmq.queue_names import QueueUri, check_domain, is_ap
 NotNegative = Annotated[int, Field(ge=0)]
 UNLIMITED_ATTEMPTS = 1_000_000_000
 PATTERN = "*"
+BROADCAST_MESSAGES_MAX = 100_000
+BROADCAST_BYTES_MAX = 64 << 20
 
 
 class DomainMode(StrEnum):
@@ -37,7 +39,7 @@ class Domain(BaseModel):
     message_ttl_ms: NotNegative = 0
     """0 = no limit."""
     max_messages: NotNegative = 0
-    """Of each queue; 0 = no limit. A message beyond it is refused."""
+    """Of each queue; 0 = no limit. A message beyond it is refused; a broadcast drops its oldest ones instead."""
     max_bytes: NotNegative = 0
     max_delivery_attempts: NotNegative = 0
     """Of a message whose consumers die over it, before it goes to the dead letters; 0 = no limit."""
@@ -74,14 +76,16 @@ class Domain(BaseModel):
         return self
 
     def queue_options(self) -> QueueOptions:
-        durability = self.durability or ("transient" if self.mode is DomainMode.BROADCAST else "strong")
+        passing = self.mode is DomainMode.BROADCAST
+        durability = self.durability or ("transient" if passing else "strong")
         limited = self.max_delivery_attempts > 0
         return QueueOptions(
             mode=_MODES[self.mode],
             durability=Durability(enum_of(Durability, durability, "durability")),
-            overflow=Overflow.DROP_NEWEST,
-            max_messages=self.max_messages,
-            max_bytes=self.max_bytes,
+            # What is on its way to a reader that is slow, or waits for nobody, must not grow without end.
+            overflow=Overflow.DROP_OLDEST if passing else Overflow.DROP_NEWEST,
+            max_messages=self.max_messages or (BROADCAST_MESSAGES_MAX if passing else 0),
+            max_bytes=self.max_bytes or (BROADCAST_BYTES_MAX if passing else 0),
             message_ttl_ms=self.message_ttl_ms or None,
             max_attempts=self.max_delivery_attempts if limited else UNLIMITED_ATTEMPTS,
             lost_connection=LostConnection.FAIL if limited else LostConnection.RELEASE,

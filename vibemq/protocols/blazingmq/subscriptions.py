@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vibemq.model.commands import SharedCapacity, Subscribe
+from vibemq.model.commands import SharedCapacity, StartAt, Subscribe
 from vibemq.model.selector import Selector
 from vibemq.protocols.blazingmq.codec.messages import (
     ConsumerInfo,
@@ -13,6 +13,7 @@ from vibemq.protocols.blazingmq.codec.messages import (
     StreamSubscription,
 )
 from vibemq.protocols.blazingmq.errors import WrongRequest
+from vibemq.protocols.blazingmq.settings import DomainMode
 from vibemq.protocols.blazingmq.streams import Stream
 
 SUBSCRIPTIONS_MAX = 64
@@ -55,6 +56,7 @@ class ReaderWish:
             where=self.where,
             # Held until they are confirmed, or the stream or the connection ends.
             ack_timeout_ms=0,
+            start=StartAt.NOW if stream.queue.domain.mode is DomainMode.BROADCAST else StartAt.DEFAULT,
             create=False,
         )
 
