@@ -13,6 +13,7 @@ from typing import Any
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import StorageFull
 from vibemq.model.commands import (
+    Classified,
     CloseSession,
     Command,
     CreateQueue,
@@ -25,6 +26,7 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.effects import (
+    Classify,
     ConsumerEnded,
     Deliver,
     Effect,
@@ -65,6 +67,11 @@ class Driver:
         self.writes = True
         """Everybody's socket takes what is handed out."""
         self._settled: dict[int, Deliver] = {}
+        self.looks = True
+        """Questions about messages are answered at once; else they are gathered."""
+        self.questions: list[Classify] = []
+        self.properties_of: Callable[[int], dict[str, Any]] = lambda sequence: {"n": sequence}
+        """What selectors know of the message of that sequence."""
         self.waiting: list[Outcome] = []
         self.submitting: list[Outcome] = []
         self.rows: dict[int, set[int]] = defaultdict(set)
@@ -102,7 +109,23 @@ class Driver:
                 told += self.keep()
         if self.writes:
             told += self._settle_written(told)
+        self.questions += [effect for effect in outcome.effects if isinstance(effect, Classify)]
+        while self.looks and self.questions:
+            told += self.look(self.questions.pop(0))
         return told
+
+    def look(self, question: Classify) -> list[Effect]:
+        """Answer a question."""
+        matched: list[tuple[int, int, int]] = []
+        for first, last in question.runs:
+            for sequence in range(first, last + 1):
+                known = self.properties_of(sequence)
+                bits = sum(selector.matches(known) << place for place, selector in enumerate(question.selectors))
+                if matched and bits and matched[-1][1:] == (sequence - 1, bits):
+                    matched[-1] = (matched[-1][0], sequence, bits)
+                elif bits:
+                    matched.append((sequence, sequence, bits))
+        return self.handle(Classified(0, None, question.number, matched))
 
     def _settle_written(self, told: list[Effect]) -> list[Effect]:
         """What nobody acknowledges is settled when it is written to its consumer."""

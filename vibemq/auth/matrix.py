@@ -73,6 +73,7 @@ COMMANDS: Mapping[type, Row] = {
     c.ChangeAccounts: (NEVER,),
     c.SetFlow: (NEVER,),
     c.CloseSession: (NEVER,),
+    c.Classified: (NEVER,),
     c.EndConsumers: (NEVER,),
     c.SetPressure: (NEVER,),
 }

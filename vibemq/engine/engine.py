@@ -41,6 +41,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
 from vibemq.engine.requests import answering, asking, doubting
+from vibemq.engine.routing.routed import classified
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
@@ -465,7 +466,7 @@ def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> Non
 def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
     # The reply keeps it, and its frames would keep the step.
     forget_frames(error)
-    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure):
+    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure | ask.Classified):
         step.refuse(command, error)
 
 
@@ -564,6 +565,7 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.ReplayDead: dead_letters.replay_dead,
     ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,
+    ask.Classified: classified,
 }
 
 

@@ -141,6 +141,10 @@ class EngineState:
         """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
         self._alarms = 0
         """How many alarms of parts were set: their order when they are due together."""
+        self.questions = 0
+        """Number of the last `Classify`."""
+        self.questioned: dict[int, tuple[Queue, Group]] = {}
+        """By the number of the question, until it is answered."""
         self.next_queue_id = 1
         self.next_dead_id = 1
         self.first_new_dead_id = 1

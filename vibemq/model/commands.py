@@ -622,6 +622,19 @@ class CloseSession:
 
 
 @dataclass(slots=True)
+class Classified:
+    """The server's answer to a `Classify`; it is not answered."""
+
+    session: int
+    token: Any
+    number: int
+    """Of the question."""
+    matched: list[tuple[int, int, int]]
+    """(first, last, selectors that match these messages: a bit for each, by its place in the question). Ascending;
+    messages that none matches are left out."""
+
+
+@dataclass(slots=True)
 class EndConsumers:
     """These subscriptions may not go on: each ends with its error, and what it holds goes back unharmed."""
 
@@ -685,6 +698,7 @@ Command = (
     | ReplayDead
     | PurgeDead
     | CloseSession
+    | Classified
     | EndConsumers
     | SetPressure
 )

@@ -9,6 +9,7 @@ from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
+from vibemq.model.selector import Selector
 from vibemq.model.stored import Slice
 
 
@@ -446,7 +447,20 @@ class QueueGone:
     why: Departure
 
 
-Effect = Reply | Deliver | ConsumerEnded | Responded | QueueGone
+@dataclass(slots=True)
+class Classify:
+    """Which of these selectors match which of these messages? Asked of the server, which reads their headers, and
+    answers each question once, with `Classified`. A message that is gone matches none."""
+
+    session: int
+    number: int
+    """Of the question."""
+    queue_id: int
+    runs: list[Run]
+    selectors: tuple[Selector, ...]
+
+
+Effect = Reply | Deliver | ConsumerEnded | Responded | QueueGone | Classify
 
 
 @dataclass(slots=True)

@@ -85,7 +85,7 @@ class World:
         )
         loop_cycle.before.append(self.committer.run_cycle)
         effect_router.connect(SESSION, self._hear)
-        self.local_session = LocalSession(self.decide, lambda gone: None)
+        self.local_session = LocalSession(self.decide, lambda gone: None, lambda asked: None)
         effect_router.connect(INNER_SESSION, self.local_session.take)
         self.submit(self.engine.restore(state, 1_000))
 

@@ -13,6 +13,8 @@ from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import Levels, Ready
+from vibemq.engine.queue.routing.routes import Routes
+from vibemq.engine.queue.routing.sifted import Sifted
 from vibemq.engine.queue.scheduled import Scheduled, in_turn
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.tail import Tail
@@ -92,6 +94,7 @@ class Group:
         "in_flight",
         "name",
         "owner",
+        "routes",
         "start",
         "top",
         "turn",
@@ -125,6 +128,8 @@ class Group:
         self._places = 0
         self.top: Rotation | None = None
         """The active consumers of the highest priority; only they receive, even when all of them are full."""
+        self.routes: Routes | None = None
+        """Only while one of the active consumers has a selector. All of them are known there, and not in `top`."""
         self.turn = 0
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
@@ -152,7 +157,7 @@ class Group:
     def follow(self, tail: "Tail[Group]") -> None:
         """Take from now on what it shows."""
         self._tail, self._seen = tail, tail.last
-        tail.add(self, attended=self.top is not None)
+        tail.add(self, attended=self.attended)
 
     def catch_up(self) -> None:
         tail, seen = self._tail, self._seen
@@ -206,14 +211,39 @@ class Group:
             self.consumers[consumer] = None
             consumer.queue.consumer_count += 1
         consumer.active = True
+        if not self.attended:
+            self._tail.move(self, attended=True)
+        if consumer.selector is not None and self.routes is None:
+            self._begin_routes()
+        if self.routes is not None:
+            self.routes.join(consumer)
+        else:
+            self._stand_in_line(consumer)
+
+    def _stand_in_line(self, consumer: Consumer) -> None:
         level = self._levels.get(consumer.priority)
         if level is None:
             level = self._levels[consumer.priority] = Rotation()
-            if self.top is None:
-                self._tail.move(self, attended=True)
             self.top = self._levels[max(self._levels)]
-        level.members[consumer.place] = consumer
-        level.offer(consumer)
+        level.join(consumer)
+
+    def _begin_routes(self) -> None:
+        self._ready = sifted = Sifted.of(self.ready)
+        self.routes = Routes(sifted)
+        for level in self._levels.values():
+            for consumer in list(level.members.values()):
+                level.remove(consumer)
+                self.routes.join(consumer)
+        self._levels, self.top = {}, None
+
+    def _end_routes(self, routes: Routes) -> None:
+        """Nobody has a selector any more."""
+        self._ready = routes.sifted.unsifted()
+        self.routes = None
+        for consumer in self.consumers:
+            if consumer.active:
+                routes.retire(consumer)
+                self._stand_in_line(consumer)
 
     def retire(self, consumer: Consumer) -> None:
         """It receives nothing more; what it holds stays its own."""
@@ -222,13 +252,19 @@ class Group:
         consumer.active = False
         if consumer.share is not None:
             consumer.share.leave(consumer)
-        level = self._levels[consumer.priority]
-        level.remove(consumer)
-        if not level.members:
-            del self._levels[consumer.priority]
-            self.top = self._levels[max(self._levels)] if self._levels else None
-            if self.top is None:
-                self._tail.move(self, attended=False)
+        consumer.turn_left = 0
+        if self.routes is not None:
+            self.routes.retire(consumer)
+            if not self.routes.needed:
+                self._end_routes(self.routes)
+        else:
+            level = self._levels[consumer.priority]
+            level.remove(consumer)
+            if not level.members:
+                del self._levels[consumer.priority]
+                self.top = self._levels[max(self._levels)] if self._levels else None
+        if not self.attended:
+            self._tail.move(self, attended=False)
 
     def leave(self, consumer: Consumer) -> bool:
         """Take it out; whether it was there."""
@@ -243,11 +279,21 @@ class Group:
     def offer(self, consumer: Consumer) -> None:
         """The consumer may have room again."""
         if consumer.active and not consumer.offered:
-            self._levels[consumer.priority].offer(consumer)
+            if self.routes is not None:
+                self.routes.offer(consumer)
+            else:
+                self._levels[consumer.priority].offer(consumer)
+
+    @property
+    def attended(self) -> bool:
+        """Whether some consumer receives."""
+        return self.top is not None or (self.routes is not None and bool(self.routes.lines))
 
     @property
     def active(self) -> int:
         """How many consumers receive."""
+        if self.routes is not None:
+            return self.routes.active
         return sum(len(level.members) for level in self._levels.values())
 
     @property
