@@ -140,12 +140,12 @@ def decode_request(of: Choice, data: bytes) -> tuple[int | None, Any]:
         if (form, number) == (_CONTEXT, 0):
             r_id = schema.checked_number(Scalar.INT, "rId", reader.integer(end))
         elif (form, number) == (_CONTEXT | _CONSTRUCTED, 1):
-            at = reader.at, reader.depth
+            place = reader.place()
             try:
                 selected = _selection(reader, of, end)
             except SchemaMismatch as mismatch:
                 selected = mismatch
-                reader.at, reader.depth = at
+                reader.go_back(place)
                 reader.skip(form, end)
         else:
             reader.skip(form, end)
@@ -215,6 +215,7 @@ class _BerReader:
     def __init__(self, data: bytes) -> None:
         self.at = 0
         self.depth = 0
+        """Constructed values around the place."""
         self._data = data
         self._limits = [len(data)]
         """Ends of the definite values around the place."""
@@ -288,6 +289,14 @@ class _BerReader:
             if octet < 128:
                 return number
         raise RemoteProtocolError(f"a BER tag of more than {_TAG_BYTES_MAX} bytes")
+
+    def place(self) -> tuple[int, int, int]:
+        return self.at, self.depth, len(self._limits)
+
+    def go_back(self, place: tuple[int, int, int]) -> None:
+        """To a place before a value that could not be read to its end."""
+        self.at, self.depth, limits = place
+        del self._limits[limits:]
 
     def skip(self, form: int, end: int | None) -> None:
         """Pass over a value with everything in it."""
