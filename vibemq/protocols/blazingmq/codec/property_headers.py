@@ -205,7 +205,7 @@ def _any_area_of_headers(block: bytes, schema_id: int) -> bytes:
     properties = [
         MessageProperty(name, *kept)
         for name, kept in properties_of(pairs).items()
-        if len(name.encode(errors="surrogateescape")) <= NAME_BYTES_MAX
+        if 1 <= len(name.encode(errors="surrogateescape")) <= NAME_BYTES_MAX
     ]
     return build_area(properties[:PROPERTIES_MAX], schema_id) if properties else b""
 

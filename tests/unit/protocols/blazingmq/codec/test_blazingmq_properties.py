@@ -213,7 +213,7 @@ def test_headers_of_the_broker_stay_here() -> None:
 @pytest.mark.parametrize("text", ["", "x", "01", "9223372036854775808", "1.5", "٣"])
 def test_a_header_that_is_not_of_its_type_is_a_string(text: str) -> None:
     block = block_of([("n", text), ("m", "1"), ("vibemq-types", "n=int64,m=int64")])
-    properties = dict((name, (kind, value)) for name, kind, value in parse_area(area_of_headers(block, 1), 1)[0])
+    properties = {name: (kind, value) for name, kind, value in parse_area(area_of_headers(block, 1), 1)[0]}
     assert properties["n"] == (PropertyType.STRING, text)
     assert properties["m"] == (PropertyType.INT64, 1)
 
@@ -225,6 +225,11 @@ def test_what_no_area_has_room_for_is_left_out() -> None:
     assert parse_area(area_of_headers(block_of(long), SCHEMA_NONE), SCHEMA_NONE)[0] == [
         ("kept", PropertyType.STRING, "v")
     ]
+
+
+def test_a_property_without_a_name_is_left_out() -> None:
+    block = block_of([("kept", "v"), ("vibemq-types", "=string,=binary")])
+    assert parse_area(area_of_headers(block, SCHEMA_NONE), SCHEMA_NONE)[0] == [("kept", PropertyType.STRING, "v")]
 
 
 @pytest.mark.parametrize(
