@@ -35,6 +35,8 @@ from vibemq.protocols.blazingmq.state import Asked, BlazingmqState
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 CONTROL_BYTES_MAX = 65_536
+FRAMING_BYTES_MAX = 64
+"""Of a message: its header and its padding."""
 PIPELINED_BYTES_MAX = 262_144
 """What a peer may send ahead while its credentials are checked."""
 READ_BYTES = 262_144
@@ -58,7 +60,9 @@ class BlazingmqSession:
         self._deliveries = Deliveries(state, index, self._control)
         self._puts = Puts(state, self._control.look_at_drained)
         self._reader = EventReader(
-            event_bytes_max=context.limits.handshake_bytes_max, control_bytes_max=CONTROL_BYTES_MAX
+            event_bytes_max=context.limits.handshake_bytes_max,
+            control_bytes_max=CONTROL_BYTES_MAX,
+            message_bytes_max=context.limits.message_bytes_max + FRAMING_BYTES_MAX,
         )
         self._events: list[Event] = []
         """Read from the stream, and not yet looked at, the next one last."""

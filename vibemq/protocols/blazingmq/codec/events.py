@@ -22,6 +22,14 @@ EVENT_HEADER_BYTES = EVENT_HEADER.size
 PADDINGS = (b"\4\4\4\4", b"\3\3\3", b"\2\2", b"\1")
 """By the length of the data modulo 4. There is no data without padding."""
 
+OTHER_BYTES_MAX = 8 << 20
+"""Of an event that is neither PUT nor CONTROL: a CONFIRM of 349,000 messages."""
+
+_WHOLE_BYTES_MAX = 1 << 18
+"""A larger PUT event is taken message by message."""
+_MESSAGE_LENGTH_BYTES = 4
+_MESSAGE_BYTES_MIN = 36
+_MESSAGE_WORDS = (1 << 28) - 1
 _VERSION = 1 << 6
 _FRAGMENT = 1 << 31
 
@@ -68,18 +76,28 @@ class Event(NamedTuple):
 class EventReader:
     """Cuts a stream into events. What it keeps of an event that is not complete is what has come of it, no more.
 
+    A PUT event of many messages, as a client sends after a reconnect, is not waited for: it comes as several events of
+    whole messages. So the most that is kept is one message, and of a message that is too large only the header is.
+
     Args:
-        event_bytes_max: largest event accepted; may be raised once the peer is known.
+        event_bytes_max: largest PUT event accepted; may be raised once the peer is known.
         control_bytes_max: largest CONTROL or AUTHENTICATION event.
+        message_bytes_max: a message of a large PUT event that is larger comes without its data, as one that cannot be
+            loaded.
     """
 
-    def __init__(self, *, event_bytes_max: int, control_bytes_max: int) -> None:
+    def __init__(self, *, event_bytes_max: int, control_bytes_max: int, message_bytes_max: int = 1 << 30) -> None:
         self.event_bytes_max = event_bytes_max
         self.control_bytes_max = control_bytes_max
+        self.message_bytes_max = message_bytes_max
         self._data = b""
         self._at = 0
         self._more = bytearray()
         self._needed = EVENT_HEADER_BYTES
+        self._put_left = 0
+        """Bytes to come of a PUT event that is taken message by message."""
+        self._to_skip = 0
+        """Bytes to come of a message that is too large."""
 
     def receive_data(self, data: bytes) -> None:
         if self._at == len(self._data) and not self._more:
@@ -89,12 +107,13 @@ class EventReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Of events that `read` has not returned."""
+        """Of what `read` has not returned."""
         return len(self._data) - self._at + len(self._more)
 
     @property
     def awaited_bytes(self) -> int:
-        """Length of the event that is not complete yet; 0: none has begun, or its length is not known."""
+        """Length of the event, or the message of a large event, that is not complete yet; 0: none has begun, or its
+        length is not known."""
         return self._needed if self.buffered_bytes and self._needed > EVENT_HEADER_BYTES else 0
 
     def read(self, bytes_max: int = 1 << 62) -> list[Event]:
@@ -103,37 +122,134 @@ class EventReader:
         Raises:
             RemoteProtocolError: an event that cannot be; those before it have been returned by an earlier call.
         """
-        events: list[Event] = []
-        while bytes_max > 0:
-            data, at = self._data, self._at
-            left = len(data) - at
-            if left < self._needed:
-                if left + len(self._more) < self._needed:
-                    break
-                # What is left of the old bytes is less than an event, and only copied when one is complete.
-                self._data, self._at = b"".join((memoryview(data)[at:], self._more)), 0
-                self._more.clear()
-                continue
-            length, kind, words, specific, _ = EVENT_HEADER.unpack_from(data, at)
-            fault = self._fault(length, kind, words)
-            if fault:
-                if events:
-                    break
-                raise RemoteProtocolError(fault)
-            if left < length:
-                self._needed = length
-                continue
-            self._needed = EVENT_HEADER_BYTES
-            self._at = at + length
-            bytes_max -= length
-            events.append(Event(kind & 63, specific >> 5, data, at + 4 * words, at + length))
+        events = [] if self._put_left or self._to_skip else self._plain_events(bytes_max)
+        if events:
+            return events
+        try:
+            while bytes_max > 0 and self._have_enough():
+                event = self._next_messages(bytes_max) if self._put_left else self._next_event()
+                if event is not None:
+                    events.append(event)
+                    bytes_max -= event.end - event.start + EVENT_HEADER_BYTES
+        except RemoteProtocolError:
+            # It is met again by the next call.
+            if not events:
+                raise
         return events
+
+    def _plain_events(self, bytes_max: int) -> list[Event]:
+        """The next events as long as they are whole, small and as usual: most are, one for each message."""
+        events: list[Event] = []
+        data, at = self._data, self._at
+        last, largest = len(data), min(self.control_bytes_max, self.event_bytes_max, _WHOLE_BYTES_MAX)
+        unpack, new, append = EVENT_HEADER.unpack_from, tuple.__new__, events.append
+        stop = min(last, at + bytes_max)
+        while at < stop and last - at >= EVENT_HEADER_BYTES:
+            length, kind, words, specific, _ = unpack(data, at)
+            end = at + length
+            if end > last or length & 3 or kind >> 6 != 1 or words != 2 or not EVENT_HEADER_BYTES <= length <= largest:
+                break
+            append(new(Event, (kind & 63, specific >> 5, data, at + EVENT_HEADER_BYTES, end)))
+            at = end
+        if events:
+            self._needed = EVENT_HEADER_BYTES
+            self._at = at
+        return events
+
+    def _have_enough(self) -> bool:
+        """Whether what is needed next stands in `_data`."""
+        left = len(self._data) - self._at
+        if self._to_skip:
+            self._skip()
+            left = len(self._data) - self._at
+        if left >= self._needed:
+            return not self._to_skip
+        if self._to_skip or left + len(self._more) < self._needed:
+            return False
+        # What is left of the old bytes is less than is needed, and only copied when there is enough.
+        self._data, self._at = b"".join((memoryview(self._data)[self._at :], self._more)), 0
+        self._more.clear()
+        return True
+
+    def _skip(self) -> None:
+        for _ in range(2):
+            step = min(len(self._data) - self._at, self._to_skip)
+            self._at += step
+            self._to_skip -= step
+            if self._to_skip and self._more:
+                self._data, self._at = bytes(self._more), 0
+                self._more.clear()
+
+    def _next_event(self) -> Event | None:
+        """None: it is not complete, or is taken message by message."""
+        data, at = self._data, self._at
+        length, kind, words, specific, _ = EVENT_HEADER.unpack_from(data, at)
+        fault = self._fault(length, kind, words)
+        if fault:
+            raise RemoteProtocolError(fault)
+        if length > _WHOLE_BYTES_MAX and kind & 63 == EventType.PUT:
+            self._at = at + 4 * words
+            self._put_left = length - 4 * words
+            self._needed = _MESSAGE_LENGTH_BYTES
+            return None
+        if len(data) - at < length:
+            self._needed = length
+            return None
+        self._needed = EVENT_HEADER_BYTES
+        self._at = at + length
+        return Event(kind & 63, specific >> 5, data, at + 4 * words, at + length)
+
+    def _next_messages(self, bytes_max: int) -> Event | None:
+        """Whole messages of the large PUT event, as an event of their own. None: the next one is not complete."""
+        data, start = self._data, self._at
+        at, end = start, min(len(data), start + self._put_left)
+        size = _MESSAGE_LENGTH_BYTES
+        while at - start < bytes_max and at + _MESSAGE_LENGTH_BYTES <= end:
+            size = 4 * (int.from_bytes(data[at : at + _MESSAGE_LENGTH_BYTES], "big") & _MESSAGE_WORDS)
+            if size < _MESSAGE_BYTES_MIN or size > self._put_left - (at - start):
+                if at > start:
+                    break
+                left = self._put_left
+                raise RemoteProtocolError(f"a message of {size} bytes in a PUT event that has {left} bytes left")
+            if size > self.message_bytes_max:
+                return self._messages(start, at) if at > start else self._too_large(size)
+            if at + size > end:
+                break
+            at += size
+            size = _MESSAGE_LENGTH_BYTES
+        if at == start:
+            self._needed = size
+            return None
+        return self._messages(start, at)
+
+    def _messages(self, start: int, end: int) -> Event:
+        self._at = end
+        self._put_left -= end - start
+        self._needed = _MESSAGE_LENGTH_BYTES if self._put_left else EVENT_HEADER_BYTES
+        return Event(EventType.PUT, 0, self._data, start, end)
+
+    def _too_large(self, size: int) -> Event | None:
+        """The header of a message, and instead of its data a padding that cannot be: enough for a refusal."""
+        at = self._at
+        if len(self._data) - at < _MESSAGE_BYTES_MIN:
+            self._needed = _MESSAGE_BYTES_MIN
+            return None
+        header = self._data[at : at + _MESSAGE_BYTES_MIN]
+        flags, compression = header[0] & 0xF0, header[7] & 0xE0
+        words = _MESSAGE_BYTES_MIN // 4
+        start = bytes((flags, 0, 0, words + 1, 0, 0, 0, compression | words))
+        alone = b"".join((start, header[8:], bytes(4)))
+        self._put_left -= size
+        self._to_skip = size
+        self._skip()
+        self._needed = _MESSAGE_LENGTH_BYTES if self._put_left else EVENT_HEADER_BYTES
+        return Event(EventType.PUT, 0, alone, 0, len(alone))
 
     def _fault(self, length: int, kind: int, words: int) -> str:
         """Why an event with this header cannot be; "" when it can. The header alone condemns it, before its body."""
         bytes_max = self.event_bytes_max
-        if kind & 63 in _CONTROLS:
-            bytes_max = min(bytes_max, self.control_bytes_max)
+        if kind & 63 != EventType.PUT:
+            bytes_max = min(bytes_max, self.control_bytes_max if kind & 63 in _CONTROLS else OTHER_BYTES_MAX)
         # The bit of a fragment makes the length larger than any limit.
         if (
             EVENT_HEADER_BYTES <= length <= bytes_max

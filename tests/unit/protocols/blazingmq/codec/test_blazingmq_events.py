@@ -1,4 +1,5 @@
 import tracemalloc
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from vibemq.protocols.blazingmq.codec.events import (
     padded,
     unpadded_end,
 )
+from vibemq.protocols.blazingmq.codec.put import PutMessage, PutReader, build_puts, put_message
 
 
 def new_reader(event_bytes_max: int = 1 << 20, control_bytes_max: int = 256) -> EventReader:
@@ -76,6 +78,7 @@ def test_a_longer_header_is_passed_over() -> None:
         ("00100004 42 02 0000", "at most 1048576"),
         ("00000104 41 02 0000", "at most 256"),
         ("00000104 4f 02 0000", "at most 256"),
+        ("00100004 43 02 0000", "at most 1048576"),
         ("00000008 02 02 0000", "version 0"),
         ("00000008 82 02 0000", "version 2"),
         ("00000008 42 01 0000", "header of 1 words"),
@@ -137,16 +140,16 @@ def test_a_length_allocates_nothing() -> None:
         tracemalloc.stop()
 
 
-def test_a_large_event_in_small_pieces_is_copied_only_once() -> None:
+def test_a_large_message_in_small_pieces_is_copied_only_once() -> None:
     reader = EventReader(event_bytes_max=1 << 25, control_bytes_max=256)
-    data = put(1 << 20)
+    data = build_puts([put_message(0, guid(1), bytes(1 << 22))])
     tracemalloc.start()
     try:
         for at in range(0, len(data), 1 << 12):
             reader.receive_data(data[at : at + (1 << 12)])
             found = reader.read()
         [whole] = found
-        assert whole.end - whole.start == 1 << 22
+        assert whole.end - whole.start == len(data) - 8
         # What has come, and the one copy of it; a buffer that grows has an eighth to spare.
         assert tracemalloc.get_traced_memory()[1] < 2.3 * len(data)
     finally:
@@ -176,3 +179,86 @@ def test_garbage_raises_only_the_documented_error(data: bytes) -> None:
             pass
     except RemoteProtocolError:
         pass
+
+
+# -- large PUT events -------------------------------------------------------------------------------------------------
+
+
+def guid(index: int) -> bytes:
+    return (index + 1).to_bytes(16, "big")
+
+
+def posted(count: int, payload: bytes = b"x" * 1_000) -> list[PutMessage]:
+    return [put_message(index % 3, guid(index), payload) for index in range(count)]
+
+
+def taken(events: list[Event]) -> list[PutMessage]:
+    reader = PutReader()
+    reader.add(events)
+    return reader.take(1 << 30)
+
+
+@pytest.mark.parametrize("step", [1_001, 65_536, 1 << 22])
+def test_a_large_event_comes_message_by_message(step: int) -> None:
+    sent = posted(600)
+    stream = build_puts(sent) + HEARTBEAT_REQ
+    reader = new_reader()
+    got: list[PutMessage] = []
+    for at in range(0, len(stream), step):
+        reader.receive_data(stream[at : at + step])
+        while events := reader.read(50_000):
+            assert events[0].end - events[0].start < 60_000
+            got += taken([event for event in events if event.type == EventType.PUT])
+        assert reader.buffered_bytes < 2_000
+    assert got == sent
+    assert reader.buffered_bytes == 0
+
+
+def test_a_message_that_is_too_large_is_not_kept() -> None:
+    sent = [*posted(300), put_message(5, guid(999), b"y" * 400_000), *posted(2)]
+    stream = build_puts(sent) + HEARTBEAT_REQ
+    reader = EventReader(event_bytes_max=1 << 20, control_bytes_max=256, message_bytes_max=2_000)
+    events = []
+    for at in range(0, len(stream), 10_000):
+        reader.receive_data(stream[at : at + 10_000])
+        events += reader.read()
+        assert reader.buffered_bytes < 2_000
+    assert events.pop().type == EventType.HEARTBEAT_REQ
+    got = taken(events)
+    assert got[:300] + got[301:] == sent[:300] + sent[301:]
+    refused = got[300]
+    assert (refused.queue_id, refused.guid, refused.flags) == (5, guid(999), 1)
+    assert refused.fault
+
+
+@pytest.mark.parametrize("words", [0, 8, 1 << 27])
+def test_a_lie_within_a_large_event_is_found_behind_what_was_sound(words: int) -> None:
+    good = build_puts(posted(300))[8:]
+    body = good + words.to_bytes(4, "big") + bytes(36)
+    reader = new_reader()
+    reader.receive_data(event(EventType.PUT, [body], len(body)))
+    assert len(taken(reader.read())) == 300
+    with pytest.raises(RemoteProtocolError, match="PUT event"):
+        reader.read()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_however_it_is_cut(seed: int) -> None:
+    random = Random(seed)
+    sizes = [260_000, *(random.randrange(70_000) for _ in range(7)), 49_960, 49_961, 49_964, 50_000]
+    sent = [put_message(0, guid(index), bytes(size)) for index, size in enumerate(sizes)]
+    stream = build_puts(sent) * 2
+    reader = EventReader(event_bytes_max=1 << 23, control_bytes_max=256, message_bytes_max=50_000)
+    events: list[Event] = []
+    while stream:
+        cut = random.choice([1, 3, 1_000, random.randrange(1, 1 << 18)])
+        reader.receive_data(stream[:cut])
+        stream = stream[cut:]
+        events += reader.read(random.randrange(1, 1 << 20))
+    while more := reader.read():
+        events += more
+    got = taken(events)
+    expected = [message.data if len(message.data) <= 49_963 else None for message in sent * 2]
+    assert [None if message.fault else message.data for message in got] == expected
+    assert [message.guid for message in got] == [message.guid for message in sent * 2]
+    assert reader.buffered_bytes == 0

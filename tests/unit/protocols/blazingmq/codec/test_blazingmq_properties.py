@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vibemq.errors import InvalidMessage, LocalProtocolError
@@ -62,6 +62,7 @@ def block_of(pairs: list[tuple[str, str]]) -> bytes:
 # -- areas ------------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(areas, styles, st.binary(max_size=9))
 def test_areas_survive(properties: list[MessageProperty], style: int, payload: bytes) -> None:
     area = build_area(properties, style)
@@ -142,6 +143,7 @@ def test_areas_that_lie(data: str) -> None:
         parse_area(bytes.fromhex(data), SCHEMA_NONE)
 
 
+@settings(max_examples=40)
 @given(areas, styles, st.data())
 def test_damaged_areas_raise_only_the_documented_error(
     properties: list[MessageProperty], style: int, data: st.DataObject
@@ -162,6 +164,7 @@ def test_damaged_areas_raise_only_the_documented_error(
 # -- headers ----------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(areas, styles, st.sampled_from([SCHEMA_OLD, SCHEMA_NONE]))
 @example(EVERY_TYPE, SCHEMA_NONE, SCHEMA_NONE)
 @example([MessageProperty("e", PropertyType.STRING, ""), *EVERY_TYPE], SCHEMA_NONE, SCHEMA_OLD)
@@ -172,6 +175,7 @@ def test_properties_survive_the_store(properties: list[MessageProperty], posted:
     assert area_of_headers(block, delivered) == build_area(properties, delivered)
 
 
+@settings(max_examples=40)
 @given(areas)
 def test_the_headers_are_those_of_typed_properties_everywhere(properties: list[MessageProperty]) -> None:
     block, _ = headers_of_area(build_area(properties), SCHEMA_NONE)

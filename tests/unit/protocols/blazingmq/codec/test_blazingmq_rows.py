@@ -94,7 +94,7 @@ def test_a_payload_of_just_the_limit_passes(size: int) -> None:
 
 
 def test_a_bomb_is_stopped_at_the_limit_piece_by_piece() -> None:
-    bomb = zlib.compress(bytes(1 << 28), 9)
+    bomb = zlib.compress(bytes(1 << 25), 1)
     inflater = Inflater(bomb, 1 << 20)
     tracemalloc.start()
     try:
