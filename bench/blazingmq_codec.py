@@ -1,8 +1,7 @@
 """Messages per second of one core through BlazingMQ's codec: python -m bench.blazingmq_codec.
 
-Each figure is the best of several rounds of processor time, over messages of 1 KiB with and without properties. An event
-of one message is what the Python SDK sends for each post; events of many are what the C++ and Java SDKs send, and
-retransmissions.
+Each figure is the best of several rounds of processor time, over messages of 1 KiB with and without properties. The
+Python SDK sends an event for each post; the C++ and Java SDKs, and retransmissions, have many posts in an event.
 """
 
 import time
