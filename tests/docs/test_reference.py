@@ -24,6 +24,7 @@ from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Setting
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.operations.reference import reference
+from vibemq.protocols.blazingmq.settings import BlazingmqSettings, Domain
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
@@ -41,6 +42,8 @@ SETTINGS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("listeners[].tls.", Tls),
     ("listeners[].settings.", NativeSettings),
     ("listeners[].settings.", OmqSettings),
+    ("listeners[].settings.", BlazingmqSettings),
+    ("listeners[].settings.domains.*.", Domain),
     ("storage.", StorageChoice),
     ("storage.settings.", LmdbSettings),
     ("storage.settings.", SqliteSettings),
