@@ -699,3 +699,12 @@ def test_only_reasons_of_dead_letters_are_known(vibemq: Run) -> None:
     assert code == 2
     assert "choose one of max_attempts, expired, deserialization, rejected, overflow" in err
     assert vibemq("admin", "dlq", "ls", "--reason", "overflow")[0] == 0
+
+
+def test_sub_shows_only_what_matches(vibemq: Run, queue: str) -> None:
+    for region in ("eu", "us"):
+        vibemq("pub", queue, f"from {region}", "--header", f"region={region}")
+    code, shown, _ = vibemq("sub", queue, "--where", 'region == "us"', "--idle", "200ms")
+    assert (code, [message["headers"]["region"] for message in shown]) == (0, ["us"])
+    code, _, error = vibemq("sub", queue, "--where", 'region = "us"')
+    assert (code, "at character 8" in error) == (2, True)

@@ -73,6 +73,10 @@ def sub(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="A new group begins with the oldest message in the queue.")
     ] = False,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="Only messages that match this condition on their headers."),
+    ] = None,
     prefetch: Annotated[
         int, typer.Option("--prefetch", min=1, help="Maximum number of unsettled messages.")
     ] = PREFETCH,
@@ -99,6 +103,8 @@ def sub(
     vibemq sub orders --no-ack --count 10 --json
 
     vibemq sub events --group audit --from-beginning --follow
+
+    vibemq sub orders --where 'region == "eu" && total > 100'
     """
     if reject is not None and not ack:
         raise Usage("--reject and --no-ack contradict each other")
@@ -110,7 +116,7 @@ def sub(
     start = "beginning" if from_beginning else "default"
     wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose, drain)
     prefetch = min(prefetch, count) if count is not None else prefetch
-    options = {"group": group, "prefetch": prefetch, "start": start}
+    options = {"group": group, "prefetch": prefetch, "start": start, "where": where}
     received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
     Output(json=json).note(f"{count_text(received, 'message')}", style="dim")
 

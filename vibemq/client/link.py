@@ -31,6 +31,7 @@ from vibemq.errors import (
     NotConnected,
     QueueExclusive,
     RequestTimeout,
+    UnknownCommand,
     VibeMQError,
 )
 from vibemq.model.quantities import whole_ms
@@ -629,7 +630,14 @@ class ClientLink:
 
     def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
         assert self.protocol is not None
-        self._outgoing.append(subscriber.subscribe_frame(self.protocol))
+        try:
+            frame = subscriber.subscribe_frame(self.protocol)
+        except UnknownCommand as error:
+            # This broker, another one than before perhaps, does not know what it asks for.
+            self.subscriptions.pop(subscriber.id, None)
+            subscriber.ended(_failure(error.code, str(error), subscriber.queue))
+            return
+        self._outgoing.append(frame)
         self._subscribing[subscriber.id] = now
         self.wake()
 

@@ -11,11 +11,11 @@ from vibemq.model.runs import END
 
 def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: int = END) -> int:
     """Hand out what can be handed out, as far as it costs no more than about so many units; return what it has cost."""
-    if group.routes is not None:
-        return route(state, step, queue, group, group.routes, units)
     top = group.top
     if top is None or not top.open:
         return 0
+    if group.routes is not None:
+        return route(state, step, queue, group, group.routes, units)
     waiting, scheduled = group.ready.count, group.scheduled
     if scheduled.levels:
         # Ticks may be late: what has fallen due meanwhile comes before what was published since.

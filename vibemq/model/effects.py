@@ -88,6 +88,10 @@ class GroupInfo:
     owner: str = ""
     """What its reader calls itself; the user it belongs to is `user`."""
     user: str = ""
+    selectors: int = 0
+    """Different ones of its consumers, those without one included; 0 = none has any."""
+    look_ahead_full: bool = False
+    """It keeps so many scattered messages that it looks for matching ones no further."""
 
 
 @dataclass(slots=True)

@@ -72,6 +72,9 @@ _NO_TAIL: "Tail[Group]" = Tail()
 """Of a queue's only group: it is told at once."""
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
+_SOMEBODY = Rotation()
+"""The top consumers of a group whose routes know them."""
+_SOMEBODY.open.append(0)
 
 
 class Group:
@@ -129,7 +132,7 @@ class Group:
         self.top: Rotation | None = None
         """The active consumers of the highest priority; only they receive, even when all of them are full."""
         self.routes: Routes | None = None
-        """Only while one of the active consumers has a selector. All of them are known there, and not in `top`."""
+        """Only while one of the active consumers has a selector. All of them are known there, and `top` has nobody."""
         self.turn = 0
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
@@ -234,12 +237,12 @@ class Group:
             for consumer in list(level.members.values()):
                 level.remove(consumer)
                 self.routes.join(consumer)
-        self._levels, self.top = {}, None
+        self._levels, self.top = {}, _SOMEBODY
 
     def _end_routes(self, routes: Routes) -> None:
         """Nobody has a selector any more."""
         self._ready = routes.sifted.unsifted()
-        self.routes = None
+        self.routes, self.top = None, None
         for consumer in self.consumers:
             if consumer.active:
                 routes.retire(consumer)
@@ -287,7 +290,7 @@ class Group:
     @property
     def attended(self) -> bool:
         """Whether some consumer receives."""
-        return self.top is not None or (self.routes is not None and bool(self.routes.lines))
+        return self.top is not None
 
     @property
     def active(self) -> int:

@@ -48,6 +48,7 @@ CURSOR_EXTENSION = "cursor/1"
 FAILURES_EXTENSION = "failures/1"
 REQUEST_EXTENSION = "request/1"
 SCATTERED_EXTENSION = "scattered/1"
+WHERE_EXTENSION = "where/1"
 EXTENSIONS = (
     SETTLE_EXTENSION,
     BATCH_EXTENSION,
@@ -57,6 +58,7 @@ EXTENSIONS = (
     REQUEST_EXTENSION,
     EXTRAS_EXTENSION,
     SCATTERED_EXTENSION,
+    WHERE_EXTENSION,
 )
 
 ToldAttempts = Mapping[int, int | tuple[int, int]]
