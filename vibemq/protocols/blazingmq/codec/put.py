@@ -44,6 +44,7 @@ class PutMessage(NamedTuple):
     schema_id: int
     """0: the properties, if any, are old style."""
     crc32c: int
+    """0: the client has not computed it."""
     data: bytes
     """Properties area and payload as they came, without the padding."""
     fault: str
@@ -53,11 +54,6 @@ class PutMessage(NamedTuple):
     def correlation_id(self) -> int:
         """Of a client that leaves GUIDs to the broker."""
         return int.from_bytes(self.guid[1:4], "big")
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether the application data has the checksum that the client gave it."""
-        return bool(google_crc32c.value(self.data) == self.crc32c)
 
 
 class PutReader:
@@ -86,7 +82,7 @@ class PutReader:
                 an earlier call.
         """
         messages: list[PutMessage] = []
-        unpack, append, new = _HEADER.unpack_from, messages.append, tuple.__new__
+        unpack, append, new, checksum = _HEADER.unpack_from, messages.append, tuple.__new__, google_crc32c.value
         while self._events:
             _, _, data, start, end = self._events[0]
             at = self._at or start
@@ -105,17 +101,11 @@ class PutReader:
                     fault = ""
                     if not 0 < padding < 5 or stop - padding < body:
                         fault, padding = f"its padding says {padding} bytes", 0
-                    compression = second >> 5 & 7
-                    parts = (
-                        queue_id,
-                        guid,
-                        first >> 28,
-                        compression,
-                        schema_id,
-                        crc,
-                        data[body : stop - padding],
-                        fault,
-                    )
+                    content = data[body : stop - padding]
+                    if crc and not fault and checksum(content) != crc:
+                        fault = "its data does not have the checksum that the client gave it"
+                    flags, compression = first >> 28, second >> 5 & 7
+                    parts = (queue_id, guid, flags, compression, schema_id, crc, content, fault)
                     append(new(PutMessage, parts))
                     messages_max -= 1
                     at = stop

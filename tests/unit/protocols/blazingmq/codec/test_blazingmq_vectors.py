@@ -27,7 +27,7 @@ from vibemq.protocols.blazingmq.codec.events import (
 from vibemq.protocols.blazingmq.codec.messages import CONTROL, NEGOTIATION, Unserved
 from vibemq.protocols.blazingmq.codec.properties import build_area, parse_area
 from vibemq.protocols.blazingmq.codec.push import build_pushes, parse_pushes
-from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, PutReader, build_puts
+from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, PutReader, build_puts, put_message
 from vibemq.protocols.blazingmq.codec.rows import CompressionType, Inflater
 
 PATH = Path(__file__).parents[4] / "vectors" / "blazingmq.json"
@@ -135,9 +135,10 @@ def test_puts(vector: dict[str, Any]) -> None:
 
 def check_put(message: PutMessage, expected: dict[str, Any]) -> None:
     assert not message.fault
-    assert message.is_intact
     assert message.guid.hex() == expected["guid"]
     assert f"{message.crc32c:08x}" == expected["crc32c"]
+    flags, compression, schema_id = message.flags, message.compression, message.schema_id
+    assert message == put_message(*message[:2], message.data, flags=flags, compression=compression, schema_id=schema_id)
     assert (message.flags, message.compression) == (expected["flags"], expected["compression"])
     assert (message.queue_id, message.schema_id) == (expected["queueId"], expected["schemaWireId"])
     assert len(message.data) == expected["appDataLen"]
