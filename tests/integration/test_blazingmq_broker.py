@@ -1,6 +1,6 @@
 """BlazingMQ's protocol on a real broker and real sockets, by a client that dies of what a real SDK dies of."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -24,7 +24,9 @@ from vibemq.protocols.blazingmq.codec.messages import (
     StatusCategory,
     StreamParameters,
 )
-from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
+from vibemq.protocols.blazingmq.codec.properties import MessageProperty, PropertyType, build_area
+from vibemq.protocols.blazingmq.codec.push import PushMessage
+from vibemq.protocols.blazingmq.codec.put import PutMessage, build_puts, put_message
 
 pytestmark = pytest.mark.slow
 
@@ -351,6 +353,47 @@ def test_confirms_of_what_the_client_does_not_hold_are_ignored(client: ModelClie
     client.open_reader(uri, 1)
     client.pushed(1)
     assert [push.guid for push in client.sdk.got.pushes] == [second]
+
+
+def with_total(sdk: ModelSdk, total: int) -> PutMessage:
+    area = build_area([MessageProperty("total", PropertyType.INT32, total)])
+    message = put_message(0, sdk.guid(), area + b"%d" % total, flags=3, schema_id=1)
+    sdk.unacked[message.guid] = message
+    return message
+
+
+def payloads_of(pushes: Iterable[PushMessage]) -> list[bytes]:
+    return [push.data[4 * int.from_bytes(push.data[1:4], "big") :] for push in pushes]
+
+
+def test_subscriptions_get_what_their_expressions_match(broker: BlazingmqBroker) -> None:
+    uri = new_uri()
+    with ModelClient(broker.bmq_port) as client, ModelClient(broker.bmq_port) as other:
+        sdk = client.sdk
+        client.open_reader(uri, flags=READ | WRITE, expressions=("total < 3", "total > 6"))
+        client.say(build_puts([with_total(sdk, number) for number in range(10)]))
+        client.pushed(6)
+        assert sorted(payloads_of(sdk.got.pushes)) == [b"0", b"1", b"2", b"7", b"8", b"9"]
+        by_subscription = {push.options: [] for push in sdk.got.pushes}  # type: dict[bytes, list[PushMessage]]
+        for push in sdk.got.pushes:
+            by_subscription[push.options].append(push)
+        assert [payloads_of(pushes) for pushes in by_subscription.values()] == [[b"0", b"1", b"2"], [b"7", b"8", b"9"]]
+        other.open_reader(uri, expressions=("total == 4",))
+        other.pushed(1)
+        assert payloads_of(other.sdk.got.pushes) == [b"4"]
+        client.ask(client.sdk.configure(0))
+        client.pushed(9)
+        assert payloads_of(sdk.got.pushes[6:]) == [b"3", b"5", b"6"], "what matched nothing has waited"
+
+
+@pytest.mark.parametrize("text", ["total >", "total = 3", '"a" +', "1 == 1", "x" * 200 + " > 1"])
+def test_a_wrong_expression_is_refused_with_its_place(client: ModelClient, text: str) -> None:
+    client.ask(client.sdk.open(new_uri(), 0))
+    answer = client.ask(client.sdk.configure(0, expressions=(text,)))
+    assert refused(answer) is StatusCategory.E_INVALID_ARGUMENT
+    client.ask(client.sdk.configure(0))
+    client.post_and_wait(0, b"1")
+    assert client.pushed(1) == [b"1"]
 
 
 def test_heartbeats_are_answered(client: ModelClient) -> None:
