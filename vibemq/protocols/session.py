@@ -240,6 +240,9 @@ class ProtocolPlugin:
     """(context, settings) -> session; None: the plug-in has no sockets, and nothing is listened to."""
     port: int = 0
     """Default port."""
+    peers_await_tcp_acks: bool = False
+    """Its peers hold back small writes until TCP has acknowledged the last one (Nagle's algorithm): the server has what
+    it reads acknowledged at once, or they would wait for an answer that is not due yet."""
     start: Callable[[Services, Any], Awaitable[None]] | None = None
     """(services, settings): called once for each of its listeners, when the broker can be asked and before anybody is
     let in. What takes longer is for `services.begin`. At the stop its peers are told first, then its tasks end."""

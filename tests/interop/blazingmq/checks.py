@@ -7,7 +7,6 @@ of the broker ends it with a signal.
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -340,17 +339,13 @@ def consume_through_deaths(address: str, uri: str, last: str) -> None:
     """Confirm everything, and print each message at its first coming, until the last one has come."""
     client = Client(address)
     client.session.open_queue(uri, read=True)
-    seen = 0
-    end = time.monotonic() + 10 * WAIT_S
-    wanted = last.encode()
-    while time.monotonic() < end:
+    seen, new = 0, [b""]
+    while last.encode() not in new:
+        until(lambda seen=seen: len(client.messages) > seen)
         with _changed:
-            _changed.wait_for(lambda seen=seen: len(client.messages) > seen, WAIT_S)
             new = client.payloads[seen:]
         seen += len(new)
         print(*(payload.decode() for payload in new), sep="\n", flush=True)
-        if wanted in new:
-            break
     client.session.stop()
 
 

@@ -4,6 +4,8 @@ from vibemq.protocols.blazingmq.session import BlazingmqSession
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings
 from vibemq.protocols.session import ProtocolPlugin
 
-PLUGIN = ProtocolPlugin(name="blazingmq", settings=BlazingmqSettings, create=BlazingmqSession, port=30114)
+PLUGIN = ProtocolPlugin(
+    name="blazingmq", settings=BlazingmqSettings, create=BlazingmqSession, port=30114, peers_await_tcp_acks=True
+)
 
 __all__ = ["PLUGIN", "BlazingmqSession", "BlazingmqSettings"]

@@ -259,7 +259,11 @@ class BlazingmqSession:
 
     @property
     def rows_at_once(self) -> int:
-        return 300
+        return 200
+
+    @property
+    def slices_at_once(self) -> int:
+        return 110
 
     def data_to_send(self) -> bytes:
         parts, self._state.out = self._state.out, []
