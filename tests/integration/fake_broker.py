@@ -195,7 +195,7 @@ class FakeSession:
             if frame.headers.get("authPassword") == "wrong":
                 await self._error(frame.id, "AUTH_FAILED", "wrong user or password")
                 return False
-            # As a broker of an earlier version: it tells no failed attempts, reads extras as JSON, and has no selectors.
+            # As a broker of an earlier version: no failed attempts are told, extras are JSON, no selectors are known.
             names = (name for name in extensions.EXTENSIONS if name not in LATER_EXTENSIONS)
             granted = {"negotiated-extensions": ",".join(names), "serverVersion": "fake"}
             await self.send(encode_body(CommandType.CONNECT_ACK, frame.id, headers=granted))

@@ -2,6 +2,7 @@
 
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.routing.isolated import dispatch_isolated
 from vibemq.engine.routing.routed import route
 from vibemq.engine.routing.turns import KNOWN_PER_UNIT, Given, share_of, take_turns, tell
 from vibemq.engine.state import EngineState
@@ -16,6 +17,8 @@ def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: 
         return 0
     if group.routes is not None:
         return route(state, step, queue, group, group.routes, units)
+    if group.attempts and queue.options.hold_behind_failed:
+        return dispatch_isolated(state, step, queue, group, units)
     waiting, scheduled = group.ready.count, group.scheduled
     if scheduled.levels:
         # Ticks may be late: what has fallen due meanwhile comes before what was published since.

@@ -72,6 +72,7 @@ _NO_TAIL: "Tail[Group]" = Tail()
 """Of a queue's only group: it is told at once."""
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
+_NOBODY_HELD_UP: dict[int, tuple[int, int]] = {}
 _SOMEBODY = Rotation()
 """The top consumers of a group whose routes know them."""
 _SOMEBODY.open.append(0)
@@ -94,6 +95,7 @@ class Group:
         "durable",
         "epoch",
         "group_id",
+        "held_up",
         "in_flight",
         "name",
         "owner",
@@ -122,6 +124,9 @@ class Group:
         self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
+        self.held_up: dict[int, tuple[int, int]] = _NOBODY_HELD_UP
+        """For each source of messages: the next one, which has failed, and until when it waits; END when that is over.
+        See `QueueOptions.hold_behind_failed`."""
         self.cursor: Cursor | None = None
         """Reads by ranges instead of being handed messages; such a group has no consumers."""
         self.consumers: dict[Consumer, None] = _NO_CONSUMERS
@@ -202,7 +207,24 @@ class Group:
         """When the next of those that wait for an instant may be handed out; END when none waits."""
         due = self.delayed.next_due()
         scheduled = self._scheduled
-        return min(END if due is None else due, scheduled.next_later() if scheduled else END)
+        return min(
+            END if due is None else due,
+            scheduled.next_later() if scheduled else END,
+            min(until for _, until in self.held_up.values()) if self.held_up else END,
+        )
+
+    def hold_up(self, key: int, sequence: int, until: int) -> None:
+        """Nothing of that source is handed out until then."""
+        if self.held_up is _NOBODY_HELD_UP:
+            self.held_up = {}
+        self.held_up[key] = sequence, until
+
+    def let_go(self, now: int) -> bool:
+        """Whether some source has waited long enough."""
+        over = [key for key, (_, until) in self.held_up.items() if until <= now]
+        for key in over:
+            self.held_up[key] = self.held_up[key][0], END
+        return bool(over)
 
     def join(self, consumer: Consumer) -> None:
         """It receives from now on; one that only held comes back to its old place."""

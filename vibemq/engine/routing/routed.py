@@ -13,6 +13,7 @@ from vibemq.engine.queue.routing.line import Line
 from vibemq.engine.queue.routing.routes import Routes
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.requests.failing import note_acknowledged
+from vibemq.engine.routing.isolated import serve_isolated
 from vibemq.engine.routing.turns import Given, share_of, take_turns, tell
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
@@ -75,7 +76,7 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
     for lines in routes.by_priority():
         for line in lines:
             if left > 0:
-                left -= _serve(step, queue, routes, line, given, left)
+                left -= _serve(state, step, queue, group, line, given, left)
     cost = tell(state, step, queue, group, given) if given else 1
     if left <= 0:
         step.touch(queue, group)
@@ -100,12 +101,14 @@ def _take_fallen(step: Step, queue: Queue, group: Group) -> None:
             step.touch(queue, group)
 
 
-def _serve(step: Step, queue: Queue, routes: Routes, line: Line, given: Given, units: int) -> int:
+def _serve(state: EngineState, step: Step, queue: Queue, group: Group, line: Line, given: Given, units: int) -> int:
     """The turns of one line's consumers; returns how many runs they were given."""
-    top = line.top
-    if not top.open:
+    top, routes = line.top, group.routes
+    if not top.open or routes is None:
         return 0
     source = Candidates(routes, line, units)
+    if group.attempts and queue.options.hold_behind_failed:
+        return serve_isolated(state, step, queue, group, source, top, line.bit, given, units)
     least = max(0, source.ready_count - units) if len(top.open) > units else 0
     takers = top.weight
     while source.ready_count > least and takers:

@@ -141,6 +141,19 @@ def test_while_the_answer_is_on_its_way_messages_come_and_go() -> None:
     assert driver.take() == {1: [10, 12], 2: [9]}
 
 
+def test_a_selector_that_comes_while_the_answer_is_on_its_way_is_asked_too() -> None:
+    driver = _driver()
+    driver.looks = False
+    driver.publish(6)
+    driver.subscribe(1, where=EVEN, priority=1)
+    (question,) = driver.questions
+    driver.questions.clear()
+    driver.subscribe(2, where=THIRD)
+    driver.looks = True
+    driver.look(question)
+    assert driver.take() == {1: [2, 4, 6], 2: [3]}
+
+
 def test_an_answer_that_nobody_waits_for_is_passed_over() -> None:
     driver = _driver()
     driver.looks = False

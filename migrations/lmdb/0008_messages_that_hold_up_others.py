@@ -1,0 +1,11 @@
+"""Options of queues say whether a message that has failed holds up those behind it.
+
+Nothing that is there changes: no queue of an older version does so. The number tells a VibeMQ that does not know the
+option to refuse the store as a newer one, before it takes the queue for damage.
+"""
+
+import lmdb
+
+
+def upgrade(_transaction: lmdb.Transaction) -> None:
+    return
