@@ -27,6 +27,7 @@ OTHER_BYTES_MAX = 8 << 20
 
 _WHOLE_BYTES_MAX = 1 << 18
 """A larger PUT event is taken message by message."""
+_PIECE_BYTES = 1 << 14
 _MESSAGE_LENGTH_BYTES = 4
 _MESSAGE_BYTES_MIN = 36
 _MESSAGE_WORDS = (1 << 28) - 1
@@ -92,7 +93,9 @@ class EventReader:
         self.message_bytes_max = message_bytes_max
         self._data = b""
         self._at = 0
-        self._more = bytearray()
+        self._more: list[bytes | bytearray] = []
+        """What has come behind `_data`. It is joined once, when there is enough of it."""
+        self._more_bytes = 0
         self._needed = EVENT_HEADER_BYTES
         self._put_left = 0
         """Bytes to come of a PUT event that is taken message by message."""
@@ -103,12 +106,29 @@ class EventReader:
         if self._at == len(self._data) and not self._more:
             self._data, self._at = data, 0
         else:
-            self._more += data
+            self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
+        more = self._more
+        if len(data) >= _PIECE_BYTES:
+            more.append(data)
+        elif more and type(more[-1]) is bytearray and len(more[-1]) < _PIECE_BYTES:
+            # Pieces of a few bytes each would cost several times their size.
+            more[-1] += data
+        else:
+            more.append(bytearray(data))
+        self._more_bytes += len(data)
+
+    def _join(self) -> None:
+        """Have in one place what is left of the old bytes, which is less than is needed, and what has come since."""
+        self._data, self._at = b"".join((memoryview(self._data)[self._at :], *self._more)), 0
+        self._more.clear()
+        self._more_bytes = 0
 
     @property
     def buffered_bytes(self) -> int:
         """Of what `read` has not returned."""
-        return len(self._data) - self._at + len(self._more)
+        return len(self._data) - self._at + self._more_bytes
 
     @property
     def awaited_bytes(self) -> int:
@@ -164,11 +184,9 @@ class EventReader:
             left = len(self._data) - self._at
         if left >= self._needed:
             return not self._to_skip
-        if self._to_skip or left + len(self._more) < self._needed:
+        if self._to_skip or left + self._more_bytes < self._needed:
             return False
-        # What is left of the old bytes is less than is needed, and only copied when there is enough.
-        self._data, self._at = b"".join((memoryview(self._data)[self._at :], self._more)), 0
-        self._more.clear()
+        self._join()
         return True
 
     def _skip(self) -> None:
@@ -177,8 +195,7 @@ class EventReader:
             self._at += step
             self._to_skip -= step
             if self._to_skip and self._more:
-                self._data, self._at = bytes(self._more), 0
-                self._more.clear()
+                self._join()
 
     def _next_event(self) -> Event | None:
         """None: it is not complete, or is taken message by message."""
