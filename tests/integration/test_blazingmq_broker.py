@@ -37,6 +37,7 @@ max_messages = 3
 max_bytes = 2000
 [protocols.blazingmq.domains.poison]
 max_delivery_attempts = 2
+redelivery_delay_ms = 20
 [protocols.blazingmq.domains."made.*"]
 [protocols.blazingmq.domains.forgetful]
 deduplication_ms = 0
@@ -299,6 +300,22 @@ def test_what_is_posted_again_is_stored_once_and_acknowledged(client: ModelClien
         client.until(lambda: not sdk.unacked)
     client.post_and_wait(0, b"behind it")
     assert client.pushed(2) == [b"once", b"behind it"]
+
+
+def test_a_message_over_which_consumers_die_becomes_a_dead_letter(broker: BlazingmqBroker) -> None:
+    uri = new_uri("poison")
+    with ModelClient(broker.bmq_port) as writer:
+        writer.ask(writer.sdk.open(uri, 0, flags=WRITE))
+        writer.post_and_wait(0, b"poison", b"harmless")
+    for ends_well in (True, False, True, False):
+        with ModelClient(broker.bmq_port) as reader:
+            reader.open_reader(uri, messages=1)
+            assert reader.pushed(1) == [b"poison"]
+            if ends_well:
+                reader.disconnect()
+    with ModelClient(broker.bmq_port) as reader:
+        reader.open_reader(uri)
+        assert reader.pushed(1) == [b"harmless"]
 
 
 @pytest.mark.parametrize(("domain", "payload", "status"), [("limited", b"x", 1), ("limited_bytes", b"x" * 600, 2)])

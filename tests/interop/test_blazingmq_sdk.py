@@ -26,6 +26,7 @@ max_messages = 3
 max_bytes = 2000
 [protocols.blazingmq.domains.poison]
 max_delivery_attempts = 2
+redelivery_delay_ms = 20
 """
 
 

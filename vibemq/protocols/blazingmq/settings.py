@@ -43,6 +43,9 @@ class Domain(BaseModel):
     max_bytes: NotNegative = 0
     max_delivery_attempts: NotNegative = 0
     """Of a message whose consumers die over it, before it goes to the dead letters; 0 = no limit."""
+    redelivery_delay_ms: NotNegative = 1_000
+    """Where attempts are limited, a message over which a consumer died waits for so long before it goes again, up to
+    three times as long after further deaths; what is behind it waits, so that the one that kills is found."""
     deduplication_ms: NotNegative = 300_000
     """For so long a message that was posted again is not stored again; 0 = never looked at."""
     plain_names: bool = False
@@ -89,6 +92,9 @@ class Domain(BaseModel):
             message_ttl_ms=self.message_ttl_ms or None,
             max_attempts=self.max_delivery_attempts if limited else UNLIMITED_ATTEMPTS,
             lost_connection=LostConnection.FAIL if limited else LostConnection.RELEASE,
+            hold_behind_failed=limited and self.redelivery_delay_ms > 0,
+            retry_base_ms=self.redelivery_delay_ms,
+            retry_max_ms=3 * self.redelivery_delay_ms,
             dedup_window_ms=self.deduplication_ms,
         )
 

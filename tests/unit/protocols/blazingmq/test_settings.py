@@ -27,6 +27,8 @@ def test_a_domain_decides_what_its_queues_are() -> None:
 def test_attempts_count_only_where_they_are_limited() -> None:
     limited = Domain(max_delivery_attempts=3).queue_options()
     assert (limited.max_attempts, limited.lost_connection) == (3, LostConnection.FAIL)
+    assert (limited.hold_behind_failed, limited.retry_base_ms, limited.retry_max_ms) == (True, 1_000, 3_000)
+    assert not Domain().queue_options().hold_behind_failed
     assert Domain().queue_options().max_attempts >= 1_000_000
 
 
