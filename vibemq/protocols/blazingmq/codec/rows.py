@@ -42,7 +42,7 @@ class CompressionType(IntEnum):
     ZLIB = 1
 
 
-class Inflater:
+class PayloadInflater:
     """Decompresses one payload.
 
     Args:
@@ -122,14 +122,14 @@ class PutLoader:
         self._message = message
         self._guid = guid
         self._plain = b""
-        self._inflater: Inflater | None = None
+        self._inflater: PayloadInflater | None = None
         if message.compression == CompressionType.ZLIB and not message.fault:
             compressed = message.data
             if message.flags & MESSAGE_PROPERTIES and message.schema_id != SCHEMA_OLD:
                 # The properties of the new style are in front of what is compressed.
                 at = area_bytes(compressed)
                 self._plain, compressed = compressed[:at], compressed[at:]
-            self._inflater = Inflater(compressed, max(0, data_bytes_max - len(self._plain)))
+            self._inflater = PayloadInflater(compressed, max(0, data_bytes_max - len(self._plain)))
 
     def step(self) -> bytes | None:
         """The row once it is complete; None: call again.

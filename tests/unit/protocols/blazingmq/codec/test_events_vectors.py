@@ -28,7 +28,7 @@ from vibemq.protocols.blazingmq.codec.messages import CONTROL, NEGOTIATION, Unse
 from vibemq.protocols.blazingmq.codec.properties import build_area, parse_area
 from vibemq.protocols.blazingmq.codec.push import build_pushes, parse_pushes
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, PutReader, build_puts, put_message
-from vibemq.protocols.blazingmq.codec.rows import CompressionType, Inflater
+from vibemq.protocols.blazingmq.codec.rows import CompressionType, PayloadInflater
 
 PATH = Path(__file__).parents[4] / "vectors" / "blazingmq.json"
 VECTORS: list[dict[str, Any]] = json.loads(PATH.read_text())["vectors"]
@@ -152,7 +152,7 @@ def check_put(message: PutMessage, expected: dict[str, Any]) -> None:
         assert build_area(properties, message.schema_id) == message.data[:at]
     payload = message.data[at:]
     if message.compression == CompressionType.ZLIB:
-        inflater = Inflater(payload, 3_000)
+        inflater = PayloadInflater(payload, 3_000)
         assert inflater.step()
         assert inflater.result() == b"A" * 3_000
     else:

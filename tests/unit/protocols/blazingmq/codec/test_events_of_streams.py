@@ -87,8 +87,9 @@ def test_a_longer_header_is_passed_over() -> None:
     ],
 )
 def test_a_header_alone_condemns_an_event(data: str, why: str) -> None:
-    with pytest.raises(RemoteProtocolError, match=why):
-        read(bytes.fromhex(data))
+    for more in (b"", bytes(512)):
+        with pytest.raises(RemoteProtocolError, match=why):
+            read(bytes.fromhex(data) + more)
 
 
 def test_what_was_sound_comes_before_the_error() -> None:

@@ -15,7 +15,7 @@ from vibemq.protocols.blazingmq.codec.guid import GuidMaker, guid_of_message_id,
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, MessageProperty, build_area
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, put_message
-from vibemq.protocols.blazingmq.codec.rows import PIECE_BYTES, Inflater, PutLoader, pushes_of_rows, row_of_put
+from vibemq.protocols.blazingmq.codec.rows import PIECE_BYTES, PayloadInflater, PutLoader, pushes_of_rows, row_of_put
 
 GUID = bytes.fromhex("400000000000003dd0b13e84bf23bf78")
 OPTION = sub_queue_ids_option([3])
@@ -95,7 +95,7 @@ def test_a_payload_of_just_the_limit_passes(size: int) -> None:
 
 def test_a_bomb_is_stopped_at_the_limit_piece_by_piece() -> None:
     bomb = zlib.compress(bytes(1 << 25), 1)
-    inflater = Inflater(bomb, 1 << 20)
+    inflater = PayloadInflater(bomb, 1 << 20)
     tracemalloc.start()
     try:
         for step in range(1, 5):
