@@ -95,12 +95,15 @@ class ModelClient:
     def until(self, holds: Callable[[], Any]) -> Any:
         """Read until the condition holds; return what it is then."""
         while not (found := holds()):
-            data = self.socket.recv(1 << 18)
-            assert data, "the broker has closed the connection"
-            self.sdk.hear(data)
-            while self.sdk.replies:
-                self.say(self.sdk.replies.pop(0))
+            self.read_once()
         return found
+
+    def read_once(self) -> None:
+        data = self.socket.recv(1 << 18)
+        assert data, "the broker has closed the connection"
+        self.sdk.hear(data)
+        while self.sdk.replies:
+            self.say(self.sdk.replies.pop(0))
 
     def ask(self, request: tuple[int, bytes]) -> ControlChoice:
         """Send a request and wait for its answer."""
