@@ -45,6 +45,7 @@ COST_US = {
     "bmq-headers": 120,
     "address": 140,
     "omq-session": 165,
+    "bmq-session": 190,
     "omq-sexp": 200,
     "segment": 200,
     "native-session": 210,

@@ -231,6 +231,20 @@ def test_what_no_area_has_room_for_is_left_out() -> None:
     ]
 
 
+def test_an_old_area_with_more_than_its_properties_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match="behind the last property"):
+        parse_area(bytes.fromhex("1b0000050001" + "180000010001" + "6b76" + "00000000" + "0202"), SCHEMA_OLD)
+
+
+def test_an_empty_value_is_found_in_the_list_of_types_alone() -> None:
+    block = block_of([("a", "1"), ("vibemq-types", "a=int64,e=string,x=binary")])
+    assert parse_area(area_of_headers(block, SCHEMA_NONE), SCHEMA_NONE)[0] == [
+        ("a", PropertyType.INT64, 1),
+        ("e", PropertyType.STRING, ""),
+        ("x", PropertyType.BINARY, b""),
+    ]
+
+
 def test_a_property_without_a_name_is_left_out() -> None:
     block = block_of([("kept", "v"), ("vibemq-types", "=string,=binary")])
     assert parse_area(area_of_headers(block, SCHEMA_NONE), SCHEMA_NONE)[0] == [("kept", PropertyType.STRING, "v")]
