@@ -31,7 +31,7 @@ from vibemq.protocols.blazingmq.errors import category_of, status_text
 from vibemq.protocols.blazingmq.handshake import CredentialsAsked, IdentityAsked
 from vibemq.protocols.blazingmq.puts import Puts
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings
-from vibemq.protocols.blazingmq.state import Asked, BlazingmqState
+from vibemq.protocols.blazingmq.state import AwaitedAnswer, BlazingmqState
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 CONTROL_BYTES_MAX = 65_536
@@ -240,7 +240,7 @@ class BlazingmqSession:
         elif isinstance(token, IdentityAsked):
             self._authenticating = False
             handshake.turn_away(state, category_of(error), status_text(error))
-        elif isinstance(token, Asked):
+        elif isinstance(token, AwaitedAnswer):
             state.answered(token, error)
         elif token is None and state.principal is None:
             # The connection itself is turned away. Nothing can be said before the client has spoken.
@@ -249,7 +249,7 @@ class BlazingmqSession:
     def apply(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
-                if isinstance(effect.token, Asked):
+                if isinstance(effect.token, AwaitedAnswer):
                     self._state.answered(effect.token, effect.result)
             elif isinstance(effect, ConsumerEnded):
                 self._control.ended(effect.consumer)

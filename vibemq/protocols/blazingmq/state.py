@@ -15,7 +15,7 @@ from vibemq.protocols.session import Principal, Request, SessionContext
 
 
 @dataclass(slots=True)
-class Asked:
+class AwaitedAnswer:
     """Token of a command: what its answer is for."""
 
     then: Callable[[Any], None]
@@ -55,12 +55,12 @@ class BlazingmqState:
     def ask(self, request: Request) -> None:
         self.requests.append(request)
 
-    def asked(self, then: Callable[[Any], None]) -> Asked:
+    def asked(self, then: Callable[[Any], None]) -> AwaitedAnswer:
         """The token of a command whose answer is waited for."""
         self.unanswered += 1
-        return Asked(then)
+        return AwaitedAnswer(then)
 
-    def answered(self, token: Asked, result: Any) -> None:
+    def answered(self, token: AwaitedAnswer, result: Any) -> None:
         self.unanswered -= 1
         token.then(result)
 
