@@ -326,6 +326,11 @@ def test_json_that_cannot_be_read(body: bytes) -> None:
         control(JSON, body)
 
 
+def test_a_value_that_is_longer_than_the_one_around_it() -> None:
+    with pytest.raises(RemoteProtocolError, match="4 bytes, where 0 are left"):
+        by_ber("300a a102 aa04 a002 8000 8000")
+
+
 def test_codecs_that_are_unknown() -> None:
     event = cut(control_event(BER, b"x"))._replace(codec=2)
     with pytest.raises(RemoteProtocolError, match="codec 2"):
