@@ -22,13 +22,13 @@ from vibemq.protocols.blazingmq.state import BlazingmqState
 from vibemq.protocols.blazingmq.streams import StreamConsumer
 
 
-class Settled(Protocol):
+class CountsSettled(Protocol):
     def settled(self, consumer: StreamConsumer, count: int) -> None:
         """So many of the messages that it held are confirmed."""
 
 
 class Deliveries:
-    def __init__(self, state: BlazingmqState, index: BlazingmqDeliveryIndex, settled: Settled) -> None:
+    def __init__(self, state: BlazingmqState, index: BlazingmqDeliveryIndex, settled: CountsSettled) -> None:
         self._state = state
         self._index = index
         self._settled = settled
