@@ -71,7 +71,7 @@ class ControlRequests:
         self._state = state
         self._delivery_index = delivery_index
         self._drained: list[tuple[OpenedQueue | None, Callable[[], None]]] = []
-        """What waits for the publishes of a queue, or of all (None), to be answered."""
+        """What waits for the publishes of a queue, or for everything (None), to be answered."""
 
     def hear(self, message: ControlMessage) -> None:
         state, r_id = self._state, message.r_id
@@ -214,7 +214,8 @@ class ControlRequests:
             new.append((consumer, wish))
             stream.consumers[consumer.number] = state.consumers[consumer.number] = consumer
             waiting.count += 1
-            state.ask(wish.subscribe(session, state.asked(waiting.one), stream, consumer.number, place))
+            token, most = state.asked(waiting.one), state.settings.unconfirmed_messages_max
+            state.ask(wish.subscribe(session, token, stream, consumer.number, place, most))
         # The reserved one: with nothing to ask, the answer still comes behind those of earlier requests.
         if waiting.count > 1:
             waiting.done()
@@ -338,14 +339,10 @@ class ControlRequests:
         """Go on with what has waited for ACKs, once they are written."""
         if not self._drained:
             return
-        waiting, self._drained = self._drained, []
+        # The answer to a disconnect is the last one.
+        waiting, self._drained = sorted(self._drained, key=lambda entry: entry[0] is None), []
         for queue, then in waiting:
-            on_their_way = (
-                queue.unanswered_puts
-                if queue is not None
-                else sum(opened.unanswered_puts for opened in self._state.queues.values())
-            )
-            if on_their_way:
+            if self._state.unanswered if queue is None else queue.unanswered_puts:
                 self._drained.append((queue, then))
             else:
                 then()

@@ -242,6 +242,8 @@ class BlazingmqSession:
             handshake.turn_away(state, category_of(error), status_text(error))
         elif isinstance(token, AwaitedAnswer):
             state.answered(token, error)
+            if state.disconnecting:
+                self._control.look_at_drained()
         elif token is None and state.principal is None:
             # The connection itself is turned away. Nothing can be said before the client has spoken.
             state.close()
@@ -253,6 +255,8 @@ class BlazingmqSession:
                     self._state.answered(effect.token, effect.result)
             elif isinstance(effect, ConsumerEnded):
                 self._control.ended(effect.consumer)
+        if self._state.disconnecting:
+            self._control.look_at_drained()
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._deliveries.deliver(deliver, slices)

@@ -118,6 +118,8 @@ class BlazingmqSettings(BaseModel):
     """Largest event of a client; an SDK sends what it has to send again in one event."""
     queues_max: Annotated[int, Field(ge=1)] = 10_000
     """Streams that one connection may open."""
+    unconfirmed_messages_max: Annotated[int, Field(ge=1)] = 250_000
+    """Of one subscription, whatever its client says: the broker remembers each of them."""
     heartbeat_interval_ms: Annotated[int, Field(ge=100)] = 3_000
     """Told to clients, together with `max_missed_heartbeats`."""
     max_missed_heartbeats: NotNegative = 0

@@ -36,10 +36,13 @@ class ReaderWish:
         """A limit of 0 is a pause, in messages as in bytes."""
         return self.messages > 0 and self.size > 0
 
-    def subscribe(self, session: int, token: Any, stream: Stream, consumer: int, place: int) -> Subscribe:
+    def subscribe(
+        self, session: int, token: Any, stream: Stream, consumer: int, place: int, messages_max: int
+    ) -> Subscribe:
         """The command for it, which hands out nothing yet.
 
         Args:
+            messages_max: most unconfirmed messages that it may have, however many it wants.
             place: among the subscriptions of the stream; the one that had it before shares its limits with this one.
         """
         name = f"{stream.queue.q_id}/{stream.sub_id}/{place}"
@@ -50,7 +53,7 @@ class ReaderWish:
             stream.queue.name,
             group=stream.group,
             capacity_messages=0,
-            share=SharedCapacity(name, self.messages if self.receives else 0, self.size),
+            share=SharedCapacity(name, min(self.messages, messages_max) if self.receives else 0, self.size),
             priority=self.priority,
             weight=self.weight,
             where=self.where,

@@ -199,6 +199,22 @@ def test_acks_come_before_the_last_answer(room: Room, leave: Callable[[ModelSdk]
     assert r_id in room.sdk.got.responses
 
 
+def test_a_disconnect_does_not_overtake_a_close(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    closing, request = room.sdk.close(0)
+    room.say(request)
+    leaving, request = room.sdk.disconnect()
+    room.say(request)
+    room.answer(room.next(Unsubscribe))
+    release = room.next(Settle)
+    room.answer(room.next(Unsubscribe))
+    assert leaving not in room.sdk.got.responses
+    room.answer(release)
+    assert {closing, leaving} <= room.sdk.got.responses.keys()
+
+
 def test_a_disconnect_is_clean_and_nothing_is_taken_behind_it(room: Room) -> None:
     room.open()
     room.say(room.sdk.disconnect()[1] + room.sdk.post(0, b"late", ack=False))
