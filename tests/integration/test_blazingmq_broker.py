@@ -345,6 +345,15 @@ def test_messages_that_cannot_be_loaded_are_refused_alone(client: ModelClient) -
     assert client.pushed(1) == [b"good"]
 
 
+def test_large_messages_pass_and_one_that_is_too_large_is_refused_alone(client: ModelClient) -> None:
+    client.open_reader(new_uri(), flags=READ | WRITE)
+    payloads = [b"a" * (3 << 20), b"b" * (17 << 20), b"c"]
+    client.say(client.sdk.post(0, *payloads))
+    client.until(lambda: len(client.sdk.got.acks) == 3)
+    assert sorted(status for _, status in client.sdk.got.acks) == [0, 0, 5]
+    assert client.pushed(2) == [payloads[0], payloads[2]]
+
+
 def test_a_reader_may_not_post(client: ModelClient) -> None:
     client.open_reader(new_uri())
     client.say(client.sdk.post(0, b"1"))

@@ -39,6 +39,8 @@ FRAMING_BYTES_MAX = 64
 """Of a message: its header and its padding."""
 PIPELINED_BYTES_MAX = 262_144
 """What a peer may send ahead while its credentials are checked."""
+AROUND_MESSAGE_BYTES = 4_096
+"""Of a PUT, around its data."""
 READ_BYTES = 262_144
 """Events of about so many bytes are taken out of the stream together."""
 MESSAGES_AT_ONCE = 150
@@ -62,7 +64,7 @@ class BlazingmqSession:
         self._reader = EventReader(
             event_bytes_max=context.limits.handshake_bytes_max,
             control_bytes_max=CONTROL_BYTES_MAX,
-            message_bytes_max=context.limits.message_bytes_max + FRAMING_BYTES_MAX,
+            message_bytes_max=context.limits.message_bytes_max + AROUND_MESSAGE_BYTES,
         )
         self._events: list[Event] = []
         """Read from the stream, and not yet looked at, the next one last."""
