@@ -4,9 +4,9 @@ import pytest
 
 from tests.simulation.engine_driver import Driver
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions
-from vibemq.model.commands import DeleteGroup, SeekGroup, Settlement, StartAt, Unsubscribe
+from vibemq.model.commands import CreateQueue, DeleteGroup, SeekGroup, Settlement, StartAt, Unsubscribe
 from vibemq.model.effects import GroupInfo
-from vibemq.model.options import DeliveryMode, Retention
+from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupRenamed
 
 
@@ -289,4 +289,25 @@ def test_what_nobody_waits_for_is_not_expected_by_a_later_group() -> None:
     assert driver.take() == {}
     driver.publish(1)
     assert driver.take() == {1: [2]}
+    driver.check()
+
+
+def test_groups_are_made_with_their_queue_before_anybody_publishes_or_consumes() -> None:
+    driver = Driver()
+    names = ("foo", "bar", "baz")
+    driver.hold = True
+    driver.handle(
+        CreateQueue(1, "q", "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK)),
+        *(SeekGroup(1, name, "q", name, StartAt.BEGINNING) for name in names),
+    )
+    # One outcome: all of it is on the disk, or nothing.
+    assert len(driver.waiting) == 1
+    assert [driver.answer(name) for name in names] == [None, None, None]
+    driver.hold = False
+    driver.keep()
+    driver.publish(2)
+    driver.restart()
+    for session, name in enumerate(names, 1):
+        driver.subscribe(session, group=name)
+        assert driver.take() == {session: [1, 2]}
     driver.check()
