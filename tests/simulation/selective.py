@@ -62,7 +62,8 @@ class SelectiveChaos(Chaos):
         command: Any = super().create()
         assert isinstance(command, CreateQueue)
         assert isinstance(command.options, QueueOptions)
-        command.options = command.options.with_changes(**HOLDING)
+        only = command.options.is_fan_out and self.random.random() < 0.5
+        command.options = command.options.with_changes(**HOLDING, highest_priority_only=only)
         return command
 
     def watch(self, effects: list[Effect]) -> None:

@@ -5,6 +5,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.routing.isolated import dispatch_isolated
 from vibemq.engine.routing.routed import route
 from vibemq.engine.routing.turns import KNOWN_PER_UNIT, Given, share_of, take_turns, tell
+from vibemq.engine.routing.unwanted import is_outranked, settle_outranked
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.runs import END
@@ -13,7 +14,11 @@ from vibemq.model.runs import END
 def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: int = END) -> int:
     """Hand out what can be handed out, as far as it costs no more than about so many units; return what it has cost."""
     top = group.top
-    if top is None or not top.open:
+    if top is None:
+        return 0
+    if queue.options.highest_priority_only and is_outranked(queue, group):
+        return settle_outranked(step, queue, group)
+    if not top.open:
         return 0
     if group.routes is not None:
         return route(state, step, queue, group, group.routes, units)

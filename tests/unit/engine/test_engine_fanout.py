@@ -318,3 +318,24 @@ def test_what_nobody_waits_for_is_not_expected_by_a_later_group() -> None:
     driver.publish(1)
     assert driver.take() == {1: [2]}
     driver.check()
+
+
+def test_groups_are_made_with_their_queue_before_anybody_publishes_or_consumes() -> None:
+    driver = Driver()
+    names = ("foo", "bar", "baz")
+    driver.hold = True
+    driver.handle(
+        CreateQueue(1, "q", "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK)),
+        *(SeekGroup(1, name, "q", name, StartAt.BEGINNING) for name in names),
+    )
+    # One outcome: all of it is on the disk, or nothing.
+    assert len(driver.waiting) == 1
+    assert [driver.answer(name) for name in names] == [None, None, None]
+    driver.hold = False
+    driver.keep()
+    driver.publish(2)
+    driver.restart()
+    for session, name in enumerate(names, 1):
+        driver.subscribe(session, group=name)
+        assert driver.take() == {session: [1, 2]}
+    driver.check()

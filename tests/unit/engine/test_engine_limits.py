@@ -551,3 +551,21 @@ def in_steps(driver: Driver, command: Command) -> int:
         driver.submit(driver.engine.advance(batch, driver.now))
         steps += 1
     return steps
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "limit"),
+    [
+        ({"max_messages": 3}, 10, "messages"),
+        ({"max_bytes": 35}, 10, "bytes"),
+        ({"max_messages": 3, "max_bytes": 1_000}, 10, "messages"),
+        ({"max_messages": 30, "max_bytes": 35}, 10, "bytes"),
+    ],
+)
+def test_the_refusal_says_which_limit_was_met(options: dict[str, int], size: int, limit: str) -> None:
+    driver = Driver()
+    driver.create(**options)
+    driver.publish(3, size=size)
+    for number in (1, 2):
+        refused = driver.publish(number, size=size).refused
+        assert [error.limited_by for error in refused.values()] == number * [limit]

@@ -236,6 +236,8 @@ class Group:
             self.consumers[consumer] = None
             consumer.queue.consumer_count += 1
         consumer.active = True
+        if not self.durable:
+            consumer.queue.rank(consumer.priority, 1)
         if not self.attended:
             self._tail.move(self, attended=True)
         if consumer.selector is not None and self.routes is None:
@@ -275,6 +277,8 @@ class Group:
         if not consumer.active:
             return
         consumer.active = False
+        if not self.durable:
+            consumer.queue.rank(consumer.priority, -1)
         if consumer.share is not None:
             consumer.share.leave(consumer)
         consumer.turn_left = 0

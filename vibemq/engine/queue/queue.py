@@ -125,6 +125,7 @@ _NO_DEDUP: dict[bytes, tuple[int, int]] = {}
 _NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
 _NO_TALLY = GroupCounters()
+_NO_RANKS: dict[int, int] = {}
 _NO_SIZES = Sizes()
 
 
@@ -167,6 +168,7 @@ class Queue:
         "parked",
         "published",
         "queue_id",
+        "ranks",
         "redirected",
         "refused",
         "regains",
@@ -196,6 +198,8 @@ class Queue:
         self.next_group_id = DEFAULT_GROUP
         self.groups: dict[str, Group] = {}
         """By name."""
+        self.ranks = _NO_RANKS
+        """Consumers of each priority that receive in passing groups."""
         self.whole: Group | None = None
         """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
         self.starts_max = 0
@@ -366,6 +370,16 @@ class Queue:
             for first, last in members.overlap(*run)
             for sequence in range(first, last + 1)
         }
+
+    def rank(self, priority: int, change: int) -> None:
+        """So many more consumers of that priority receive in passing groups."""
+        if self.ranks is _NO_RANKS:
+            self.ranks = {}
+        count = self.ranks.get(priority, 0) + change
+        if count:
+            self.ranks[priority] = count
+        else:
+            del self.ranks[priority]
 
     # -- what waits -----------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.routing.line import Line
 from vibemq.engine.queue.routing.routes import Routes
 from vibemq.engine.queue.sizes import Sizes
-from vibemq.engine.requests.failing import note_acknowledged
 from vibemq.engine.routing.isolated import serve_isolated
 from vibemq.engine.routing.turns import Given, share_of, take_turns, tell
+from vibemq.engine.routing.unwanted import settle_unwanted
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.commands import Classified
@@ -148,16 +148,5 @@ def _apply(
     step.work += 1 + len(matched) // _PARTS_PER_UNIT
     if unwanted and not group.durable and queue.options.is_fan_out:
         # It is the consumer's own, and nobody else will ever ask for them.
-        _settle(step, queue, group, unwanted)
+        settle_unwanted(step, queue, group, unwanted)
     step.touch(queue, group)
-
-
-def _settle(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
-    """As if a consumer had acknowledged them."""
-    group.forget_history(runs)
-    taken = [part for run in runs for part in group.take_waiting(*run)]
-    group.counters.settled += run_count(taken)
-    if queue.requests:
-        note_acknowledged(queue, taken)
-    step.note_settled(queue, group, taken)
-    step.free(queue)

@@ -250,7 +250,7 @@ def test_nobody_looks_further_ahead_than_the_consumers_need() -> None:
     driver.publish(5_000)
     driver.subscribe(1, where=EVEN, capacity_messages=10)
     asked = [run for effect in driver.effects if isinstance(effect, Classify) for run in effect.runs]
-    assert asked == [(1, 1024)]
+    assert asked == [(1, routes.ASKED_MESSAGES)]
 
 
 def test_a_group_that_keeps_too_many_scattered_messages_looks_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
