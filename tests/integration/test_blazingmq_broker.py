@@ -238,6 +238,20 @@ def test_a_broadcast_reaches_whoever_is_there(broker: BlazingmqBroker) -> None:
         assert one.pushed(3) == two.pushed(3) == [b"1", b"2", b"3"]
 
 
+def test_a_broadcast_reaches_the_highest_priority_only(broker: BlazingmqBroker) -> None:
+    uri = new_uri(BROADCAST)
+    with ModelClient(broker.bmq_port) as low, ModelClient(broker.bmq_port) as high, ModelClient(broker.bmq_port) as too:
+        low.open_reader(uri, priority=1)
+        high.open_reader(uri, flags=READ | WRITE, priority=2)
+        too.open_reader(uri, priority=2)
+        high.post_and_wait(0, b"1")
+        assert high.pushed(1) == too.pushed(1) == [b"1"]
+        high.ask(high.sdk.configure(0, expressions=()))
+        too.disconnect()
+        high.post_and_wait(0, b"2")
+        assert low.pushed(1) == [b"2"]
+
+
 @pytest.mark.parametrize(
     ("uri", "how", "category"),
     [

@@ -84,6 +84,7 @@ class Domain(BaseModel):
         limited = self.max_delivery_attempts > 0
         return QueueOptions(
             mode=_MODES[self.mode],
+            highest_priority_only=passing,
             durability=Durability(enum_of(Durability, durability, "durability")),
             # What is on its way to a reader that is slow, or waits for nobody, must not grow without end.
             overflow=Overflow.DROP_OLDEST if passing else Overflow.DROP_NEWEST,
