@@ -7,7 +7,12 @@ import pytest
 from tests.docs.pages import REPOSITORY, anchors, blocks, links, pages
 
 LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml", "cpp", "java"}
-MANNERS = {"python": {"sdk", "cell", "fragment", "tests", "worker"}, "sh": {"run"}, "text": {"output"}, "toml": {"broker"}}
+MANNERS = {
+    "python": {"sdk", "cell", "fragment", "tests", "worker"},
+    "sh": {"run"},
+    "text": {"output"},
+    "toml": {"broker"},
+}
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))

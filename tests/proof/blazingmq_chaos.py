@@ -1,5 +1,6 @@
 """BlazingMQ clients of all modes at random: posts, confirms, reconfigures, closes, disconnects and lost connections,
-and a broker that is killed. Every byte that a client is sent is judged by `ModelSdk`, which dies of what an SDK dies of.
+and a broker that is killed. Every byte that a client is sent is judged by `ModelSdk`, which dies of what an
+SDK dies of.
 
 The model: what was acknowledged reaches every application; what was confirmed does not come again within a life of the
 broker; nothing comes that was not posted. At the end one reader for each application gets what is left, the messages of
