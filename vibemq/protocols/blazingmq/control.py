@@ -52,7 +52,8 @@ class _Waiting:
     """Answers that one response waits for."""
 
     count: int
-    then: Callable[[], None]
+    then: Callable[[VibeMQError | None], None]
+    """Called with the first error among them, if there is any."""
     error: VibeMQError | None = None
 
     def one(self, result: Any) -> None:
@@ -63,15 +64,25 @@ class _Waiting:
     def done(self) -> None:
         self.count -= 1
         if not self.count:
-            self.then()
+            self.then(self.error)
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A close, or without a queue a disconnect, whose streams have been given back or will be."""
+
+    r_id: int
+    queue: OpenedQueue | None = None
+    streams: Sequence[Stream] = ()
+    writers: int = 0
 
 
 class ControlRequests:
     def __init__(self, state: BlazingmqState, delivery_index: BlazingmqDeliveryIndex) -> None:
         self._state = state
         self._delivery_index = delivery_index
-        self._drained: list[tuple[OpenedQueue | None, Callable[[], None]]] = []
-        """What waits for the publishes of a queue, or for everything (None), to be answered."""
+        self._leaving: list[_Leaving] = []
+        """What waits for the publishes of a queue, or for everything, to be answered."""
 
     def hear(self, message: ControlMessage) -> None:
         state, r_id = self._state, message.r_id
@@ -125,7 +136,7 @@ class ControlRequests:
         queue.closing = False
         state.queues[handle.q_id] = queue
         asked = 1 + (handle.write_count > 0)
-        waiting = _Waiting(asked, partial(lambda: self._opened(r_id, request, queue, stream, waiting)))
+        waiting = _Waiting(asked, partial(self._opened, r_id, request, queue, stream))
         session = state.context.session
         groups = domain.app_ids if domain.mode is DomainMode.FANOUT else ()
         token = state.asked(partial(_created, waiting))
@@ -146,21 +157,21 @@ class ControlRequests:
         if domain.mode is not DomainMode.FANOUT:
             if app_id != DEFAULT_APP_ID:
                 raise UnknownHere(f"domain {uri.domain!r} has no applications; leave ?id={app_id} out")
-            return Stream(queue, sub_id, app_id, None)
+            return Stream(queue.q_id, queue.name, domain, sub_id, app_id, None)
         if app_id == DEFAULT_APP_ID:
             raise UnknownHere(f"a queue of domain {uri.domain!r} is read as one of its applications; write ?id=APPID")
-        return Stream(queue, sub_id, app_id, app_id, served=app_id in domain.app_ids)
+        return Stream(queue.q_id, queue.name, domain, sub_id, app_id, app_id, served=app_id in domain.app_ids)
 
     def _opened(
-        self, r_id: int, request: OpenQueue, queue: OpenedQueue, stream: Stream | None, waiting: _Waiting
+        self, r_id: int, request: OpenQueue, queue: OpenedQueue, stream: Stream | None, error: VibeMQError | None
     ) -> None:
         state, handle = self._state, request.handle_parameters
-        if waiting.error is not None:
+        if error is not None:
             if stream is not None and queue.streams.get(stream.sub_id) is stream:
                 del queue.streams[stream.sub_id]
             queue.writers -= handle.write_count
             self._forget_unused(queue)
-            state.refuse(r_id, waiting.error)
+            state.refuse(r_id, error)
             return
         queue.known = True
         routing = RoutingConfiguration(flags=_ROUTING[queue.domain.mode])
@@ -201,9 +212,9 @@ class ControlRequests:
         An old consumer keeps what it has, and a capacity that it shares with its successor counts that.
         """
         state, session = self._state, self._state.context.session
-        old = list(stream.active())
+        old = self._active(stream)
         new: list[tuple[StreamConsumer, ReaderWish]] = []
-        waiting = _Waiting(1, lambda: self._configured(stream, old, new, waiting, r_id, response))
+        waiting = _Waiting(1, partial(self._configured, stream, old, new, r_id, response))
         for consumer in old:
             consumer.active = False
             waiting.count += 1
@@ -212,7 +223,8 @@ class ControlRequests:
             state.last_consumer += 1
             consumer = StreamConsumer(state.last_consumer, stream, wish.s_id, writable=False)
             new.append((consumer, wish))
-            stream.consumers[consumer.number] = state.consumers[consumer.number] = consumer
+            stream.consumers.add(consumer.number)
+            state.consumers[consumer.number] = consumer
             waiting.count += 1
             token, most = state.asked(waiting.one), state.settings.unconfirmed_messages_max
             state.ask(wish.subscribe(session, token, stream, consumer.number, place, most))
@@ -220,9 +232,9 @@ class ControlRequests:
         if waiting.count > 1:
             waiting.done()
         else:
-            self._in_turn(stream.queue, waiting)
+            self._in_turn(waiting)
 
-    def _in_turn(self, queue: OpenedQueue, waiting: _Waiting) -> None:
+    def _in_turn(self, waiting: _Waiting) -> None:
         """Answer behind what was asked before, by asking for something that does nothing."""
         state = self._state
         state.ask(Unsubscribe(state.context.session, state.asked(waiting.one), 0))
@@ -232,21 +244,22 @@ class ControlRequests:
         stream: Stream,
         old: list[StreamConsumer],
         new: list[tuple[StreamConsumer, ReaderWish]],
-        waiting: _Waiting,
         r_id: int,
         response: Callable[[], Any],
+        error: VibeMQError | None,
     ) -> None:
         state, session = self._state, self._state.context.session
         for consumer in old:
             consumer.writable = False
             self._forget_if_done(consumer)
-        gone = stream.closing or state.queues.get(stream.queue.q_id) is not stream.queue
-        if waiting.error is not None or gone:
+        queue = state.queues.get(stream.q_id)
+        gone = stream.closing or queue is None or queue.streams.get(stream.sub_id) is not stream
+        if error is not None or gone:
             for consumer, _ in new:
                 consumer.active = False
                 state.ask(Unsubscribe(session, None, consumer.number))
                 self._forget_if_done(consumer)
-            state.refuse(r_id, waiting.error or UnknownHere("No queue with specified Id"))
+            state.refuse(r_id, error or UnknownHere("No queue with specified Id"))
             return
         state.respond(r_id, response())
         for consumer, wish in new:
@@ -254,10 +267,14 @@ class ControlRequests:
             if consumer.active and wish.receives:
                 state.ask(SetCapacity(session, None, consumer.number, END))
 
+    def _active(self, stream: Stream) -> list[StreamConsumer]:
+        known = self._state.consumers
+        return [known[number] for number in sorted(stream.consumers) if known[number].active]
+
     def _forget_if_done(self, consumer: StreamConsumer) -> None:
         if not (consumer.active or consumer.held):
             self._state.consumers.pop(consumer.number, None)
-            consumer.stream.consumers.pop(consumer.number, None)
+            consumer.stream.consumers.discard(consumer.number)
 
     def settled(self, consumer: StreamConsumer, count: int) -> None:
         """So many of the messages that it held are confirmed."""
@@ -271,7 +288,7 @@ class ControlRequests:
         if consumer is not None:
             consumer.active = consumer.writable = False
             consumer.held = 0
-            self._delivery_index.forget((consumer.stream.queue.q_id, consumer.stream.sub_id), number)
+            self._delivery_index.forget((consumer.stream.q_id, consumer.stream.sub_id), number)
             self._forget_if_done(consumer)
 
     # -- closeQueue ---------------------------------------------------------------------------------------------------
@@ -291,22 +308,22 @@ class ControlRequests:
         writers = min(handle.write_count, queue.writers)
         left = sum(not stream.closing for stream in queue.streams.values()) - len(streams)
         queue.closing = (queue.writers - writers <= 0) and not left
-        self._release(streams, lambda: self._when_drained(queue, closed))
+        self._release(streams, _Leaving(r_id, queue, streams, writers))
 
-        def closed() -> None:
-            for stream in streams:
-                queue.streams.pop(stream.sub_id, None)
-            queue.writers -= writers
-            self._forget_unused(queue)
-            self._state.respond(r_id, CloseQueueResponse())
+    def _closed(self, leaving: _Leaving, queue: OpenedQueue) -> None:
+        for stream in leaving.streams:
+            queue.streams.pop(stream.sub_id, None)
+        queue.writers -= leaving.writers
+        self._forget_unused(queue)
+        self._state.respond(leaving.r_id, CloseQueueResponse())
 
-    def _release(self, streams: Sequence[Stream], then: Callable[[], None]) -> None:
+    def _release(self, streams: Sequence[Stream], leaving: _Leaving) -> None:
         """Have what the streams hold given back, in its order; what is handed out meanwhile goes back unwritten."""
         state, session = self._state, self._state.context.session
-        waiting = _Waiting(1, lambda: self._give_back(streams, then))
+        waiting = _Waiting(1, partial(self._give_back, streams, leaving))
         for stream in streams:
             stream.closing = True
-            for consumer in list(stream.active()):
+            for consumer in self._active(stream):
                 consumer.active = False
                 waiting.count += 1
                 state.ask(Unsubscribe(session, state.asked(waiting.one), consumer.number))
@@ -315,11 +332,11 @@ class ControlRequests:
         else:
             state.ask(Unsubscribe(session, state.asked(waiting.one), 0))
 
-    def _give_back(self, streams: Sequence[Stream], then: Callable[[], None]) -> None:
+    def _give_back(self, streams: Sequence[Stream], leaving: _Leaving, _: VibeMQError | None) -> None:
         state, session = self._state, self._state.context.session
-        waiting = _Waiting(1, then)
+        waiting = _Waiting(1, partial(self._when_drained, leaving))
         for stream in streams:
-            held: dict[int, list[Run]] = self._delivery_index.take_stream((stream.queue.q_id, stream.sub_id))
+            held: dict[int, list[Run]] = self._delivery_index.take_stream((stream.q_id, stream.sub_id))
             for number, runs in held.items():
                 waiting.count += 1
                 token = state.asked(waiting.one)
@@ -331,21 +348,23 @@ class ControlRequests:
 
     # -- publishes on their way ---------------------------------------------------------------------------------------
 
-    def _when_drained(self, queue: OpenedQueue | None, then: Callable[[], None]) -> None:
-        self._drained.append((queue, then))
+    def _when_drained(self, leaving: _Leaving, _: VibeMQError | None) -> None:
+        self._leaving.append(leaving)
         self.look_at_drained()
 
     def look_at_drained(self) -> None:
-        """Go on with what has waited for ACKs, once they are written."""
-        if not self._drained:
+        """Answer what has waited for ACKs, once they are written; a disconnect last, behind everything else."""
+        if not self._leaving:
             return
-        # The answer to a disconnect is the last one.
-        waiting, self._drained = sorted(self._drained, key=lambda entry: entry[0] is None), []
-        for queue, then in waiting:
+        waiting, self._leaving = sorted(self._leaving, key=lambda leaving: leaving.queue is None), []
+        for leaving in waiting:
+            queue = leaving.queue
             if self._state.unanswered if queue is None else queue.unanswered_puts:
-                self._drained.append((queue, then))
+                self._leaving.append(leaving)
+            elif queue is not None:
+                self._closed(leaving, queue)
             else:
-                then()
+                self._parted(leaving)
 
     # -- disconnect ---------------------------------------------------------------------------------------------------
 
@@ -354,12 +373,13 @@ class ControlRequests:
         state.disconnecting = True
         streams = [stream for queue in state.queues.values() for stream in queue.streams.values() if not stream.closing]
 
-        def parted() -> None:
-            state.respond(r_id, DisconnectResponse())
-            state.failed = True
-            state.ask(Goodbye())
+        self._release(streams, _Leaving(r_id))
 
-        self._release(streams, lambda: self._when_drained(None, parted))
+    def _parted(self, leaving: _Leaving) -> None:
+        state = self._state
+        state.respond(leaving.r_id, DisconnectResponse())
+        state.failed = True
+        state.ask(Goodbye())
 
 
 def _created(waiting: _Waiting, result: Any) -> None:

@@ -42,7 +42,7 @@ class Deliveries:
                 state.ask(Settle(state.context.session, None, deliver.consumer, Settlement.RELEASE, runs))
             return
         stream = consumer.stream
-        q_id, option = stream.queue.q_id, sub_queue_ids_option((consumer.s_id,))
+        q_id, option = stream.q_id, sub_queue_ids_option((consumer.s_id,))
         held = self._index.of((q_id, stream.sub_id))
         messages: list[PushMessage] = []
         for piece in slices:

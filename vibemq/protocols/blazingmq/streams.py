@@ -1,6 +1,9 @@
-"""What a connection has open: queues by the client's qId, their streams, and the engine's consumers of these."""
+"""What a connection has open: queues by the client's qId, their streams, and the engine's consumers of these.
 
-from collections.abc import Iterator
+A queue refers to its streams and a consumer to its stream, never the other way: what a connection leaves is free at
+once.
+"""
+
 from dataclasses import dataclass, field
 
 from vibemq.protocols.blazingmq.queue_names import QueueUri
@@ -26,7 +29,10 @@ class StreamConsumer:
 class Stream:
     """A reader of a queue: an application of a fan-out, or the one stream that other queues have."""
 
-    queue: "OpenedQueue"
+    q_id: int
+    queue: str
+    """Name of our queue."""
+    domain: Domain
     sub_id: int
     app_id: str
     group: str | None
@@ -34,11 +40,8 @@ class Stream:
     served: bool = True
     """False: an application that the domain does not know. It is never handed anything."""
     closing: bool = False
-    consumers: dict[int, StreamConsumer] = field(default_factory=dict)
-    """By number: the current ones, and those that still hold messages."""
-
-    def active(self) -> Iterator[StreamConsumer]:
-        return (consumer for consumer in self.consumers.values() if consumer.active)
+    consumers: set[int] = field(default_factory=set)
+    """Numbers of the current ones, and of those that still hold messages."""
 
 
 @dataclass(slots=True, eq=False)

@@ -45,12 +45,12 @@ class ReaderWish:
             messages_max: most unconfirmed messages that it may have, however many it wants.
             place: among the subscriptions of the stream; the one that had it before shares its limits with this one.
         """
-        name = f"{stream.queue.q_id}/{stream.sub_id}/{place}"
+        name = f"{stream.q_id}/{stream.sub_id}/{place}"
         return Subscribe(
             session,
             token,
             consumer,
-            stream.queue.name,
+            stream.queue,
             group=stream.group,
             capacity_messages=0,
             share=SharedCapacity(name, min(self.messages, messages_max) if self.receives else 0, self.size),
@@ -59,7 +59,7 @@ class ReaderWish:
             where=self.where,
             # Held until they are confirmed, or the stream or the connection ends.
             ack_timeout_ms=0,
-            start=StartAt.NOW if stream.queue.domain.mode is DomainMode.BROADCAST else StartAt.DEFAULT,
+            start=StartAt.NOW if stream.domain.mode is DomainMode.BROADCAST else StartAt.DEFAULT,
             create=False,
         )
 
