@@ -1,5 +1,7 @@
 """BlazingMQ's protocol on a real broker and real sockets, by a client that dies of what a real SDK dies of."""
 
+import socket
+import sys
 from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
@@ -434,6 +436,14 @@ def test_a_wrong_expression_is_refused_with_its_place(client: ModelClient, text:
     client.ask(client.sdk.configure(0))
     client.post_and_wait(0, b"1")
     assert client.pushed(1) == [b"1"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems may not tell")
+def test_clients_are_offered_segments_as_on_ethernet(broker: BlazingmqBroker, client: ModelClient) -> None:
+    """An SDK whose writes do not fill a segment waits for the acknowledgement of each."""
+    assert client.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= 1448
+    with socket.create_connection(("127.0.0.1", broker.port)) as native:
+        assert native.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) > 1448
 
 
 def test_heartbeats_are_answered(client: ModelClient) -> None:

@@ -241,8 +241,9 @@ class ProtocolPlugin:
     port: int = 0
     """Default port."""
     peers_await_tcp_acks: bool = False
-    """Its peers hold back small writes until TCP has acknowledged the last one (Nagle's algorithm): the server has what
-    it reads acknowledged at once, or they would wait for an answer that is not due yet."""
+    """Its peers hold back small writes until TCP has acknowledged the last one (Nagle's algorithm): the server asks for
+    segments as on Ethernet, and has what it reads acknowledged at once, or they would wait for answers that are not due
+    yet."""
     start: Callable[[Services, Any], Awaitable[None]] | None = None
     """(services, settings): called once for each of its listeners, when the broker can be asked and before anybody is
     let in. What takes longer is for `services.begin`. At the stop its peers are told first, then its tasks end."""

@@ -1,7 +1,9 @@
 """Sockets that accept: one server per configured listener."""
 
 import logging
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,8 @@ from vibemq.server.net.tls import ServerTls
 from vibemq.server.net.transport import Connection, SocketServices
 
 log = logging.getLogger("vibemq.listener")
+
+ETHERNET_SEGMENT_BYTES = 1448
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
         raise ConfigInvalid(
             f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; choose another host or port"
         ) from error
+    if endpoint.plugin.peers_await_tcp_acks:
+        _offer_small_segments(sockets)
     host, chosen = sockets[0].getsockname()[:2]
     acceptor = Acceptor(
         sockets,
@@ -64,3 +70,13 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
     )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
     return Listening(listener.protocol, host, chosen, acceptor, tls)
+
+
+def _offer_small_segments(sockets: Iterable[socket.socket]) -> None:
+    """Have peers send segments as on Ethernet, also within a machine, where they have 64 KiB: what does not fill one
+    waits for the acknowledgement of what is under way."""
+    if not hasattr(socket, "TCP_MAXSEG"):
+        return
+    for bound in sockets:
+        with suppress(OSError):
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)
