@@ -22,6 +22,8 @@ from vibemq.model.effects import Classify
 from vibemq.model.runs import Run, run_count
 
 _FALLEN_AT_ONCE = 256
+_KINDS_PER_UNIT = 16
+"""Classes that are looked through for the cost of one run."""
 _PARTS_PER_UNIT = 8
 """Runs of an answer that are dealt with for the cost of one that is handed out."""
 
@@ -31,9 +33,9 @@ class Candidates:
 
     __slots__ = ("_line", "_routes", "_runs", "ready_count")
 
-    def __init__(self, routes: Routes, line: Line, most: int) -> None:
+    def __init__(self, routes: Routes, line: Line, kinds: list[int], most: int) -> None:
         self._routes, self._line = routes, line
-        self._runs = deque(routes.candidates(line, most))
+        self._runs = deque(routes.candidates(line, kinds, most))
         self.ready_count = run_count(self._runs)
 
     @property
@@ -73,10 +75,12 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
     _take_fallen(step, queue, group)
     given: Given = {}
     left = units
+    kinds = routes.kinds([line for line in routes.lines.values() if line.has_room()])
     for lines in routes.by_priority():
         for line in lines:
-            if left > 0:
-                left -= _serve(state, step, queue, group, line, given, left)
+            its = kinds.get(line.bit)
+            if its and left > 0:
+                left -= _serve(state, step, queue, group, line, its, given, left) + len(its) // _KINDS_PER_UNIT
     cost = tell(state, step, queue, group, given) if given else 1
     if left <= 0:
         step.touch(queue, group)
@@ -101,12 +105,20 @@ def _take_fallen(step: Step, queue: Queue, group: Group) -> None:
             step.touch(queue, group)
 
 
-def _serve(state: EngineState, step: Step, queue: Queue, group: Group, line: Line, given: Given, units: int) -> int:
+def _serve(
+    state: EngineState,
+    step: Step,
+    queue: Queue,
+    group: Group,
+    line: Line,
+    kinds: list[int],
+    given: Given,
+    units: int,
+) -> int:
     """The turns of one line's consumers; returns how many runs they were given."""
     top, routes = line.top, group.routes
-    if not top.open or routes is None:
-        return 0
-    source = Candidates(routes, line, units)
+    assert routes is not None
+    source = Candidates(routes, line, kinds, line.room(units))
     if group.attempts and queue.options.hold_behind_failed:
         return serve_isolated(state, step, queue, group, source, top, line.bit, given, units)
     least = max(0, source.ready_count - units) if len(top.open) > units else 0

@@ -1,9 +1,12 @@
 """Where messages go when consumers have selectors."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver
 from vibemq.engine.queue.routing import routes
 from vibemq.engine.queue.routing.routes import SELECTORS_MAX
@@ -269,6 +272,30 @@ def test_a_group_that_keeps_too_many_scattered_messages_looks_no_further(monkeyp
     driver.publish(2)
     assert not group.routes.stalled
     assert driver.take()[1][-1] == scattered + 12
+
+
+def test_many_selectors_that_match_in_many_ways_are_served_in_short_steps() -> None:
+    driver = _driver()
+    driver.looks = False
+    # Each message is matched by another set of them.
+    driver.properties_of = lambda sequence: {"n": sequence * 2654435761 % (1 << 32)}
+    for number in range(30):
+        where = Selector.parse(f"n / {1 << number} % 2 == 1")
+        driver.subscribe(1, consumer=number, where=where, capacity_messages=3)
+    driver.publish(routes.ASKED_MESSAGES)
+    driver.looks = True
+    while driver.questions:
+        driver.look(driver.questions.pop(0))
+    assert len(driver.take()[1]) == 90
+    costs: list[int] = []
+    for number in range(30):
+        for _ in range(3):
+            held = driver.engine._state.sessions[1].consumers[number].unacked.runs()
+            if held:
+                settle = partial(driver.settle, 1, held[0][0], consumer=number)
+                costs.append(sum(instructions(settle).values()))
+    assert len(driver.take()[1]) == 90
+    assert max(costs) < 150_000
 
 
 _SOME = [None, EVEN, ODD, THIRD, Selector.parse("n > 5"), Selector.parse("n < 0")]

@@ -46,6 +46,15 @@ class Line:
     def active(self) -> int:
         return sum(len(level.members) for level in self.by_priority.values())
 
+    def room(self, most: int) -> int:
+        """How many messages those who receive can take, up to so many."""
+        room = 0
+        for place in self.top.open:
+            room += max(0, self.top.members[place].room())
+            if room >= most:
+                return most
+        return room
+
     def has_room(self) -> bool:
         """Whether one of those who receive can take a message; those who cannot stand aside."""
         places, members = self.top.open, self.top.members

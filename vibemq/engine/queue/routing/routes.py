@@ -17,6 +17,7 @@ LOOK_AHEAD_RUNS_MAX = 50_000
 ASKED_MESSAGES = 512
 """Messages that are looked at together: an answer in which every second one matches takes about 3 ms."""
 ASKED_RUNS = 256
+_HIGHEST_MAX = 4_096
 ASKED_IF_MANY = 64
 """Instead of `ASKED_MESSAGES`, beyond `LOOK_AHEAD_RUNS_MAX`."""
 
@@ -36,7 +37,7 @@ class Routes:
     """A message goes to the lines of the highest priority among those that match it, and to no other: when their
     consumers are full, it waits for them."""
 
-    __slots__ = ("_by_priority", "_late_turn", "lines", "question", "sifted", "stalled")
+    __slots__ = ("_by_priority", "_known_highest", "_late_turn", "lines", "question", "sifted", "stalled")
 
     def __init__(self, sifted: Sifted) -> None:
         self.sifted = sifted
@@ -47,6 +48,8 @@ class Routes:
         """It keeps so much that it does not look further ahead."""
         self._late_turn = False
         self._by_priority: list[list[Line]] | None = None
+        self._known_highest: dict[int, int] = {}
+        """Of classes, until a priority changes."""
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
@@ -103,21 +106,38 @@ class Routes:
             self._by_priority = [levels[priority] for priority in sorted(levels, reverse=True)]
         return self._by_priority
 
-    def candidates(self, line: Line, most: int) -> list[Run]:
-        """What the line may be given now, in order: about `most` runs."""
-        kinds = self._kinds(line)
-        return self.sifted.candidates(line.bit, kinds, most) if kinds else []
+    def candidates(self, line: Line, kinds: list[int], most: int) -> list[Run]:
+        """What the line may be given now, in order: about `most` runs of each of these classes."""
+        there = [bits for bits in kinds if bits in self.sifted.classes]
+        return self.sifted.candidates(line.bit, there, most) if there else []
 
-    def _kinds(self, line: Line) -> list[int]:
-        """The classes that it has messages of."""
-        return [bits for bits in self.sifted.classes if bits & line.bit and not self._higher(bits, line)]
+    def kinds(self, lines: Iterable[Line]) -> dict[int, list[int]]:
+        """Of these lines, bit -> the classes whose messages go to it."""
+        wanted = sum(line.bit for line in lines)
+        found: dict[int, list[int]] = {}
+        for bits in self.sifted.classes:
+            left = self._highest(bits) & wanted
+            while left:
+                bit = left & -left
+                left ^= bit
+                found.setdefault(bit, []).append(bits)
+        return found
 
-    def _higher(self, bits: int, line: Line) -> bool:
-        """Whether a line of a higher priority wants these, too."""
-        return any(bits & other.bit and other.priority > line.priority for other in self.lines.values())
+    def _highest(self, bits: int) -> int:
+        """The lines of the highest priority among those that match a class."""
+        known = self._known_highest.get(bits)
+        if known is None:
+            some = [line for line in self.lines.values() if line.bit & bits]
+            highest = max((line.priority for line in some), default=0)
+            known = sum(line.bit for line in some if line.priority == highest)
+            if len(self._known_highest) >= _HIGHEST_MAX:
+                self._known_highest.clear()
+            self._known_highest[bits] = known
+        return known
 
     def _forget_order(self) -> None:
         self._by_priority = None
+        self._known_highest.clear()
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -133,7 +153,8 @@ class Routes:
         if self.sifted.kept_runs > LOOK_AHEAD_RUNS_MAX:
             # What is held up by messages that nobody has looked at yet would never go otherwise.
             most = ASKED_IF_MANY
-            open_lines = [line for line in open_lines if self._kinds(line)]
+            kinds = self.kinds(open_lines)
+            open_lines = [line for line in open_lines if line.bit in kinds]
         self.stalled = not open_lines
         if self.stalled:
             return None

@@ -11,7 +11,7 @@ Every message that comes in, or comes back, is fresh. Every message that goes ou
 from collections.abc import Iterable, Iterator
 
 from vibemq.engine.queue.ready import Levels, Ready
-from vibemq.model.runs import END, Run, RunSet, smallest_of
+from vibemq.model.runs import END, Run, RunSet, run_count, smallest_of
 
 Matched = tuple[int, int, int]
 """First and last sequence, and the bits of the selectors that match them."""
@@ -61,11 +61,14 @@ class Sifted(Ready):
     def remove(self, first: int, last: int) -> list[Run]:
         found = super().remove(first, last)
         if found:
-            self.fresh.remove(first, last)
+            left = run_count(found) - run_count(self.fresh.remove(first, last))
             for members in self.behind.values():
                 members.remove(first, last)
             for bits in list(self.classes):
-                self._take(bits, first, last)
+                # Each message is in one class at most.
+                if not left:
+                    break
+                left -= run_count(self._take(bits, first, last))
         return found
 
     def pop(self, count: int) -> list[Run]:
