@@ -28,7 +28,6 @@ GRACE_S = 120
 REPEAT_BYTES_MAX = 2_000
 COST_US = {
     "native-bulk": 25,
-    "selector": 25,
     "native-body": 25,
     "batch": 27,
     "dotnet": 35,

@@ -1,4 +1,4 @@
-"""Fuzz targets: BlazingMQ's wire without a session, and the conditions of selectors.
+"""Fuzz targets: BlazingMQ's wire without a session.
 
 What decodes is encoded again and must come back the same; what stands for the same thing twice (BER and JSON, the short
 and the long way from areas to headers) must agree.
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.proof.fuzz_engine import Broken, Target
-from vibemq.errors import InvalidMessage, InvalidSelector, ProtocolError, RemoteProtocolError
+from vibemq.errors import InvalidMessage, ProtocolError, RemoteProtocolError
 from vibemq.model.rows import Rows, RowView, header_pairs, pack_row
-from vibemq.model.selector import Property, PropertyType, Selector, headers_of
+from vibemq.model.selector import Property, PropertyType, headers_of
 from vibemq.protocols.blazingmq.codec import ber, json_codec
 from vibemq.protocols.blazingmq.codec.acks import build_acks, build_confirms, parse_acks, parse_confirms
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, decode_control, decode_negotiation
@@ -328,37 +328,6 @@ def _header_seeds() -> Iterable[bytes]:
     yield b"\xfe".join((b"vibemq-property-a%2Fb", b"1", b"vibemq-ttl-ms", b"5", b"", b"v", b"k", b""))
 
 
-# -- selectors --------------------------------------------------------------------------------------------------------
-
-
-_PROPERTIES = {
-    "x": Property(PropertyType.CHAR, 7),
-    "total": Property(PropertyType.INT32, -9),
-    "flag": Property(PropertyType.BOOL, True),
-    "region": Property(PropertyType.STRING, "eu"),
-    "blob": Property(PropertyType.BINARY, b"\1"),
-    "big": Property(PropertyType.INT64, (1 << 63) - 1),
-}
-_BLOCK = pack_row("i", b"", headers_of(_PROPERTIES.items()))[7:]
-
-
-def selector(data: bytes) -> Hashable:
-    """What is parsed says the same of properties and of the headers that keep them."""
-    made = Selector.parse(data.decode(errors="replace"))
-    matches = made.matches(_PROPERTIES)
-    if made.matches_block(_BLOCK, 0) != matches:
-        raise Broken("a selector finds something else in the headers than in the properties")
-    return matches, made.matches({}), min(len(made.names), 3)
-
-
-def _selector_seeds() -> Iterable[bytes]:
-    yield b'region == "eu" && total < 100 || !flag'
-    yield b"exists(x) && x * 3 - 1 >= total % 4 / -2"
-    yield b'(flag == true) != false || "a" <= region'
-    yield b"big + 1 > 0 || -big - 2 < 0 && ~(x != 7)"
-    yield b"((((x)))) == 9223372036854775807"
-
-
 def _event_seeds() -> Iterable[bytes]:
     for _, data in recorded():
         yield b"\7" + data
@@ -400,5 +369,4 @@ TARGETS = [
     ),
     Target("bmq-properties", "areas of message properties", properties, (ProtocolError,), _property_seeds, WORDS, 400),
     Target("bmq-headers", "headers as message properties", headers, (), _header_seeds, WORDS, 400),
-    Target("selector", "conditions of selectors", selector, (InvalidSelector,), _selector_seeds, SELECTOR_WORDS, 140),
 ]

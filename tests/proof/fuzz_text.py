@@ -251,6 +251,16 @@ _TYPED = [
 ]
 _PROPERTIES = pack_row("m", b"", [*headers_of(_TYPED), ("text", "12")])
 _PLACE = RowView(_PROPERTIES).headers_at
+_ALL_TYPED = {
+    "x": Property(PropertyType.CHAR, 7),
+    "total": Property(PropertyType.INT32, -9),
+    "flag": Property(PropertyType.BOOL, True),
+    "region": Property(PropertyType.STRING, "eu"),
+    "blob": Property(PropertyType.BINARY, b"\1"),
+    "big": Property(PropertyType.INT64, (1 << 63) - 1),
+}
+_TYPED_ROW = pack_row("i", b"", headers_of(_ALL_TYPED.items()))
+_TYPED_PLACE = RowView(_TYPED_ROW).headers_at
 
 
 def selector(data: bytes) -> Hashable:
@@ -264,13 +274,20 @@ def selector(data: bytes) -> Hashable:
     matches = parsed.matches_block(_PROPERTIES, _PLACE)
     if len(text) < 127 and Selector.parse(f"({text})").matches_block(_PROPERTIES, _PLACE) != matches:
         raise Broken("parentheses around the whole change what it matches")
-    return matches, len(parsed.names)
+    typed = parsed.matches(_ALL_TYPED)
+    if parsed.matches_block(_TYPED_ROW, _TYPED_PLACE) != typed:
+        raise Broken("a selector finds something else in the headers than in the properties")
+    return matches, typed, parsed.matches({}), min(len(parsed.names), 3)
 
 
 def _selector_seeds() -> Iterable[bytes]:
     yield b'region == "eu" && total > 100'
     yield b"exists(flag) || !(n + 1 < 2 * text) && flag == true"
     yield b"-n / -1 == n % 2 - 1"
+    yield b"exists(x) && x * 3 - 1 >= total % 4 / -2"
+    yield b'(flag == true) != false || "a" <= region'
+    yield b"big + 1 > 0 || -big - 2 < 0 && ~(x != 7)"
+    yield b"((((x)))) == 9223372036854775807"
 
 
 CONFIG = (ConfigInvalid,)
