@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from vibemq.model.options import Durability
+from vibemq.protocols.eventmesh.messages.names import Form
 
 
 class EventMeshSettings(BaseModel):
@@ -32,6 +33,11 @@ class EventMeshSettings(BaseModel):
     """How long a request without `ttl` waits for its reply."""
     request_timeout_max_ms: Annotated[int, Field(ge=1)] = 600_000
     """The longest that a request may wait."""
+    answer_late_requests: bool = False
+    """Whether a request that nobody has replied to in time is answered with code 1. EventMesh is silent, and the
+    client's own timeout ends its wait: many programs take whatever is answered for the reply."""
+    push_form: Form = Form.MESSAGE
+    """In which form messages of other protocols are pushed to sessions that have not shown which one they use."""
     create_topics: bool = True
     """A topic that does not exist is created when it is first used, if the user may create queues."""
     durability: Durability | None = None

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.effects import QueueInfo
-from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
+from vibemq.model.options import DeliveryMode, Durability, QueueOptions
 
 GROUP_UNITS_MAX = 256
 
@@ -80,12 +80,10 @@ def first_fault(error: ValidationError) -> str:
 
 
 def topic_options(defaults: QueueOptions, durability: Durability | None = None) -> QueueOptions:
-    """Of a topic that is made when it is first used: the broker's defaults, but every group gets each message, and the
-    loss of a consumer's connection is no fault of what it held."""
+    """Of a topic that is made when it is first used: the broker's defaults, but every group gets each message."""
     return defaults.with_changes(
         mode=DeliveryMode.FAN_OUT_WITH_ACK,
         durability=defaults.durability if durability is None else durability,
-        lost_connection=LostConnection.RELEASE,
     )
 
 
