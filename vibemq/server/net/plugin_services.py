@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -10,7 +11,8 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
 from vibemq.errors import ConfigInvalid, ShuttingDown, StorageError, StorageFailed
-from vibemq.protocols.session import Session, SessionContext
+from vibemq.protocols.session import HttpCalls, Principal, Session, SessionContext
+from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.net.transport import CarrierServices
 
 log = logging.getLogger("vibemq.plugin")
@@ -33,12 +35,14 @@ class LoosePeer:
         host: str,
         write: Callable[[bytes], None],
         forget: Callable[["LoosePeer"], None],
+        *,
+        own: bool = False,
     ) -> None:
         self._services = services
         self._write = write
         self._forget = forget
         self._ended = asyncio.Event()
-        context = services.connection_table.context()
+        context = replace(services.connection_table.context(), wake=self._process_later)
         self.driver = services.peers.drive(
             create(context),
             number=context.session,
@@ -46,6 +50,7 @@ class LoosePeer:
             host=host,
             wake=self._wake,
             protocol=protocol,
+            own=own,
         )
         services.connection_table.without_socket[self.driver] = None
 
@@ -66,6 +71,13 @@ class LoosePeer:
         self._services.connection_table.without_socket.pop(self.driver, None)
         self._forget(self)
         self._ended.set()
+
+    def _process_later(self) -> None:
+        asyncio.get_running_loop().call_soon(self._process)
+
+    def _process(self) -> None:
+        if not self.driver.ending:
+            self.driver.process()
 
     def _wake(self) -> None:
         self._services.loop_cycle.flush_later(self)
@@ -106,16 +118,20 @@ class PluginServices:
         outbound: CapacityLimiter,
         tasks: TaskGroup,
         fatal: Callable[[BaseException], None],
+        acting: Callable[[str, str, int], Principal | None],
     ) -> None:
+        self._acting = acting
+        self._closers: list[Callable[[], None]] = []
         self._name = name
         self._services = services
         self._mount = mount
-        self._tasks = tasks
+        self._begun = BackgroundTasks(tasks, fatal)
         self._fatal = fatal
         self._scopes: set[anyio.CancelScope] = set()
         self._peers: set[LoosePeer] = set()
         self._stopping = False
         self.outbound = outbound
+        tasks.start_soon(self._run, self._begun.run, ())
 
     def mount(self, prefix: str, app: Any) -> None:
         if self._mount is None:
@@ -123,14 +139,25 @@ class PluginServices:
         self._mount(prefix, app)
 
     def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        self._tasks.start_soon(self._run, work, arguments)
+        self._begun.begin(self._run, work, arguments)
 
-    def connect(self, create: Create, *, host: str, write: Callable[[bytes], None]) -> LoosePeer:
+    def connect(self, create: Create, *, host: str, write: Callable[[bytes], None], own: bool = False) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
-        peer = LoosePeer(self._name, self._services, create, host, write, self._peers.discard)
+        peer = LoosePeer(self._name, self._services, create, host, write, self._peers.discard, own=own)
         self._peers.add(peer)
         return peer
+
+    def acting(self, user: str, token_id: str = "") -> Principal | None:
+        return self._acting(user, token_id, self._services.connection_table.now())
+
+    def http_calls(self, *, allowed: Sequence[str], timeout_ms: int, ca_file: str | None = None) -> HttpCalls:
+        # A broker whose plug-ins call nobody starts sooner.
+        from vibemq.server.outbound import OutboundCalls
+
+        made = OutboundCalls.configured(allowed=allowed, timeout_ms=timeout_ms, ca_file=ca_file)
+        self._closers.append(made.close)
+        return made
 
     async def stop(self, reason: str) -> None:
         """Say goodbye to its peers, wait until what they asked is answered, then end its tasks."""
@@ -149,6 +176,8 @@ class PluginServices:
             peer.close()
         for scope in list(self._scopes):
             scope.cancel()
+        for close in self._closers:
+            close()
 
     async def _run(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
         if self._stopping:
