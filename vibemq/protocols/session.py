@@ -159,6 +159,7 @@ class Session(Protocol):
         """So many rows are encoded in about a millisecond. The server brings no more in one turn of the loop; so a
         session that encodes each row by itself names a few hundred."""
 
+    # Optional, `redirect(host, port) -> bool`: tell the peer to connect elsewhere; False: it cannot be told now.
     # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
 
     def data_to_send(self) -> bytes:
