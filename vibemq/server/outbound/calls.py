@@ -94,7 +94,7 @@ class OutboundCalls:
         target = self._target(url)
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._post(target, headers, body)
+                return await self._post(target, _lines(headers), body)
         except TimeoutError:
             raise OutboundFailed(f"no answer from {target.authority} within {self._timeout_s:g} s") from None
 
@@ -116,7 +116,7 @@ class OutboundCalls:
             self._targets[url] = target
         return target
 
-    async def _post(self, target: Target, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+    async def _post(self, target: Target, headers: bytes, body: bytes) -> HttpAnswer:
         key = (target.secure, target.host, target.port)
         connection = self._take_idle(key) or await self._connect(target)
         kept = connection.used
@@ -201,6 +201,14 @@ class OutboundCalls:
                 del self._idle[key]
         if self._idle:
             self._sweep = self._loop.call_later(IDLE_S / 2, self._close_idle)
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    """Raises OutboundRefused: a header that is none."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    if lines.count("\r") != len(headers) or lines.count("\n") != len(headers) or not lines.isascii():
+        raise OutboundRefused("a header of the call is not one line of ASCII")
+    return lines.encode()
 
 
 def _told(error: OSError | None) -> str:

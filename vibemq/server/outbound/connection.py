@@ -2,12 +2,10 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
 from typing import cast
 
-import h11
-
 from vibemq.errors import OutboundFailed
+from vibemq.protocols.http1 import END_OF_HEAD, BodyReader, Http1Error, ResponseHead, response_head
 from vibemq.protocols.session import HttpAnswer
 from vibemq.server.outbound.targets import Address, Target
 
@@ -19,13 +17,11 @@ class OutboundConnection(asyncio.Protocol):
     """Redirects are answers like others, and nothing is followed."""
 
     def __init__(self) -> None:
-        self._parser = h11.Connection(h11.CLIENT, HEAD_BYTES_MAX)
         self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._transport: asyncio.Transport | None = None
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._buffer = bytearray()
+        self._head: ResponseHead | None = None
+        self._body: BodyReader | None = None
         self.open = False
         """Whether another call may be made."""
         self.used = False
@@ -38,82 +34,85 @@ class OutboundConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.open = False
-        if self._waiting is not None and not self._waiting.done():
-            self._end_of_stream()
-        if self._waiting is not None and not self._waiting.done():
+        self._read(ended=True)
+        if self._waits:
             why = f" ({exc})" if exc is not None else ""
             self._fail(f"the connection was closed before the answer was whole{why}")
 
-    def _end_of_stream(self) -> None:
-        """An answer without a length ends here."""
-        try:
-            self._parser.receive_data(b"")
-            self._read()
-        except h11.RemoteProtocolError as error:
-            self._fail(f"the answer cannot be read: {error}")
+    @property
+    def _waits(self) -> bool:
+        return self._waiting is not None and not self._waiting.done()
 
     def eof_received(self) -> bool:
         return False
 
-    async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """One call; nothing else is under way.
+    async def post(self, target: Target, headers: bytes, body: bytes) -> HttpAnswer:
+        """One call; nothing else is under way. `headers`: whole lines.
 
         Raises:
             OutboundFailed: no answer that can be read. The connection is closed then.
         """
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
-        self._status, self._headers, self._parts, self._size = 0, {}, [], 0
-        fields = [("host", target.authority), *headers.items(), ("content-length", str(len(body)))]
+        self._head = self._body = None
         self.used, self.heard = True, False
+        line = f"POST {target.path} HTTP/1.1\r\nhost: {target.authority}\r\n".encode()
+        self._transport.write(b"%s%scontent-length: %d\r\n\r\n%s" % (line, headers, len(body), body))
         try:
-            head = self._parser.send(h11.Request(method="POST", target=target.path, headers=fields))
-            rest = self._parser.send(h11.Data(body)) if body else b""
-            self._parser.send(h11.EndOfMessage())
-            self._transport.write((head or b"") + (rest or b""))
             return await self._waiting
-        except h11.LocalProtocolError as error:
-            raise OutboundFailed(f"the call cannot be written: {error}") from None
+        except asyncio.CancelledError:
+            # What comes yet would be taken for the answer to the next call.
+            self.close()
+            raise
         finally:
             self._waiting = None
-            if self._parser.our_state is h11.DONE and self._parser.their_state is h11.DONE:
-                self._parser.start_next_cycle()
-            else:
-                self.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._waiting is None or self._waiting.done():
+        if not self._waits:
             # Nothing was asked: what comes now could be taken for the answer to the next call.
             self.close()
             return
         self.heard = True
+        self._buffer += data
+        self._read(ended=False)
+
+    def _read(self, *, ended: bool) -> None:
         try:
-            self._parser.receive_data(data)
-            self._read()
-        except h11.RemoteProtocolError as error:
+            while self._waits and (self._body is not None or self._read_head()):
+                assert self._head is not None
+                assert self._body is not None
+                if not self._body.take(self._buffer, ended=ended):
+                    return
+                if self._head.status >= 200:
+                    self._answered(self._head, self._body.body)
+                else:
+                    self._body = None
+        except Http1Error as error:
             error.__traceback__ = None
             self._fail(f"the answer cannot be read: {error}")
 
-    def _read(self) -> None:
+    def _read_head(self) -> bool:
+        end = self._buffer.find(END_OF_HEAD, 0, HEAD_BYTES_MAX)
+        if end < 0:
+            if len(self._buffer) >= HEAD_BYTES_MAX:
+                raise Http1Error(f"its head is longer than {HEAD_BYTES_MAX:,} bytes")
+            return False
+        self._head = response_head(bytes(self._buffer[:end]))
+        del self._buffer[: end + len(END_OF_HEAD)]
+        if self._head.status == 101:
+            raise Http1Error("it changes the protocol, which nobody has asked for")
+        self._body = BodyReader(self._head.length, ANSWER_BYTES_MAX)
+        return True
+
+    def _answered(self, head: ResponseHead, body: bytes) -> None:
         assert self._waiting is not None
-        while not self._waiting.done():
-            event = self._parser.next_event()
-            if event in (h11.NEED_DATA, h11.PAUSED) or isinstance(event, h11.ConnectionClosed):
-                return
-            if isinstance(event, h11.Response):
-                self._status = event.status_code
-                self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-            elif isinstance(event, h11.Data):
-                self._size += len(event.data)
-                if self._size > ANSWER_BYTES_MAX:
-                    self._fail(f"the answer is longer than {ANSWER_BYTES_MAX:,} bytes")
-                    return
-                self._parts.append(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                self._waiting.set_result(HttpAnswer(self._status, self._headers, b"".join(self._parts)))
+        if not head.keeps or self._buffer:
+            self.close()
+        self._waiting.set_result(HttpAnswer(head.status, head.headers, body))
 
     def _fail(self, why: str) -> None:
-        if self._waiting is not None and not self._waiting.done():
+        if self._waits:
+            assert self._waiting is not None
             self._waiting.set_exception(OutboundFailed(why))
         self.close()
 

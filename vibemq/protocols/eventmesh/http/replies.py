@@ -1,6 +1,6 @@
 """What is answered to a request."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import orjson
 
@@ -8,9 +8,8 @@ from vibemq.errors import VibeMQError
 from vibemq.protocols.eventmesh.http.codes import RetCode, ret_code_of
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 
-_CONTENT_TYPE = ("content-type", "text/plain; charset=UTF-8")
-_KEEP = ("connection", "keep-alive")
-_CLOSE = ("connection", "close")
+_KEEP = b"content-type: text/plain; charset=UTF-8\r\nconnection: keep-alive\r\ncode: %s\r\n%s"
+_CLOSE = b"content-type: text/plain; charset=UTF-8\r\nconnection: close\r\ncode: %s\r\n%s"
 _CODE_UNITS_MAX = 64
 QUIET_CODES = frozenset({"203", "206", "207"})
 """Their successes do not say which server answers."""
@@ -36,7 +35,6 @@ class AnswerStyle:
     uri: bool = False
     """An endpoint by its path: newer numbers, and no time."""
     keep: bool = True
-    extra: list[tuple[str, str]] = field(default_factory=list)
 
 
 def refusal_answer(error: VibeMQError, otherwise: RetCode) -> EventMeshAnswer:
@@ -46,17 +44,16 @@ def refusal_answer(error: VibeMQError, otherwise: RetCode) -> EventMeshAnswer:
 
 class AnswerWriter:
     def __init__(self, settings: EventMeshHttpSettings) -> None:
-        self._identity = [
-            ("eventmeshcluster", settings.cluster),
-            ("eventmeship", settings.address),
-            ("eventmeshenv", settings.environment),
-            ("eventmeshidc", settings.idc),
-        ]
+        self._identity = (
+            f"eventmeshcluster: {settings.cluster}\r\neventmeship: {settings.address}\r\n"
+            f"eventmeshenv: {settings.environment}\r\neventmeshidc: {settings.idc}\r\n"
+        ).encode()
 
-    def headers(self, answer: EventMeshAnswer, style: AnswerStyle) -> list[tuple[str, str]]:
-        fields = [_CONTENT_TYPE, _KEEP if style.keep else _CLOSE, ("code", _printable(style.code))]
+    def headers(self, answer: EventMeshAnswer, style: AnswerStyle) -> bytes:
+        """As lines."""
         quiet = style.code in QUIET_CODES and answer.ret_code is RetCode.SUCCESS
-        return fields if quiet or answer.status != 200 else fields + self._identity
+        identity = b"" if quiet or answer.status != 200 else self._identity
+        return (_KEEP if style.keep else _CLOSE) % (_printable(style.code).encode(), identity)
 
     @staticmethod
     def body(answer: EventMeshAnswer, style: AnswerStyle, now: int) -> bytes:

@@ -1,15 +1,13 @@
-"""Requests of HTTP/1.1, read from bytes: one after the other, each whole before it is looked at. Pure."""
+"""Requests of a connection: one after the other, each whole before it is looked at. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import unquote
 
-import h11
+from vibemq.protocols.http1 import END_OF_HEAD, BodyReader, Http1Error, RequestHead, request_head
 
-from vibemq.errors import RemoteProtocolError
-
-ANSWERED_STATES = (h11.DONE, h11.MUST_CLOSE)
-REASONS = {200: b"OK", 400: b"Bad Request", 405: b"Method Not Allowed", 413: b"Content Too Large"}
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(slots=True)
@@ -18,34 +16,8 @@ class HttpRequest:
     path: str
     query: str
     headers: dict[str, str]
-    """Names in lower case; of a name that comes twice the first value."""
+    """Names in lower case; of a name that comes twice the first value. Shared: not to be changed."""
     body: bytes = b""
-
-
-class HttpRefusal(RemoteProtocolError):
-    """What was sent is no request, or too large a one: it is answered with a status, and the stream ends."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class _Parser(h11.Connection):
-    """Lets go of the frames of an error, as `vibemq.web.limits.HttpParser`."""
-
-    def next_event(self) -> "h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]":
-        try:
-            return super().next_event()
-        except h11.RemoteProtocolError as error:
-            error.__traceback__ = None
-            raise
-
-
-@dataclass(slots=True)
-class _Partial:
-    request: HttpRequest
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
 
 
 class HttpReader:
@@ -54,123 +26,106 @@ class HttpReader:
     """
 
     def __init__(self, *, head_bytes_max: int, body_bytes_max: int, send: Callable[[bytes], None]) -> None:
-        self._parser = _Parser(h11.SERVER, head_bytes_max)
+        self._head_bytes_max = head_bytes_max
         self._body_bytes_max = body_bytes_max
         self._send = send
-        self._partial: _Partial | None = None
+        self._buffer = bytearray()
+        self._searched = 0
+        self._head: RequestHead | None = None
+        self._body: BodyReader | None = None
+        self._answering = False
+        """The request that was returned last is not answered."""
+        self._last: tuple[bytes, RequestHead] | None = None
+        """Clients often send the same head again and again."""
         self._ended = False
+        self.keeps = True
+        """Another request may follow the one that was returned last."""
         self.fresh = False
         """Bytes have come that `next_request` has not looked at."""
 
     def receive_data(self, data: bytes) -> None:
         """b"": end of stream."""
-        if self._ended:
-            return
-        self._ended = not data
         self.fresh = True
-        self._parser.receive_data(data)
+        if data:
+            self._buffer += data
+        else:
+            self._ended = True
 
     @property
     def begun(self) -> bool:
         """Some of a request has come, and not all of it."""
-        return self._partial is not None or bool(self._parser.trailing_data[0])
+        return not self._answering and (self._head is not None or bool(self._buffer))
 
     @property
     def ended(self) -> bool:
         """The peer has ended its stream, and nothing more can be made of it."""
         return self._ended and not self.fresh
 
-    @property
-    def keeps(self) -> bool:
-        """Whether another request may follow the one that is answered."""
-        return self._parser.our_state is not h11.MUST_CLOSE and self._parser.their_state is not h11.MUST_CLOSE
-
     def next_request(self) -> HttpRequest | None:
         """The next one that is whole; None: not yet, or the one before it is not answered.
 
         Raises:
-            HttpRefusal
+            Http1Error: what came is no request, or too large a one; the stream ends.
         """
-        try:
-            return self._read()
-        except h11.RemoteProtocolError as error:
-            raise HttpRefusal(error.error_status_hint, str(error)) from None
+        if self._answering or not self.keeps:
+            self.fresh = False
+            return None
+        if self._head is None and not self._read_head():
+            self.fresh = False
+            return None
+        assert self._head is not None
+        assert self._body is not None
+        if not self._body.take(self._buffer, ended=self._ended):
+            self.fresh = False
+            return None
+        head, body = self._head, self._body.body
+        self._head = self._body = None
+        self._answering, self.keeps = True, head.keeps and not self._ended
+        path, _, query = head.target.partition("?")
+        if not path.startswith("/"):
+            path = "/" + path.partition("://")[2].partition("/")[2]
+        return HttpRequest(head.method, unquote(path) if "%" in path else path, query, head.headers, body)
 
-    def _read(self) -> HttpRequest | None:
-        while True:
-            event = self._parser.next_event()
-            if event is h11.NEED_DATA:
-                self.fresh = False
-                self._go_ahead()
-                return None
-            if event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
-                self.fresh = False
-                return None
-            if isinstance(event, h11.Request):
-                self._partial = _Partial(_request_of(event))
-                self._check_length(self._partial.request)
-            elif isinstance(event, h11.Data):
-                assert self._partial is not None
-                self._partial.size += len(event.data)
-                if self._partial.size > self._body_bytes_max:
-                    raise self._too_large()
-                self._partial.parts.append(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                assert self._partial is not None
-                request = self._partial.request
-                request.body = b"".join(self._partial.parts)
-                self._partial = None
-                return request
+    def _read_head(self) -> bool:
+        buffer = self._buffer
+        while buffer[:2] == b"\r\n":
+            del buffer[:2]
+        end = buffer.find(END_OF_HEAD, max(0, self._searched - 3), self._head_bytes_max + len(END_OF_HEAD))
+        if end < 0:
+            self._searched = len(buffer)
+            if len(buffer) > self._head_bytes_max:
+                raise Http1Error(f"the head of a request has at most {self._head_bytes_max:,} bytes here", 431)
+            if self._ended and buffer:
+                raise Http1Error("the stream ended within the head of a request")
+            return False
+        self._searched = 0
+        head = bytes(buffer[:end])
+        del buffer[: end + len(END_OF_HEAD)]
+        if self._last is None or self._last[0] != head:
+            self._last = head, request_head(head)
+        self._head = self._last[1]
+        self._body = BodyReader(self._head.length, self._body_bytes_max)
+        if self._head.length and not buffer and self._head.headers.get("expect", "").lower() == "100-continue":
+            self._send(CONTINUE)
+        return True
 
-    def _go_ahead(self) -> None:
-        if self._partial is not None and self._parser.they_are_waiting_for_100_continue:
-            self._send(self._parser.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+    def answer(self, status: int, headers: bytes, body: bytes) -> None:
+        """To the request that `next_request` has returned. `headers`: whole lines."""
+        self._answering = False
+        self.fresh = True
+        head = b"HTTP/1.1 %d %s\r\n%scontent-length: %d\r\n\r\n" % (status, _reason(status), headers, len(body))
+        self._send(head + body)
 
-    def _check_length(self, request: HttpRequest) -> None:
-        """A length is a number by now: the parser has looked at it."""
-        text = request.headers.get("content-length", "0")
-        if int(text.partition(",")[0]) > self._body_bytes_max:
-            raise self._too_large()
-
-    def _too_large(self) -> HttpRefusal:
-        return HttpRefusal(413, f"the body of a request has at most {self._body_bytes_max:,} bytes here")
-
-    def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-        """To the request that `next_request` has returned."""
-        parser = self._parser
-        fields = [*headers, ("content-length", str(len(body)))]
-        head = parser.send(h11.Response(status_code=status, headers=fields, reason=REASONS.get(status, b"")))
-        if body and parser.our_state is h11.SEND_BODY:
-            head = (head or b"") + (parser.send(h11.Data(body)) or b"")
-        self._send((head or b"") + (parser.send(h11.EndOfMessage()) or b""))
-        if self.keeps and parser.our_state is h11.DONE and parser.their_state is h11.DONE:
-            parser.start_next_cycle()
-            self.fresh = True
-
-    def refuse(self, refusal: HttpRefusal) -> None:
-        """Say why in a line, as far as the stream still allows it."""
-        if self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            text = str(refusal).encode() + b"\n"
-            fields = [("content-type", "text/plain"), ("connection", "close"), ("content-length", str(len(text)))]
-            head = self._parser.send(
-                h11.Response(status_code=refusal.status, headers=fields, reason=REASONS.get(refusal.status, b""))
-            )
-            self._send((head or b"") + (self._parser.send(h11.Data(text)) or b""))
+    def refuse(self, error: Http1Error) -> None:
+        """Say why, and nothing more."""
+        self.keeps = False
+        text = str(error).encode(errors="replace") + b"\n"
+        lines = b"content-type: text/plain; charset=UTF-8\r\nconnection: close\r\n"
+        self.answer(error.status, lines, text)
 
 
-def _request_of(event: h11.Request) -> HttpRequest:
-    headers: dict[str, str] = {}
-    for name, value in event.headers:
-        headers.setdefault(name.decode("latin-1"), _header_text(value))
-    path, _, query = event.target.decode("latin-1").partition("?")
-    if path.startswith(("http://", "https://")):
-        path = "/" + path.partition("//")[2].partition("/")[2]
-    return HttpRequest(event.method.decode("latin-1"), unquote(path), query, headers)
+def _reason(status: int) -> bytes:
+    return _REASONS.get(status, b"Unknown")
 
 
-def _header_text(value: bytes) -> str:
-    """Clients write names and passwords in UTF-8, and some in Latin-1."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+_REASONS = {int(status): status.phrase.encode() for status in HTTPStatus}

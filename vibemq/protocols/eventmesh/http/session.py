@@ -16,9 +16,10 @@ from vibemq.protocols.eventmesh.http.codes import RetCode
 from vibemq.protocols.eventmesh.http.fields import form_fields, json_fields
 from vibemq.protocols.eventmesh.http.publishing import is_event
 from vibemq.protocols.eventmesh.http.replies import AnswerStyle, AnswerWriter, EventMeshAnswer, refusal_answer
-from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRefusal, HttpRequest
+from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRequest
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpCredentials, HttpState, Subscribers
+from vibemq.protocols.http1 import Http1Error
 from vibemq.protocols.session import Authenticate, Principal, Request, SessionContext
 
 REQUESTS_AT_ONCE = 8
@@ -86,7 +87,7 @@ class EventMeshHttpSession:
         if state.exchange is None:
             try:
                 request = self._reader.next_request()
-            except HttpRefusal as refusal:
+            except Http1Error as refusal:
                 self._reader.refuse(refusal)
                 self._closing = True
                 return False
@@ -166,7 +167,7 @@ class EventMeshHttpSession:
         self._answered(exchange.begun)
 
     def _answer_bare(self, status: int, style: AnswerStyle) -> None:
-        self._reader.answer(status, [("connection", "keep-alive" if style.keep else "close")], b"")
+        self._reader.answer(status, b"connection: keep-alive\r\n" if style.keep else b"connection: close\r\n", b"")
         self._answered(begun=False)
 
     def _answered(self, begun: bool) -> None:

@@ -14,9 +14,9 @@ from vibemq.model.commands import SetCapacity, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.codes import PushOutcome
-from vibemq.protocols.eventmesh.http.inner_session import InnerSession
-from vibemq.protocols.eventmesh.http.push_answer import PushVerdict, verdict_of
-from vibemq.protocols.eventmesh.http.push_request import push_body, push_headers
+from vibemq.protocols.eventmesh.http.push.answers import PushVerdict, verdict_of
+from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.requests import push_body, push_headers
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.session import HttpCalls, Services
 

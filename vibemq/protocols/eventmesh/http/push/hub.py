@@ -14,21 +14,20 @@ from typing import Any
 from vibemq.errors import InvalidMessage, LimitError, QueueNotFound, VibeMQError
 from vibemq.model.commands import DescribeQueue, Subscribe, Unsubscribe
 from vibemq.model.options import check_queue_name
-from vibemq.protocols.eventmesh.http.inner_session import InnerSession
-from vibemq.protocols.eventmesh.http.push_groups import (
+from vibemq.protocols.eventmesh.http.push.groups import (
     WINDOW_BYTES,
     WINDOW_MESSAGES,
     PushGroup,
     PushTools,
     SlotGate,
 )
-from vibemq.protocols.eventmesh.http.registry import KeptSubscription, Registry, SubscriptionKey
-from vibemq.protocols.eventmesh.http.session import EventMeshHttpSession
+from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.registry import KeptSubscription, Registry, SubscriptionKey
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
 from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue
 from vibemq.protocols.eventmesh.topics import SubscriptionItem, takes_turns, topic_options
-from vibemq.protocols.session import Peer, Principal, Services, Session, SessionContext
+from vibemq.protocols.session import Peer, Principal, Services, SessionContext
 
 HOST = "eventmesh-http"
 """Where the plug-in's own peers come from, for logs."""
@@ -36,12 +35,6 @@ TRY_AGAIN_MS = 30_000
 """A group that has lost its subscription asks again so often: a permission may have come back, or a queue."""
 _User = tuple[str, str]
 _GroupKey = tuple[str, str, str, str]
-
-
-async def start(services: Services, settings: EventMeshHttpSettings) -> Callable[[SessionContext, Any], Session]:
-    hub = SubscriptionHub(services, settings)
-    hub.start()
-    return lambda context, options: EventMeshHttpSession(context, options, hub)
 
 
 class SubscriptionHub:

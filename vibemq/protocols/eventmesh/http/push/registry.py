@@ -18,7 +18,7 @@ from vibemq.model.effects import Deliver
 from vibemq.model.options import Durability, LostConnection, Overflow, QueueOptions
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
-from vibemq.protocols.eventmesh.http.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue, refusal_in
 
 QUEUE = "eventmesh-http.subscriptions"
