@@ -68,6 +68,7 @@ class Subscriber:
     connections: int = 0
     port: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
+    open: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = field(default_factory=dict)
 
     def url(self, path: str = "/sub") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
@@ -78,6 +79,7 @@ class Subscriber:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open[writer] = asyncio.current_task()
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -100,6 +102,13 @@ class Subscriber:
         finally:
             writer.close()
 
+    async def end(self) -> None:
+        self.released.set()
+        for writer, task in list(self.open.items()):
+            writer.transport.abort()
+            if task is not None:
+                await task
+
 
 @asynccontextmanager
 async def subscriber(script: Script = lambda push: Answer()) -> AsyncIterator[Subscriber]:
@@ -109,8 +118,8 @@ async def subscriber(script: Script = lambda push: Answer()) -> AsyncIterator[Su
     try:
         yield made
     finally:
-        made.released.set()
         server.close()
+        await made.end()
 
 
 @dataclass
