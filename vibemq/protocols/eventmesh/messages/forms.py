@@ -16,12 +16,13 @@ def form_named(text: str) -> Form:
     Raises:
         InvalidMessage: another form.
     """
-    try:
-        return Form(text or Form.MESSAGE)
-    except ValueError:
-        raise InvalidMessage(
-            f"protocoltype {text[:32]!r} is not known; use {', '.join(form for form in Form)}"
-        ) from None
+    form = _NAMED.get(text)
+    if form is None:
+        raise InvalidMessage(f"protocoltype {text[:32]!r} is not known; use {', '.join(form for form in Form)}")
+    return form
+
+
+_NAMED = {"": Form.MESSAGE} | {str(form): form for form in Form}
 
 
 def form_of(headers: Mapping[str, str]) -> Form:

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from vibemq.errors import ErrorCode, InvalidMessage, NoReply, VibeMQError
+from vibemq.errors import InvalidMessage, NoReply, QueueNotFound, VibeMQError
 from vibemq.model.commands import Publish, Requester, Respond
 from vibemq.model.effects import Published
 from vibemq.model.records import MessageExtra
-from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, add_headers
 from vibemq.protocols.eventmesh.messages import forms, names
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
+from vibemq.protocols.eventmesh.messages.rows_of import RowsOf
 from vibemq.protocols.eventmesh.tcp.errors import status_of, text_of
 from vibemq.protocols.eventmesh.tcp.package import Cmd, Package, answer_frame
 from vibemq.protocols.eventmesh.tcp.state import EventMeshState
@@ -32,6 +33,10 @@ class EventMeshBatch:
 
     topic: str
     rows: list[bytes] = field(default_factory=list)
+    whole: Rows = field(default_factory=lambda: Rows.of([]))
+    """All of them, once they are under way."""
+    again: bool = False
+    """The topic did not exist, and the session has had it created."""
     extras: dict[int, MessageExtra] = field(default_factory=dict)
     acks: list[tuple[Cmd, bytes]] = field(default_factory=list)
     """What answers each row: command and seq."""
@@ -45,6 +50,8 @@ class EventMeshRequested:
     seq: bytes
     form: Form
     row: bytes
+    requester: Requester | None = None
+    again: bool = False
     ended: bool = False
 
 
@@ -54,6 +61,11 @@ class EventMeshPublishing:
         self._state = state
         self._oldest_request = oldest_request
         self._batches: dict[str, EventMeshBatch] = {}
+        limits = state.context.limits
+        self._rows_of = RowsOf(
+            headers_max=limits.headers_max - _ADDED_HEADERS, header_value_units_max=limits.header_value_units_max
+        )
+        self._id = state.context.connection_id.encode()
         self._count = 0
         """Messages so far: they have no names of their own."""
         self._unanswered = 0
@@ -65,19 +77,19 @@ class EventMeshPublishing:
         if not package.seq:
             raise InvalidMessage("a publish needs a `seq`, which its acknowledgement repeats")
         self._check_pace()
-        message = self._read(package)
+        form = self._form(package)
         self._count += 1
-        fresh_id = f"{state.context.connection_id}-{self._count}"
+        ready = self._rows_of.row(form, package.body, b"%b-%d" % (self._id, self._count))
+        row, topic = ready.row, ready.topic
         if package.cmd is Cmd.BROADCAST_MESSAGE_TO_SERVER:
-            row = message.row(fresh_id, (names.SENT_BY, names.BROADCAST))
-        else:
-            row = message.row(fresh_id)
+            row = add_headers(row, [(names.SENT_BY, names.BROADCAST)])
         _check_row(row)
-        batch = self._batches.get(message.topic)
+        state.form = form
+        batch = self._batches.get(topic)
         if batch is None:
-            batch = self._batches[message.topic] = EventMeshBatch(message.topic)
-        if message.ttl_ms:
-            batch.extras[len(batch.rows)] = MessageExtra(expires_at=state.now + message.ttl_ms)
+            batch = self._batches[topic] = EventMeshBatch(topic)
+        if ready.ttl_ms:
+            batch.extras[len(batch.rows)] = MessageExtra(expires_at=state.now + ready.ttl_ms)
         batch.rows.append(row)
         batch.acks.append((_ACKS[package.cmd], package.seq))
         self._unanswered += 1
@@ -88,9 +100,9 @@ class EventMeshPublishing:
             return
         state = self._state
         for topic, batch in self._batches.items():
-            state.need_topic(topic)
-            state.ask(Publish(state.session, batch, topic, Rows.of(batch.rows), batch.extras or None, create=False))
+            batch.whole = Rows.of(batch.rows)
             batch.rows = []
+            state.ask(Publish(state.session, batch, topic, batch.whole, batch.extras or None, create=False))
         self._batches = {}
 
     def request(self, package: Package) -> None:
@@ -108,10 +120,13 @@ class EventMeshPublishing:
         _check_row(row)
         asked = EventMeshRequested(message.topic, package.seq, message.form, row)
         timeout_ms = min(message.ttl_ms or settings.request_timeout_ms, settings.request_timeout_max_ms)
-        state.need_topic(message.topic)
-        requester = Requester(address, asked, timeout_ms)
-        state.ask(Publish(state.session, asked, message.topic, Rows.of([row]), create=False, requester=requester))
+        asked.requester = Requester(address, asked, timeout_ms)
+        self._ask_request(asked)
         self._unanswered += 1
+
+    def _ask_request(self, asked: EventMeshRequested) -> None:
+        rows, session = Rows.of([asked.row]), self._state.session
+        self._state.ask(Publish(session, asked, asked.topic, rows, create=False, requester=asked.requester))
 
     def respond(self, package: Package) -> None:
         """The reply to a request that was pushed. Nobody is told when nobody waits for it."""
@@ -129,13 +144,16 @@ class EventMeshPublishing:
             return
         state.ask(Respond(state.session, None, address, Rows.of([row])))
 
-    def _read(self, package: Package) -> ReceivedMessage:
-        state, limits = self._state, self._state.context.limits
-        form = forms.form_named(package.protocol_type)
+    def _form(self, package: Package) -> Form:
         if len(package.body) > _READ_BYTES_MAX:
             raise InvalidMessage(
                 f"a message of {len(package.body):,} bytes; at most {LARGE_ROW_BYTES:,} are allowed, with properties"
             )
+        return forms.form_named(package.protocol_type)
+
+    def _read(self, package: Package) -> ReceivedMessage:
+        state, limits = self._state, self._state.context.limits
+        form = self._form(package)
         message = forms.read(form, package.body)
         message.check(
             headers_max=limits.headers_max - _ADDED_HEADERS, header_value_units_max=limits.header_value_units_max
@@ -153,6 +171,11 @@ class EventMeshPublishing:
     def published(self, batch: EventMeshBatch, result: Any) -> None:
         """Each message is answered once: all of them good, but for those that the engine names."""
         state = self._state
+        if _is_missing(result) and not batch.again:
+            batch.again = True
+            state.create_topic(batch.topic)
+            state.ask(Publish(state.session, batch, batch.topic, batch.whole, batch.extras or None, create=False))
+            return
         self._unanswered -= len(batch.acks)
         refused: dict[int, VibeMQError] = {}
         if isinstance(result, Published):
@@ -165,14 +188,16 @@ class EventMeshPublishing:
             if error is None:
                 out.append(answer_frame(dialect, cmd, seq))
             else:
-                self._forget_missing(batch.topic, error)
                 out.append(answer_frame(dialect, cmd, seq, status_of(error), text_of(error)))
 
     def requested(self, asked: EventMeshRequested, result: Any) -> None:
         """The request has been accepted; or it has not, and that is its answer."""
         error = (result.refused or {}).get(0) if isinstance(result, Published) else result
-        if isinstance(error, VibeMQError):
-            self._forget_missing(asked.topic, error)
+        if _is_missing(error) and not asked.again:
+            asked.again = True
+            self._state.create_topic(asked.topic)
+            self._ask_request(asked)
+        elif isinstance(error, VibeMQError):
             self.responded(asked, error)
 
     def responded(self, asked: EventMeshRequested, result: Rows | VibeMQError) -> None:
@@ -196,10 +221,10 @@ class EventMeshPublishing:
         )
         state.send(answer_frame(state.dialect, Cmd.RESPONSE_TO_CLIENT, asked.seq, code, text, body, form))
 
-    def _forget_missing(self, topic: str, error: VibeMQError) -> None:
-        """A topic that is gone is created again by the next message."""
-        if error.code is ErrorCode.QUEUE_NOT_FOUND:
-            self._state.topics.discard(topic)
+
+def _is_missing(result: Any) -> bool:
+    """Whether there is no such topic: all of the batch is refused then."""
+    return isinstance(result, QueueNotFound)
 
 
 def _check_row(row: bytes) -> None:

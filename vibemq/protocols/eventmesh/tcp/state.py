@@ -13,8 +13,6 @@ from vibemq.protocols.eventmesh.tcp.package import ANSWERS, Cmd, OPStatus, Packa
 from vibemq.protocols.eventmesh.topics import topic_options
 from vibemq.protocols.session import Principal, Request, SessionContext
 
-TOPICS_KNOWN_MAX = 10_000
-
 
 @dataclass(slots=True)
 class EventMeshState:
@@ -37,8 +35,6 @@ class EventMeshState:
     """In which the session itself has published or replied."""
     requests: list[Request] = field(default_factory=list)
     out: list[bytes] = field(default_factory=list)
-    topics: set[str] = field(default_factory=set)
-    """Those that exist as far as this session knows."""
 
     @property
     def session(self) -> int:
@@ -57,12 +53,9 @@ class EventMeshState:
         """Under the name of the command's answer, where it has one."""
         self.answer(ANSWERS.get(package.cmd, package.cmd), package.seq, status_of(error), text_of(error))
 
-    def need_topic(self, topic: str) -> None:
-        """Have a topic created that the session has not used before. Whoever may not create finds it, or is told."""
-        if topic not in self.topics and self.settings.create_topics:
-            if len(self.topics) >= TOPICS_KNOWN_MAX:
-                self.topics.clear()
-            self.topics.add(topic)
+    def create_topic(self, topic: str) -> None:
+        """Have a topic created that does not exist. Whoever may not create is told so by what comes next."""
+        if self.settings.create_topics:
             options = topic_options(self.context.queue_defaults, self.settings.durability)
             self.ask(CreateQueue(self.session, None, topic, options))
 

@@ -103,7 +103,6 @@ class EventMeshSubscriptions:
         answer = EventMeshAnswer(package, len(fresh))
         for topic in reversed(list(fresh)):
             self._topics[topic] = []
-            state.need_topic(topic)
             self.asking += 1
             state.ask(DescribeQueue(state.session, TopicAsked(fresh[topic], answer), topic))
         self._settle_answer(answer)
@@ -147,6 +146,8 @@ class EventMeshSubscriptions:
             del self._topics[topic]
             self._answered(answer, result)
             return
+        if not isinstance(result, QueueInfo):
+            self._state.create_topic(topic)
         shared = takes_turns(result if isinstance(result, QueueInfo) else None)
         made = self._made(asked.item, shared=shared)
         self._topics[topic] = made
@@ -199,7 +200,6 @@ class EventMeshSubscriptions:
         elif isinstance(result, VibeMQError):
             error = result
             self._remove(subscription)
-            self._state.topics.discard(subscription.item.topic)
         self._answered(asked.answer, error)
         if self._listening:
             self._give_credit(subscription)
