@@ -27,14 +27,17 @@ GUIDED_SECONDS_MAX = 20
 GRACE_S = 120
 REPEAT_BYTES_MAX = 2_000
 COST_US = {
+    "eventmesh-frames": 15,
     "native-bulk": 25,
     "native-body": 25,
     "batch": 27,
+    "eventmesh-message": 30,
     "dotnet": 35,
     "value": 35,
     "native-rows": 40,
     "block": 60,
     "frames": 70,
+    "eventmesh-session": 80,
     "omq-frames": 85,
     "native-json": 110,
     "address": 140,

@@ -112,7 +112,8 @@ class EventMeshFrameReader:
         sizes_at = at + len(start)
         if self._size < len(start) + 8:
             self._check_start(start)
-            self._needed = len(start) + 8
+            # A wrong byte is told as soon as it has come.
+            self._needed = self._size + 1
             return None
         if not data.startswith(start, at):
             self._check_start(start)
@@ -129,7 +130,7 @@ class EventMeshFrameReader:
         body_at = header_at + header_size
         self._at = end
         self._size -= end - at
-        self._needed = 1 if self._size else 4
+        self._needed = 1
         return EventMeshFrame(data[header_at:body_at], data[body_at:end])
 
     def _check_start(self, start: bytes) -> None:
@@ -153,7 +154,7 @@ class EventMeshFrameReader:
         start = EventMeshDialect.EM8.start
         self._check_start(start)
         if len(data) < len(start) + 8:
-            self._needed = len(start) + 8
+            self._needed = self._size + 1
             return None
         total, header_size = _SIZES.unpack_from(data, len(start))
         if total > self.limits.total_max or header_size > self.limits.header_bytes_max or not header_size:
