@@ -111,9 +111,9 @@ class Subscriber:
 
 
 @asynccontextmanager
-async def subscriber(script: Script = lambda push: Answer()) -> AsyncIterator[Subscriber]:
+async def subscriber(script: Script = lambda push: Answer(), *, port: int = 0) -> AsyncIterator[Subscriber]:
     made = Subscriber(script)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", port)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -99,7 +99,7 @@ async def _never(host: str, port: int) -> Sequence[str]:
 REFUSED_ADDRESSES = [
     "127.0.0.1",
     "127.255.255.254",
-    "0.0.0.0",  # noqa: S104  # not bound to
+    "0.0.0.0",  # not bound to
     "0.1.2.3",
     "10.0.0.1",
     "172.16.0.1",
@@ -146,7 +146,7 @@ async def test_addresses_that_are_not_public_are_refused_plainly_and_behind_name
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["8.8.8.8", text]
 
-    with pytest.raises(OutboundRefused, match="metadata.example' stands for"):
+    with pytest.raises(OutboundRefused, match=r"metadata\.example' stands for"):
         await OutboundCalls(resolve=resolve).check("http://metadata.example/latest")
 
 

@@ -196,7 +196,7 @@ def subscribe(state: HttpState, exchange: Exchange, items: Any, url: str) -> Non
         item.model_copy(update={"mode": SubscriptionMode.CLUSTERING}) if item.mode is None else item for item in items
     ]
     told = _teller(state, "success", RetCode.SUBSCRIBE_ERR)
-    subscribers.subscribe(principal, group_of(exchange), items, url, told)
+    subscribers.subscribe(principal, group_of(exchange), items, url, state.now, told)
 
 
 def _unsubscribe(state: HttpState, exchange: Exchange) -> None:

@@ -80,7 +80,7 @@ class HttpReader:
             return None
         head, body = self._head, self._body.body
         self._head = self._body = None
-        self._answering, self.keeps = True, head.keeps and not self._ended
+        self._answering, self.keeps = True, head.keeps and not (self._ended and not self._buffer)
         path, _, query = head.target.partition("?")
         if not path.startswith("/"):
             path = "/" + path.partition("://")[2].partition("/")[2]

@@ -19,7 +19,7 @@ class Subscribers(Protocol):
     """Who is subscribed, for the sessions of one listener (`vibemq.protocols.eventmesh.http.hub`)."""
 
     def subscribe(
-        self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, done: Done
+        self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, now: int, done: Done
     ) -> None: ...
 
     def unsubscribe(self, principal: Principal, group: str, topics: Sequence[str], url: str, done: Done) -> None: ...

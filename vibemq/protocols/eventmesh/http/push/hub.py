@@ -76,7 +76,7 @@ class SubscriptionHub:
     # -- what sessions say ------------------------------------------------------------------------------------------
 
     def subscribe(
-        self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, done: Done
+        self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, now: int, done: Done
     ) -> None:
         """`done` when all of the topics are subscribed and kept, or why not."""
         for item in items:
@@ -91,17 +91,17 @@ class SubscriptionHub:
             raise LimitError(f"{most:,} subscriptions are the limit (subscriptions_max); unsubscribe some")
         if principal.rules is not None and not principal.token_id:
             raise InvalidMessage("a login that is limited cannot be kept; subscribe with a password or an access token")
-        self._services.begin(self._subscribe, wanted, url, done)
+        self._services.begin(self._subscribe, wanted, url, now, done)
 
-    async def _subscribe(self, wanted: list[KeptSubscription], url: str, done: Done) -> None:
+    async def _subscribe(self, wanted: list[KeptSubscription], url: str, now: int, done: Done) -> None:
         try:
             await self._calls.check(url)
         except VibeMQError as error:
             done(error)
             return
-        self._subscribe_next(wanted, done)
+        self._subscribe_next(wanted, now, done)
 
-    def _subscribe_next(self, wanted: list[KeptSubscription], done: Done) -> None:
+    def _subscribe_next(self, wanted: list[KeptSubscription], now: int, done: Done) -> None:
         """One after the other."""
         if not wanted:
             done(None)
@@ -111,14 +111,14 @@ class SubscriptionHub:
         if before is not None:
             kept.beating = before.beating
             if kept.key in self._beats:
-                self._beat(kept.key)
+                self._beat(kept.key, now)
 
         def subscribed(error: VibeMQError | None) -> None:
             if error is not None:
                 done(error)
             elif before is not None and before.same_as(kept):
                 self._take_up(kept)
-                self._subscribe_next(rest, done)
+                self._subscribe_next(rest, now, done)
             else:
                 self._registry.keep(kept, told_kept)
 
@@ -128,7 +128,7 @@ class SubscriptionHub:
                 done(error)
                 return
             self._take_up(kept)
-            self._subscribe_next(rest, done)
+            self._subscribe_next(rest, now, done)
 
         self._with_group(kept.key, subscribed)
 
@@ -154,7 +154,7 @@ class SubscriptionHub:
             if not kept.beating:
                 kept.beating = True
                 self._registry.keep(kept, _nothing)
-            self._beat(key)
+            self._beat(key, now)
 
     def topics_of(self, principal: Principal) -> list[str]:
         mine = {key.topic for key in self._known if key.user == principal.name}
@@ -165,7 +165,7 @@ class SubscriptionHub:
     def _found(self, kept: KeptSubscription) -> None:
         """In the queue, when the broker starts."""
         if kept.beating:
-            self._beat(kept.key)
+            self._beat(kept.key, self._own.now)
         self._take_up(kept)
 
     def _found_group(self, key: SubscriptionKey, error: VibeMQError | None) -> None:
@@ -284,8 +284,8 @@ class SubscriptionHub:
 
     # -- heartbeats -------------------------------------------------------------------------------------------------
 
-    def _beat(self, key: SubscriptionKey) -> None:
-        self._beats[key] = self._own.now
+    def _beat(self, key: SubscriptionKey, now: int) -> None:
+        self._beats[key] = now
         self._beats.move_to_end(key)
         self._watch()
 
