@@ -14,6 +14,7 @@ MODULES = {
     "users": "user_kills",
     "inject": "inject",
     "network": "network",
+    "eventmesh": "mesh_chaos",
     "slow-peers": "slow_peers",
     "idle": "idle",
     "fuzz": "fuzz",

@@ -9,7 +9,6 @@ Source: docs/spec/eventmesh.md, "Messages and rows".
 """
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,7 +64,7 @@ def _payload(body: Any, properties: Mapping[str, Any]) -> bytes:
         return body.encode()
     try:
         return base64.b64decode(body, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise InvalidMessage(f"the body is not base64, as its property {names.ENCODING} says: {error}") from None
 
 

@@ -181,6 +181,7 @@ def test_events_of_0_3_keep_their_way_of_encoding() -> None:
         "\udcff",
         "null",
         '{"topic":"a","body":"x","properties":{"eventmesh-encoding":"base64"}}',
+        '{"topic":"a","body":"é","properties":{"eventmesh-encoding":"base64"}}',
     ],
 )
 def test_what_is_no_message_is_refused(raw: str) -> None:
@@ -201,6 +202,7 @@ def test_what_is_no_message_is_refused(raw: str) -> None:
         {"datacontenttype": 5},
         {"data_base64": "&"},
         {"data_base64": 5},
+        {"data_base64": "é"},
         {"x": {}},
         {"ttl": "x"},
     ],
