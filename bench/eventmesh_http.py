@@ -79,8 +79,8 @@ class Taking(asyncio.Protocol):
             end = self.buffer.find(b"\r\n\r\n")
             if end < 0:
                 return
-            at = self.buffer.find(b"content-length: ", 0, end) + 16
-            size = int(self.buffer[at : self.buffer.index(b"\r", at)])
+            at = self.buffer[:end].lower().find(b"content-length: ") + 16
+            size = int(self.buffer[at : self.buffer.index(b"\r\n", at)])
             if len(self.buffer) < end + 4 + size:
                 return
             self.buffer = self.buffer[end + 4 + size :]
@@ -122,7 +122,7 @@ def main(count: int = 10_000) -> None:
         options = 'push_allowed_networks = ["127.0.0.0/8"]'
         settings.write_text(f'[[listeners]]\nprotocol = "eventmesh-http"\nport = 0\n[listeners.settings]\n{options}\n')
         command = [*sys.argv[1:], sys.executable, "-m", "vibemq", "serve", "--config", str(settings)]
-        broker = subprocess.Popen(  # noqa: S603
+        broker = subprocess.Popen(
             [*command, "--data-dir", f"{folder}/data", "--no-http"], stdout=subprocess.PIPE, text=True
         )
         assert broker.stdout is not None

@@ -16,7 +16,7 @@ Done = Callable[[VibeMQError | None], None]
 
 
 class Subscribers(Protocol):
-    """Who is subscribed, for the sessions of one listener (`vibemq.protocols.eventmesh.http.hub`)."""
+    """Who is subscribed, for the sessions of one listener (`vibemq.protocols.eventmesh.http.push.hub`)."""
 
     def subscribe(
         self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, now: int, done: Done
