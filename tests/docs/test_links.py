@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.pages import REPOSITORY, anchors, blocks, links, pages
 
-LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml"}
+LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml", "java"}
 MANNERS = {"python": {"cell", "fragment", "tests", "worker"}, "sh": {"run"}, "text": {"output"}, "toml": {"broker"}}
 
 

@@ -24,9 +24,9 @@ from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Setting
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.operations.reference import reference
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.settings import EventMeshSettings
 from vibemq.protocols.native.settings import NativeSettings
-from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
 from vibemq.server.reload.changes import when_changed

@@ -1,6 +1,8 @@
 """The real Java SDK of EventMesh (1.10.0) over TCP, against a broker in a process of its own."""
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("eventmesh-java")]
 
 KINDS = ("em", "ce")
+HOWTO = Path(__file__).parents[2] / "docs/howto/eventmesh.md"
 MANY = 50
 
 
@@ -218,3 +221,17 @@ def test_messages_survive_a_killed_broker(classpath: str, jvm: JavaDriver, topic
         again = Clients(jvm, broker, topic + "-again")
         again.topic = topic
         assert jvm.do("publish", again.publisher("em"), topic, "after")["code"] == 0
+
+
+def test_the_program_of_the_documentation(classpath: str, broker: EventMeshBroker, tmp_path: Path) -> None:
+    """As printed, but for the port."""
+    (program,) = re.findall(r"```java\n(.*?)```", HOWTO.read_text(encoding="utf-8"), re.DOTALL)
+    source = tmp_path / "Orders.java"
+    source.write_text(program.replace("10000", str(broker.mesh_port)), encoding="utf-8")
+    subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(tmp_path), str(source)], check=True)
+    command = ["java", "-Xmx96m", "-XX:+UseSerialGC", "-cp", f"{tmp_path}:{classpath}", "Orders"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
+    assert said.count("code 0") == 2
+    assert "3.50 for tea" in said
+    assert "billing received order 1" in said
+    assert "billing received order 2" in said

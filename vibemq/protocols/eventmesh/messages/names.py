@@ -44,7 +44,7 @@ OLD_REPLY_TO = "REPLY_TO"
 """The C client replies only where this is not empty."""
 CLUSTER = "vibemq"
 """Their value, and that of `source` of a CloudEvent that was made of another message."""
-MADE_TYPE = "vibemq.message"
+MADE_TYPE = "vibemq-message"
 """`type` of such a CloudEvent."""
 
 KEPT_BACK = frozenset({FORM, TOPIC, EXACT, HEADERS, SENT_BY, REPLY_TO, CORRELATION_ID})

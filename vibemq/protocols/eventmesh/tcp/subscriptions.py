@@ -27,7 +27,7 @@ SHARE = "session"
 
 
 @dataclass(slots=True, eq=False)
-class EventMeshAnswer:
+class SubscriptionAnswer:
     """An answer that waits for the engine's word on several topics."""
 
     package: Package
@@ -57,7 +57,7 @@ class TopicAsked:
     """Token of a DescribeQueue."""
 
     item: SubscriptionItem
-    answer: EventMeshAnswer
+    answer: SubscriptionAnswer
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class EventMeshSubscribeAsked:
     """Token of a Subscribe."""
 
     subscription: EventMeshSubscription
-    answer: EventMeshAnswer
+    answer: SubscriptionAnswer
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class EventMeshUnsubscribeAsked:
     """Token of an Unsubscribe; without an answer it is the session that ends the subscription."""
 
     subscription: EventMeshSubscription
-    answer: EventMeshAnswer | None
+    answer: SubscriptionAnswer | None
 
 
 class EventMeshSubscriptions:
@@ -100,7 +100,7 @@ class EventMeshSubscriptions:
             raise InvalidMessage(f"at most {most:,} topics for one connection; open another one")
         for topic in fresh:
             check_queue_name(topic)
-        answer = EventMeshAnswer(package, len(fresh))
+        answer = SubscriptionAnswer(package, len(fresh))
         for topic in reversed(list(fresh)):
             self._topics[topic] = []
             self.asking += 1
@@ -115,7 +115,7 @@ class EventMeshSubscriptions:
 
     def unsubscribe(self, package: Package) -> None:
         """All topics, whatever the body says."""
-        answer = EventMeshAnswer(package, len(self.by_consumer))
+        answer = SubscriptionAnswer(package, len(self.by_consumer))
         for subscription in list(self.by_consumer.values()):
             self._ask_unsubscribe(subscription, answer)
         self._topics.clear()
@@ -127,7 +127,7 @@ class EventMeshSubscriptions:
             self._ask_unsubscribe(subscription, None)
         self._topics.clear()
 
-    def _ask_unsubscribe(self, subscription: EventMeshSubscription, answer: EventMeshAnswer | None) -> None:
+    def _ask_unsubscribe(self, subscription: EventMeshSubscription, answer: SubscriptionAnswer | None) -> None:
         subscription.leaving = True
         token = EventMeshUnsubscribeAsked(subscription, answer)
         self._state.ask(Unsubscribe(self._state.session, token, subscription.consumer))
@@ -175,7 +175,7 @@ class EventMeshSubscriptions:
         self._last_consumer += 1
         return self._last_consumer
 
-    def _request(self, subscription: EventMeshSubscription, answer: EventMeshAnswer) -> Subscribe:
+    def _request(self, subscription: EventMeshSubscription, answer: SubscriptionAnswer) -> Subscribe:
         state, settings, agent = self._state, self._state.settings, self._state.agent
         window = settings.unacked_messages_max
         if agent is not None and agent.unack > 0:
@@ -222,12 +222,12 @@ class EventMeshSubscriptions:
         if not subscription.leaving:
             self._topics.pop(subscription.item.topic, None)
 
-    def _answered(self, answer: EventMeshAnswer, error: VibeMQError | None) -> None:
+    def _answered(self, answer: SubscriptionAnswer, error: VibeMQError | None) -> None:
         answer.missing -= 1
         answer.error = answer.error or error
         self._settle_answer(answer)
 
-    def _settle_answer(self, answer: EventMeshAnswer) -> None:
+    def _settle_answer(self, answer: SubscriptionAnswer) -> None:
         if answer.missing:
             return
         if answer.error is not None:

@@ -236,7 +236,7 @@ def test_a_row_of_another_protocol() -> None:
     assert event == EVENT | {
         "id": "m1",
         "source": "vibemq",
-        "type": "vibemq.message",
+        "type": "vibemq-message",
         "datacontenttype": "text/plain",
         "lang": "en",
         "correlation99id": "c",
@@ -260,7 +260,7 @@ def test_headers_that_somebody_else_has_written() -> None:
     assert forms.form_of(view.headers) is Form.CLOUDEVENT
     assert written(Form.MESSAGE, view)["body"] == "1"
     event = written(Form.CLOUDEVENT, view)
-    assert event.items() >= {"specversion": "1.0", "id": "x", "source": "vibemq", "type": "vibemq.message"}.items()
+    assert event.items() >= {"specversion": "1.0", "id": "x", "source": "vibemq", "type": "vibemq-message"}.items()
 
 
 def test_the_way_home_is_taken_out_of_a_reply() -> None:
