@@ -27,6 +27,7 @@ GUIDED_SECONDS_MAX = 20
 GRACE_S = 120
 REPEAT_BYTES_MAX = 2_000
 COST_US = {
+    "outbound-url": 12,
     "eventmesh-frames": 15,
     "native-bulk": 25,
     "native-body": 25,
@@ -38,6 +39,7 @@ COST_US = {
     "block": 60,
     "frames": 70,
     "eventmesh-session": 80,
+    "http1": 80,
     "omq-frames": 85,
     "native-json": 110,
     "address": 140,
@@ -45,6 +47,7 @@ COST_US = {
     "omq-sexp": 200,
     "segment": 200,
     "native-session": 210,
+    "eventmesh-http": 220,
     "settings": 420,
     "journal-store": 430,
 }
