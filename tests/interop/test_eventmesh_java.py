@@ -223,6 +223,24 @@ def test_messages_survive_a_killed_broker(classpath: str, jvm: JavaDriver, topic
         assert jvm.do("publish", again.publisher("em"), topic, "after")["code"] == 0
 
 
+@pytest.mark.long(covered_by="tests/interop/test_eventmesh_java.py::test_messages_survive_a_killed_broker")
+def test_a_subscriber_of_events_comes_back_by_itself(classpath: str, tmp_path: Path) -> None:
+    """At its next heartbeat, which is up to a minute after the broker is back."""
+    broker = EventMeshBroker(tmp_path)
+    with running(broker), JavaDriver.started(classpath) as driver:
+        driver.do("client", "reader", "ce", "sub", "readers", broker.mesh_port)
+        driver.do("subscribe", "reader", "restarted", "CLUSTERING", "ASYNC")
+        driver.do("listen", "reader")
+        broker.kill()
+        broker.start()
+        event = {"specversion": "1.0", "id": "e1", "source": "/", "type": "t", "subject": "restarted", "data": {}}
+        with MeshWire(broker.mesh_port) as wire:
+            wire.hello("writers", "pub")
+            ack = "ASYNC_MESSAGE_TO_SERVER_ACK"
+            assert wire.ask("ASYNC_MESSAGE_TO_SERVER", event, answer=ack, protocol="cloudevents").code == 0
+        assert driver.bodies("reader", 1) == ["{}"]
+
+
 def test_the_program_of_the_documentation(classpath: str, broker: EventMeshBroker, tmp_path: Path) -> None:
     """As printed, but for the port."""
     (program,) = re.findall(r"```java\n(.*?)```", HOWTO.read_text(encoding="utf-8"), re.DOTALL)

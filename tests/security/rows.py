@@ -28,6 +28,9 @@ ROWS: dict[str, Row] = {
             "unit/protocols/native/test_native_session.py::test_before_connect_frames_are_small_and_plain",
             "unit/protocols/native/test_native_session.py::"
             "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_before_the_login_frames_are_small",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::"
+            "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
             "unit/server/access/test_newcomers.py::test_the_address_with_the_most_makes_room_for_one_with_few",
             "unit/proof/test_fuzz_sessions.py::test_decompression_before_the_login_is_found",
         ),
@@ -40,6 +43,7 @@ ROWS: dict[str, Row] = {
             "unit/protocols/native/test_native_codec.py::test_bombs_cost_no_more_than_the_limit",
             "unit/protocols/native/test_native_codec.py::test_a_stream_of_bombs_runs_out_of_credit",
             "integration/test_omq_broker.py::test_endless_input_ends_with_an_error",
+            "unit/protocols/eventmesh/tcp/test_tcp_frames.py::test_nothing_is_kept_for_a_length_alone",
         ),
     ),
     "S3": Row(
@@ -64,6 +68,8 @@ ROWS: dict[str, Row] = {
             "security/test_strangers.py::test_no_frame_is_carried_out_before_the_login",
             "security/test_strangers.py::test_no_word_is_carried_out_before_connect",
             "security/test_strangers.py::test_a_second_login_that_fails_gives_nothing",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_before_the_login_nothing_is_carried_out",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_a_second_hello_gives_no_other_rights",
             "integration/test_ownership.py::test_a_second_connect_with_fewer_rights_ends_what_it_may_not",
             "unit/protocols/native/test_native_session.py::test_a_failed_second_connect_leaves_the_session_as_it_was",
         ),
@@ -203,8 +209,9 @@ ROWS: dict[str, Row] = {
             "security/test_strangers.py::test_no_protocol_lets_a_nameless_peer_in",
             "security/test_source.py::test_only_these_protocols_are_spoken",
             "integration/test_omq_broker.py::test_credentials_in_the_id",
+            "integration/test_eventmesh_tcp.py::test_logins_and_permissions",
         ),
-        but="BlazingMQ and EventMesh are not spoken.",
+        but="BlazingMQ is not spoken.",
     ),
 }
 

@@ -217,7 +217,7 @@ class EventMeshPublishing:
         view = RowView(row)
         payload = text.encode() if code else view.payload
         body = forms.write(
-            form, asked.topic, view.message_id, payload, view.headers, more, with_headers=not state.before_1_3
+            form, asked.topic, view.message_id, payload, view.headers, more, with_headers=state.with_headers
         )
         state.send(answer_frame(state.dialect, Cmd.RESPONSE_TO_CLIENT, asked.seq, code, text, body, form))
 

@@ -181,7 +181,7 @@ class EventMeshPushes:
             view.payload,
             shape.headers,
             self._more(shape.address),
-            with_headers=not self._state.before_1_3,
+            with_headers=self._state.with_headers,
         )
 
     def _number(self, deliver: Deliver, sequence: int, address: str) -> int:
@@ -218,7 +218,7 @@ class EventMeshPushes:
         around = None
         if form is Form.MESSAGE:
             topic = headers.get(names.TOPIC, subscription.item.topic)
-            whole = write_message(topic, b"\x00body", headers, self._more(address), with_headers=not state.before_1_3)
+            whole = write_message(topic, b"\x00body", headers, self._more(address), with_headers=state.with_headers)
             before, _, behind = whole.rpartition(_BODY_MARK.encode())
             around = (before, behind)
         broadcast = headers.get(names.SENT_BY) == names.BROADCAST

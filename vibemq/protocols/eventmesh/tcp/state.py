@@ -30,11 +30,16 @@ class EventMeshState:
     leaving: bool = False
     """The client has said goodbye: nothing more is handed out to it."""
     before_1_3: bool = False
-    """Knows one form of a message, and no field `headers` in it."""
+    """Knows one form of a message."""
     form: Form | None = None
     """In which the session itself has published or replied."""
     requests: list[Request] = field(default_factory=list)
     out: list[bytes] = field(default_factory=list)
+
+    @property
+    def with_headers(self) -> bool:
+        """Whether the client knows the field `headers` of a message, since 1.9."""
+        return self.dialect is EventMeshDialect.EM13 and not self.before_1_3
 
     @property
     def session(self) -> int:

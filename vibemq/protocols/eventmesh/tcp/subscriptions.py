@@ -8,6 +8,7 @@ Before it subscribes, the session asks what kind of queue the topic is: where co
 one group that they share (`vibemq.protocols.eventmesh.topics`).
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ from vibemq.protocols.eventmesh.tcp.package import Cmd, Package
 from vibemq.protocols.eventmesh.tcp.state import EventMeshState
 from vibemq.protocols.eventmesh.topics import SubscriptionItem, takes_turns
 
+_ASKED_AT_ONCE = 50
+"""Topics of one list that the engine is asked for in one turn."""
 SHARE = "session"
 """The capacity that all subscriptions of a session have together."""
 
@@ -85,16 +88,15 @@ class EventMeshSubscriptions:
         """Those that the client has, and those that are leaving."""
         self._topics: dict[str, list[EventMeshSubscription]] = {}
         """Empty while the engine is asked."""
-        self.asking = 0
-        """Topics of which it is not known what they are. Nothing more is read until it is, so that what was said first
-        is done first."""
+        self._asking = 0
+        self._to_ask: deque[tuple[SubscriptionItem, SubscriptionAnswer]] = deque()
         self._last_consumer = 0
         self._listening = False
 
     # -- what the client says ---------------------------------------------------------------------------------------
 
     def subscribe(self, package: Package, items: list[SubscriptionItem]) -> None:
-        state, most = self._state, self._state.settings.subscriptions_max
+        most = self._state.settings.subscriptions_max
         fresh = {item.topic: item for item in reversed(items) if item.topic not in self._topics}
         if len(self._topics) + len(fresh) > most:
             raise InvalidMessage(f"at most {most:,} topics for one connection; open another one")
@@ -103,9 +105,21 @@ class EventMeshSubscriptions:
         answer = SubscriptionAnswer(package, len(fresh))
         for topic in reversed(list(fresh)):
             self._topics[topic] = []
-            self.asking += 1
-            state.ask(DescribeQueue(state.session, TopicAsked(fresh[topic], answer), topic))
+            self._to_ask.append((fresh[topic], answer))
+        self._ask_some()
         self._settle_answer(answer)
+
+    @property
+    def asking(self) -> bool:
+        """Whether it is not known yet of some topics what they are. Nothing more is read until it is, so that what was
+        said first is done first."""
+        return self._asking > 0
+
+    def _ask_some(self) -> None:
+        while self._to_ask and self._asking < _ASKED_AT_ONCE:
+            item, answer = self._to_ask.popleft()
+            self._asking += 1
+            self._state.ask(DescribeQueue(self._state.session, TopicAsked(item, answer), item.topic))
 
     def listen(self, package: Package) -> None:
         self._state.answer(Cmd.LISTEN_RESPONSE, package.seq)
@@ -136,7 +150,12 @@ class EventMeshSubscriptions:
 
     def described(self, asked: TopicAsked, result: Any) -> None:
         """Who may not look at the queue is told nothing about it, and gets the usual group."""
-        self.asking -= 1
+        self._asking -= 1
+        self._described(asked, result)
+        if not self._asking:
+            self._ask_some()
+
+    def _described(self, asked: TopicAsked, result: Any) -> None:
         topic, answer = asked.item.topic, asked.answer
         if topic not in self._topics:
             # The client has unsubscribed meanwhile.
