@@ -33,7 +33,7 @@ from vibemq.protocols.session import Authenticate, Goodbye, Principal, Request, 
 
 PIPELINED_BYTES_MAX = 262_144
 """What a peer may send ahead while its credentials are checked."""
-WORK_AT_ONCE = 64
+WORK_AT_ONCE = 96
 """Frames that are read in about a millisecond; the body of each 8 KiB costs as much as a frame."""
 _COST_BYTES = 8_192
 _LEAVE_MS = 30_000
