@@ -150,7 +150,7 @@ def test_what_was_sent_ahead_is_read_in_pieces() -> None:
         if not session.unread:
             break
     assert sizes == [WORK_AT_ONCE] * 10
-    session.receive_data(publish(1, body="x" * 600_000) + publish(2))
+    session.receive_data(publish(1, body="x" * 900_000) + publish(2))
     assert len(list(session.commands())) == 1
     assert session.unread
 
