@@ -56,6 +56,8 @@ class RowsOf:
         fields = json_object(raw, "an EventMeshMessage")
         text = fields.get("body")
         topic, properties, headers = fields.get("topic"), fields.get("properties"), fields.get("headers")
+        self._check_count(properties)
+        self._check_count(headers)
         key = _key([topic, properties, headers])
         known = self._known.get(key)
         if known is None:
@@ -79,6 +81,7 @@ class RowsOf:
         payload = event_data(fields, raw)
         fields.pop("data", None)
         fields.pop("data_base64", None)
+        self._check_count(fields)
         name = fields.get("id")
         fields["id"] = name and "id"
         key = _key(fields)
@@ -94,6 +97,12 @@ class RowsOf:
         size = _U16.pack(len(raw_id))
         parts = (size, raw_id, _U32.pack(len(payload)), payload, _U16.pack(known.count + 1), _ID, size, raw_id)
         return ReadyRow(known.topic, b"".join(parts) + known.pairs, known.ttl_ms)
+
+    def _check_count(self, fields: Any) -> None:
+        """Before anything is made of so many."""
+        most = self._limits["headers_max"]
+        if isinstance(fields, dict) and len(fields) > most:
+            raise InvalidMessage(f"the message has {len(fields):,} properties; at most {most} are allowed")
 
     def _learned(self, key: bytes, message: ReceivedMessage, *, keep: bool) -> _Known:
         try:
