@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import vibemq.sync
+from tests.integration.conditions import run
 from tests.interop.eventmesh import DIALECTS, MeshFrame, MeshWire
 from tests.interop.omq import OmqWire
 from tests.names import queue_named_after
@@ -410,6 +411,18 @@ def test_a_redirect_ends_pushes_and_leaves_30_seconds(
     assert reader.until_closed() == []
     nobody = mq.admin("connections.redirect", connection_id="none", host="h", port=1)
     assert nobody == {"redirected": 0}
+
+
+def test_the_command_that_redirects(broker: MeshBroker, wire: Any, topic: str) -> None:
+    peers = [subscriber(wire, topic, "g") for _ in range(2)]
+    redirect = ("vibemq-admin", "connections", "redirect")
+    said = run(*redirect, "[::1]:9", "--user", "anonymous", "--url", broker.url)
+    assert (said.code, "redirected" in said.out) == (0, True), said.err
+    for peer in peers:
+        assert peer.next("REDIRECT_TO_CLIENT").json == {"ip": "::1", "port": 9}
+    assert run(*redirect, "h:9", "--connection", "none", "--url", broker.url).code == 3
+    for wrong in (("h:9",), ("h", "--user", "u"), ("h:0", "--user", "u"), (":9", "--user", "u")):
+        assert run(*redirect, *wrong, "--url", broker.url).code == 2
 
 
 # -- requests -----------------------------------------------------------------------------------------------------
