@@ -1,6 +1,7 @@
 """A broker with the HTTP door of EventMesh, and subscribers that do what they are told."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -111,9 +112,13 @@ class Subscriber:
 
 
 @asynccontextmanager
-async def subscriber(script: Script = lambda push: Answer(), *, port: int = 0) -> AsyncIterator[Subscriber]:
+async def subscriber(
+    script: Script = lambda push: Answer(), *, bound: socket.socket | None = None
+) -> AsyncIterator[Subscriber]:
+    """`bound`: a socket of its own that does not listen yet: until now, connections were refused."""
     made = Subscriber(script)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", port)
+    bound = bound or socket.create_server(("127.0.0.1", 0))
+    server = await asyncio.start_server(made.serve, sock=bound)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -22,7 +22,7 @@ from vibemq.protocols.eventmesh.http.push.groups import (
     SlotGate,
 )
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
-from vibemq.protocols.eventmesh.http.push.registry import KeptSubscription, Registry, SubscriptionKey
+from vibemq.protocols.eventmesh.http.push.registry import KeptSubscription, SubscriptionKey, SubscriptionRegistry
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
 from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue
@@ -33,6 +33,7 @@ HOST = "eventmesh-http"
 """Where the plug-in's own peers come from, for logs."""
 TRY_AGAIN_MS = 30_000
 """A group that has lost its subscription asks again so often: a permission may have come back, or a queue."""
+TOPICS_REMEMBERED_MAX = 20_000
 _User = tuple[str, str]
 _GroupKey = tuple[str, str, str, str]
 
@@ -55,10 +56,17 @@ class SubscriptionHub:
         self._beats: OrderedDict[SubscriptionKey, int] = OrderedDict()
         """Instant of the last heartbeat, of those that have had one; the longest silent first."""
         self._watching = False
+        self.takes_turns: dict[str, bool] = {}
+        """Whether the consumers of a topic's queue share one pass, of topics that were looked at."""
+
+    def note_turns(self, topic: str, *, turns: bool) -> None:
+        if len(self.takes_turns) >= TOPICS_REMEMBERED_MAX:
+            self.takes_turns.clear()
+        self.takes_turns[topic] = turns
 
     def start(self) -> None:
         self._own = self._connect(None, _nothing, own=True)[0]
-        self._registry = Registry(self._own, self._found)
+        self._registry = SubscriptionRegistry(self._own, self._found)
         self._registry.start()
 
     def _connect(
@@ -268,6 +276,7 @@ class SubscriptionHub:
         if group is None:
             return
         group.end()
+        self.takes_turns.pop(group.topic, None)
         for kept in self._kept_of(group_key)[:1]:
             self._own.call_at(self._own.now + TRY_AGAIN_MS, partial(self._again, kept.key))
 
@@ -317,6 +326,12 @@ class GroupOpening:
 
     def begin(self) -> None:
         own = self._hub.own
+        turns = self._hub.takes_turns.get(self._key.topic)
+        if turns is not None:
+            # Describing a queue takes as long as it has groups.
+            self._name = None if turns else self._key.group
+            self._subscribe(self._ready_or_again)
+            return
         own.ask(DescribeQueue(own.number, self._described, self._key.topic))
 
     def _described(self, result: Any) -> None:
@@ -330,22 +345,33 @@ class GroupOpening:
             options = topic_options(session.context.queue_defaults, settings.durability)
             ask_for_queue(session, session.number, self._key.topic, options, self._created)
         else:
-            self._name = None if takes_turns(result) else self._key.group
-            self._subscribe()
+            turns = takes_turns(result)
+            self._name = None if turns else self._key.group
+            self._hub.note_turns(self._key.topic, turns=turns)
+            self._subscribe(self._ready)
 
     def _created(self, result: Any) -> None:
         if isinstance(result, VibeMQError):
             self._ready(result)
         else:
-            self._subscribe()
+            self._subscribe(self._ready)
 
-    def _subscribe(self) -> None:
+    def _ready_or_again(self, result: Any) -> None:
+        """The queue that was known is gone: look anew."""
+        if isinstance(result, QueueNotFound):
+            self._hub.takes_turns.pop(self._key.topic, None)
+            self._session.forget(self._group.consumer)
+            self.begin()
+        else:
+            self._ready(result)
+
+    def _subscribe(self, then: Callable[[Any], None]) -> None:
         session, group = self._session, self._group
         group.consumer = session.consumer(group.deliver, self._lost)
         session.ask(
             Subscribe(
                 session.number,
-                self._ready,
+                then,
                 group.consumer,
                 self._key.topic,
                 group=self._name,

@@ -92,7 +92,7 @@ def from_row(row: bytes) -> KeptSubscription | None:
     return KeptSubscription(SubscriptionKey(*texts), sync is True, beating is True)
 
 
-class Registry:
+class SubscriptionRegistry:
     """Args:
     found: told of each subscription that is in the queue when the broker starts.
     """
