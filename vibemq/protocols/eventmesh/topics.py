@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.effects import QueueInfo
-from vibemq.model.options import DeliveryMode, Durability, QueueOptions
+from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
 
 GROUP_UNITS_MAX = 256
 
@@ -80,10 +80,13 @@ def first_fault(error: ValidationError) -> str:
 
 
 def topic_options(defaults: QueueOptions, durability: Durability | None = None) -> QueueOptions:
-    """Of a topic that is made when it is first used: the broker's defaults, but every group gets each message."""
+    """Of a topic that is made when it is first used: the broker's defaults, but every group gets each message, and a
+    lost connection is no failed attempt: clients hold many messages that they have not begun, and those of 1.3 to 1.8
+    close by dropping the connection."""
     return defaults.with_changes(
         mode=DeliveryMode.FAN_OUT_WITH_ACK,
         durability=defaults.durability if durability is None else durability,
+        lost_connection=LostConnection.RELEASE,
     )
 
 
