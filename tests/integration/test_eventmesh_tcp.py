@@ -226,6 +226,37 @@ def test_a_silent_client_is_closed(broker: MeshBroker, wire: Any) -> None:
     assert goodbye.cmd == "SERVER_GOODBYE_REQUEST"
 
 
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors/eventmesh.json").read_text(encoding="utf-8"))["vectors"]
+RECORDED = {v["name"]: v for v in VECTORS if v["source"] == "recorded" and v["direction"] == "C->S"}
+AGES = sorted({name.rpartition("-")[0] for name in RECORDED if name.endswith("-hello_request")})
+ANSWERED = {
+    "subscribe_request": "SUBSCRIBE_RESPONSE",
+    "listen_request": "LISTEN_RESPONSE",
+    "heartbeat_request": "HEARTBEAT_RESPONSE",
+    "async_message_to_server": "ASYNC_MESSAGE_TO_SERVER_ACK",
+    "broadcast_message_to_server": "BROADCAST_MESSAGE_TO_SERVER_ACK",
+    "unsubscribe_request": "UNSUBSCRIBE_RESPONSE",
+    "client_goodbye_request": "CLIENT_GOODBYE_RESPONSE",
+}
+
+
+@pytest.mark.parametrize("age", AGES)
+def test_recorded_clients_of_every_age(wire: Any, age: str) -> None:
+    """What they said to a real server is answered here in their dialect, with their seq."""
+    hello = RECORDED[f"{age}-hello_request"]
+    peer = wire(dialect=hello["dialect"])
+    purpose = json.loads(hello["body"])["purpose"]
+    said = {"hello_request": "HELLO_RESPONSE"} | ANSWERED
+    for what, answer in said.items():
+        vector = RECORDED.get(f"{age}-{what}")
+        if vector is None:
+            continue
+        peer.socket.sendall(bytes.fromhex(vector["hex"]))
+        answered = peer.next(answer, json.loads(vector["header"])["seq"])
+        needs_sub = what in ("subscribe_request", "listen_request", "unsubscribe_request")
+        assert answered.code == (1 if needs_sub and purpose == "pub" else 0), answered.text
+
+
 # -- messages -----------------------------------------------------------------------------------------------------
 
 
