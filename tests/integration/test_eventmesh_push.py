@@ -1,7 +1,9 @@
 """EventMesh over HTTP: pushes to the URLs of subscribers, and what becomes of subscriptions."""
 
 import asyncio
+import random
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import orjson
 import pytest
 
 import vibemq
-from tests.integration.eventmesh_http import Answer, Push, client, http_settings, subscriber, url_of
+from tests.integration.eventmesh_http import Answer, Push, Script, client, http_settings, subscriber, url_of
 from tests.waiting import until
 from vibemq.protocols.eventmesh.http.push.registry import QUEUE
 from vibemq.server.broker import Broker
@@ -29,7 +31,7 @@ def status(code: int, *headers: str, body: bytes = b"") -> Answer:
 
 
 async def dead_letters(mq: vibemq.Client) -> list[dict[str, Any]]:
-    letters: list[dict[str, Any]] = (await mq.admin("dlq.list", queue="t", limit=100))["letters"]
+    letters: list[dict[str, Any]] = (await mq.admin("dlq.list", queue="t", limit=1_000))["letters"]
     return letters
 
 
@@ -362,3 +364,65 @@ async def test_the_guard_speaks_at_subscribe(tmp_path: Path) -> None:
             assert "not called" in answer["retMsg"]
         async with vibemq.connect(broker.url) as mq:
             assert await mq.queue_info("t") is None, "nothing was made for it"
+
+
+# -- a ledger over subscribers that fail at random --------------------------------------------------------------------
+
+
+async def test_nothing_is_lost_or_comes_again_after_its_ack_whatever_urls_do(tmp_path: Path) -> None:
+    """Two groups of two URLs each, which answer, fail, hang up or answer garbage as dice say; the broker is
+    restarted in between. Each group has acknowledged each confirmed message once, or it is a dead letter of the group."""
+    dice = random.Random(18)
+    acked: Counter[tuple[str, str]] = Counter()
+
+    def script_of(group: str) -> Script:
+        def script(push: Push) -> Answer:
+            roll = dice.random()
+            if roll < 0.6:
+                acked[group, push.content] += 1
+                return Answer()
+            if roll < 0.75:
+                return Answer(b'{"retCode":2}')
+            if roll < 0.85:
+                return status(503)
+            if roll < 0.95:
+                return Answer(raw=b"")
+            return Answer(b"garbage")
+
+        return script
+
+    settings = http_settings(tmp_path, provider="sqlite")
+    confirmed: set[str] = set()
+    groups = ("a", "b")
+    async with (
+        subscriber(script_of("a")) as a1,
+        subscriber(script_of("a")) as a2,
+        subscriber(script_of("b")) as b1,
+        subscriber(script_of("b")) as b2,
+    ):
+        urls = {"a": (a1.url(), a2.url()), "b": (b1.url(), b2.url())}
+        for part in range(2):
+            async with TimedBroker(settings=settings) as broker, client(broker) as mesh:
+                if not part:
+                    for group in groups:
+                        for url in urls[group]:
+                            await mesh.subscribe("t", url, group=group)
+                for number in range(60):
+                    content = f"{part}-{number}"
+                    assert (await mesh.publish("t", content, bizseqno=content))["retCode"] == 0
+                    confirmed.add(content)
+                    broker.advance(0.5)
+                if part:
+                    async with vibemq.connect(broker.url) as mq:
+                        dead: set[tuple[str, str]] = set()
+
+                        async def settled() -> bool:
+                            broker.advance(5)  # called at once
+                            letters = await dead_letters(mq)
+                            dead.update((letter["group"], letter["headers"]["bizseqno"]) for letter in letters)  # noqa: B023
+                            return len(dead | acked.keys()) == len(groups) * len(confirmed)  # noqa: B023
+
+                        await until(settled)
+    assert dead | acked.keys() == {(group, content) for group in groups for content in confirmed}
+    assert not dead & acked.keys(), "no dead letter of what was acknowledged"
+    assert max(acked.values()) == 1, "nothing comes again after its acknowledgement"

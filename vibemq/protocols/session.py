@@ -244,6 +244,13 @@ class Services(Protocol):
     def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Run a task until it ends or the broker does. An exception is logged and ends that task only."""
 
+    def see_through(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """The same for something that should not be broken off: the stop waits for it, within the drain timeout, before
+        its peers are told. Once the broker is `stopping`, nothing is begun any more."""
+
+    @property
+    def stopping(self) -> bool: ...
+
     def connect(
         self,
         create: "Callable[[SessionContext], Session]",

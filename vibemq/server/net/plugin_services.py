@@ -20,6 +20,8 @@ log = logging.getLogger("vibemq.plugin")
 Create = Callable[[SessionContext], Session]
 
 OUTBOUND_MAX = 64
+TURNS_LEFT = 3
+"""Of the loop, for the last words of tasks that the stop has waited for."""
 ROOM_BYTES = 262_144
 """Bytes of deliveries that a peer without a socket takes in one turn of the loop."""
 
@@ -130,6 +132,9 @@ class PluginServices:
         self._scopes: set[anyio.CancelScope] = set()
         self._peers: set[LoosePeer] = set()
         self._stopping = False
+        self._seen_through = 0
+        """Tasks under way that the stop waits for."""
+        self._somebody_done = asyncio.Event()
         self.outbound = outbound
         tasks.start_soon(self._run, self._begun.run, ())
 
@@ -140,6 +145,22 @@ class PluginServices:
 
     def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         self._begun.begin(self._run, work, arguments)
+
+    def see_through(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        if not self._stopping:
+            self._seen_through += 1
+            self._begun.begin(self._run_through, work, arguments)
+
+    async def _run_through(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
+        try:
+            await self._run(work, arguments, last=True)
+        finally:
+            self._seen_through -= 1
+            self._somebody_done.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
 
     def connect(self, create: Create, *, host: str, write: Callable[[bytes], None], own: bool = False) -> LoosePeer:
         if self._stopping:
@@ -162,6 +183,12 @@ class PluginServices:
     async def stop(self, reason: str) -> None:
         """Say goodbye to its peers, wait until what they asked is answered, then end its tasks."""
         self._stopping = True
+        while self._seen_through:
+            await self._somebody_done.wait()
+            self._somebody_done.clear()
+        for _ in range(TURNS_LEFT):
+            # What they have said last is on its way to their peers.
+            await asyncio.sleep(0)
         for peer in list(self._peers):
             peer.driver.goodbye(reason)
         for peer in list(self._peers):
@@ -179,8 +206,10 @@ class PluginServices:
         for close in self._closers:
             close()
 
-    async def _run(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
-        if self._stopping:
+    async def _run(
+        self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...], *, last: bool = False
+    ) -> None:
+        if self._stopping and not last:
             return
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)

@@ -134,7 +134,7 @@ class PushGroup:
 
     def go_on(self) -> None:
         """Give what waits to the URLs that are free."""
-        while self._line and not self._ended:
+        while self._line and not (self._ended or self._tools.services.stopping):
             lane = self._free_lane(self._line[0].sequence)
             if lane is None or not self._begin(lane):
                 return
@@ -182,7 +182,7 @@ class PushGroup:
             return self._has_other_lane()
         lane.busy += 1
         first = self._line.popleft()
-        self._tools.services.begin(self._work, lane, first, gated)
+        self._tools.services.see_through(self._work, lane, first, gated)
         return True
 
     def _has_other_lane(self) -> bool:
@@ -218,7 +218,9 @@ class PushGroup:
 
     def _next(self, lane: UrlLane) -> _Line | None:
         """In turn: where the group has other URLs, one of them may be free."""
-        if not self._line or self._ended or len(self.lanes) != 1 or lane.url not in self.lanes:
+        if not self._line or self._ended or self._tools.services.stopping:
+            return None
+        if len(self.lanes) != 1 or lane.url not in self.lanes:
             return None
         return self._line.popleft()
 
