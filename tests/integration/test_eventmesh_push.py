@@ -371,7 +371,7 @@ async def test_the_guard_speaks_at_subscribe(tmp_path: Path) -> None:
 
 async def test_nothing_is_lost_or_comes_again_after_its_ack_whatever_urls_do(tmp_path: Path) -> None:
     """Two groups of two URLs each, which answer, fail, hang up or answer garbage as dice say; the broker is
-    restarted in between. Each group has acknowledged each confirmed message once, or it is a dead letter of the group."""
+    restarted in between. Each group acknowledges each confirmed message once, or it is a dead letter of the group."""
     dice = random.Random(18)
     acked: Counter[tuple[str, str]] = Counter()
 

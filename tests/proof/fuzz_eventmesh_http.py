@@ -139,6 +139,9 @@ def url(data: bytes) -> Hashable:
 def _request_seeds() -> Iterable[bytes]:
     for recorded in RECORDED:
         yield b"\x07" + recorded
+    yield b"\x03POST / HTTP/1.1\r\ncontent-length: 5000\r\n\r\n"
+    yield b"\x05POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n"
+    yield b"\x09POST / HTTP/1.1\r\nx y\r\n\r\n"
     yield b"\x01POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.0\r\n\r\n"
 
 
