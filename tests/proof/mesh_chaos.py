@@ -288,8 +288,8 @@ METHOD = Method(
     title="EventMesh clients and their broker are killed",
     run=run,
     short=Size(6, 8),
-    crash=Size(cases=60, seconds=60),
-    torture=Size(cases=800, seconds=600),
+    crash=Size(cases=30, seconds=30),
+    torture=Size(cases=350, seconds=300),
     waits=True,
 )
 
