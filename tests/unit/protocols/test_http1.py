@@ -1,4 +1,4 @@
-"""HTTP/1.1 as it is read from bytes: the same message however it is cut, and nothing that two readers take differently."""
+"""HTTP/1.1 as it is read from bytes: the same message however it is cut, and nothing that readers take differently."""
 
 import pytest
 from hypothesis import given
