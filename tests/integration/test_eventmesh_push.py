@@ -9,10 +9,13 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import SecretStr
 
 import vibemq
 from tests.integration.eventmesh_http import Answer, Push, Script, client, http_settings, subscriber, url_of
 from tests.waiting import until
+from vibemq.auth.passwords import hash_password
+from vibemq.config import Auth
 from vibemq.protocols.eventmesh.http.push.registry import QUEUE
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
@@ -426,3 +429,26 @@ async def test_nothing_is_lost_or_comes_again_after_its_ack_whatever_urls_do(tmp
     assert dead | acked.keys() == {(group, content) for group in groups for content in confirmed}
     assert not dead & acked.keys(), "no dead letter of what was acknowledged"
     assert max(acked.values()) == 1, "nothing comes again after its acknowledgement"
+
+
+async def test_pushes_end_when_the_user_is_removed_and_others_go_on(tmp_path: Path) -> None:
+    settings = http_settings(tmp_path, auth=Auth(superuser="root", superuser_password=SecretStr("secret")))
+    async with (
+        Broker(settings=settings) as broker,
+        subscriber() as ours,
+        subscriber() as theirs,
+        client(broker, username="root", passwd="secret") as root,
+        client(broker, username="ann", passwd="secret") as ann,
+        vibemq.connect(broker.url.replace("://", "://root:secret@")) as mq,
+    ):
+        await mq.admin("user.add", user="ann", password_hash=hash_password("secret"))
+        await mq.admin("user.grant", user="ann", queues="t", actions=["subscribe", "publish"])
+        assert (await root.subscribe("t", ours.url(), group="root"))["retCode"] == 0
+        assert (await ann.subscribe("t", theirs.url(), group="ann"))["retCode"] == 0
+        await root.publish("t", "1")
+        await until(lambda: ours.pushes and theirs.pushes)
+        await mq.admin("user.remove", user="ann")
+        await root.publish("t", "2")
+        await until(lambda: len(ours.pushes) == 2)
+        assert (await ann.publish("t", "3"))["retCode"] == 20
+        assert theirs.contents == ["1"]
