@@ -55,7 +55,9 @@ def test_the_broker_connects_to_nobody() -> None:
     broker = sources(*BROKER)
     assert len(broker) > 150
     assert {(source.file, name) for source in broker for name in source.imports & CLIENTS} == set()
-    assert {(source.file, name) for source in broker for name in source.calls & DIALS} == set()
+    # The guard of its calls is what test_outbound_calls.py attacks; nobody else has a way out.
+    guarded = {("server/outbound/connection.py", "create_connection")}
+    assert {(source.file, name) for source in broker for name in source.calls & DIALS} == guarded
     # Sessions and routers have a `connect` of their own.
     assert {source.file for source in broker if "connect" in source.calls and "socket" in source.imports} == set()
 
