@@ -124,8 +124,8 @@ ROWS: dict[str, Row] = {
         but="There is no user interface in a browser.",
     ),
     "S9": Row(
-        "The broker opens no connection to an address that a peer names, but to URLs of subscribers that its guard lets "
-        "pass.",
+        "The broker opens no connection to an address that a peer names, but to URLs of subscribers that have passed "
+        "its guard.",
         (
             "security/test_source.py::test_the_broker_connects_to_nobody",
             "security/test_outbound_calls.py::test_the_text_alone_is_refused",

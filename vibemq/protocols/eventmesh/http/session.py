@@ -7,6 +7,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakMethod
 
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Deliver, Effect, Reply, Responded
@@ -38,7 +39,15 @@ class EventMeshHttpSession:
     def __init__(
         self, context: SessionContext, settings: EventMeshHttpSettings, subscribers: Subscribers | None
     ) -> None:
-        self._state = HttpState(context, settings, subscribers, context.now, finish=self._finish)
+        finish = WeakMethod(self._finish)
+
+        def finish_it(answer: EventMeshAnswer) -> None:
+            """What still waits for an answer must not keep a session whose connection has gone."""
+            found = finish()
+            if found is not None:
+                found(answer)
+
+        self._state = HttpState(context, settings, subscribers, context.now, finish=finish_it)
         self._out: list[bytes] = []
         self._reader = HttpReader(
             head_bytes_max=settings.head_bytes_max, body_bytes_max=settings.body_bytes_max, send=self._out.append
