@@ -398,6 +398,23 @@ class Blocked(LimitError):
     code = ErrorCode.BLOCKED
 
 
+# -- calls to other machines ------------------------------------------------------------------------------------
+
+
+class OutboundError(VibeMQError):
+    """A call to a machine that somebody has named has not been answered."""
+
+    code = ErrorCode.UNREACHABLE
+
+
+class OutboundRefused(OutboundError):
+    """The broker does not call this URL, or not any more."""
+
+
+class OutboundFailed(OutboundError):
+    """The call was made, or begun, and no answer came that can be read."""
+
+
 class ShuttingDown(VibeMQError):
     code = ErrorCode.SHUTTING_DOWN
 

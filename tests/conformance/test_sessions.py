@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from tests.interop.blazingmq.model_sdk import ModelSdk
@@ -19,6 +20,9 @@ from vibemq.protocols.blazingmq.codec.messages import (
 )
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 from vibemq.protocols.blazingmq.settings import Domain
+from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
+from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect
+from vibemq.protocols.eventmesh.tcp.frames import encode_frame as eventmesh_frame
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec.extensions import EXTENSIONS, publish_many, request, response, stage
 from vibemq.protocols.native.codec.frames import encode_frame
@@ -163,11 +167,57 @@ def blazingmq(language: ClientLanguage, codec: ControlCodec) -> Dialect:
     )
 
 
+def mesh_frame(dialect: EventMeshDialect, cmd: str, seq: str, body: object = None, protocol: str = "") -> bytes:
+    header = {"cmd": cmd, "command": cmd, "code": 0, "seq": seq, "properties": {"protocoltype": protocol}}
+    return eventmesh_frame(dialect, orjson.dumps(header), b"" if body is None else orjson.dumps(body))
+
+
+def mesh_message(payload: bytes, **properties: str) -> dict[str, object]:
+    return {"topic": QUEUE, "properties": properties, "body": payload.decode()}
+
+
+def eventmesh(dialect: EventMeshDialect) -> Dialect:
+    agent = {
+        "group": "workers",
+        "purpose": "sub",
+        "version": "2",
+        "username": "somebody",
+        "password": "secret",
+    }
+    start = dialect.start
+    return Dialect(
+        name=f"EventMesh over TCP, {dialect.name}",
+        create=lambda context: EventMeshSession(
+            context, EventMeshSettings(create_topics=False, answer_late_requests=True)
+        ),
+        hello=mesh_frame(dialect, "HELLO_REQUEST", "1", agent),
+        publish=lambda name, payload: mesh_frame(dialect, "ASYNC_MESSAGE_TO_SERVER", name, mesh_message(payload)),
+        subscribe=lambda: mesh_frame(
+            dialect, "SUBSCRIBE_REQUEST", "2", {"topicList": [{"topic": QUEUE, "mode": "CLUSTERING", "type": "ASYNC"}]}
+        ),
+        request=lambda name, payload: mesh_frame(dialect, "REQUEST_TO_SERVER", name, mesh_message(payload, ttl="2000")),
+        broken=(
+            b"WEMX0000" + bytes(8),
+            start[:-1] + b"1" + bytes(8),
+            start + b"\0\0\0\x40\0\0\0\0",
+            start + b"\0\x50\0\0\0\0\0\x20",
+            start + b"\0\0\0\x20\0\0\0\x40",
+            eventmesh_frame(dialect, b"{"),
+            eventmesh_frame(dialect, b"[]"),
+            mesh_frame(dialect, "NOT_A_COMMAND", "3"),
+        ),
+        on_wire=lambda payload: orjson.dumps(payload.decode()),
+        silence_ms=EventMeshSettings().idle_timeout_ms,
+    )
+
+
+EVENTMESH = [eventmesh(dialect) for dialect in EventMeshDialect]
 DIALECTS = [
     NATIVE,
     NATIVE_BULK,
     NATIVE_ALL,
     OMQ,
+    *EVENTMESH,
     blazingmq(ClientLanguage.E_CPP, ControlCodec.BER),
     blazingmq(ClientLanguage.E_JAVA, ControlCodec.JSON),
 ]

@@ -25,6 +25,8 @@ from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.operations.reference import reference
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings, Domain
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.settings import EventMeshSettings
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
@@ -44,6 +46,8 @@ SETTINGS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("listeners[].settings.", OmqSettings),
     ("listeners[].settings.", BlazingmqSettings),
     ("listeners[].settings.domains.*.", Domain),
+    ("listeners[].settings.", EventMeshSettings),
+    ("listeners[].settings.", EventMeshHttpSettings),
     ("storage.", StorageChoice),
     ("storage.settings.", LmdbSettings),
     ("storage.settings.", SqliteSettings),

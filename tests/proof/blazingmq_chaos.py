@@ -279,7 +279,7 @@ METHOD = Method(
     title="BlazingMQ clients of three modes, lost connections, kills of the broker",
     run=run,
     short=Size(cases=310, seconds=8),
-    crash=Size(cases=5_000, seconds=60),
+    crash=Size(cases=5_000, seconds=50),
     torture=Size(cases=1_000_000, seconds=600),
     waits=True,
 )

@@ -27,9 +27,12 @@ GUIDED_SECONDS_MAX = 20
 GRACE_S = 120
 REPEAT_BYTES_MAX = 2_000
 COST_US = {
+    "outbound-url": 12,
+    "eventmesh-frames": 15,
     "native-bulk": 25,
     "native-body": 25,
     "batch": 27,
+    "eventmesh-message": 30,
     "dotnet": 35,
     "value": 35,
     "bmq-json": 40,
@@ -40,6 +43,8 @@ COST_US = {
     "bmq-events": 55,
     "block": 60,
     "frames": 70,
+    "eventmesh-session": 80,
+    "http1": 80,
     "omq-frames": 85,
     "native-json": 110,
     "bmq-headers": 120,
@@ -49,6 +54,7 @@ COST_US = {
     "omq-sexp": 200,
     "segment": 200,
     "native-session": 210,
+    "eventmesh-http": 220,
     "settings": 420,
     "journal-store": 430,
 }

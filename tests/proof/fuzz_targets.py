@@ -6,6 +6,8 @@ from pathlib import Path
 from tests.proof import (
     fuzz_blazingmq,
     fuzz_bmq_session,
+    fuzz_eventmesh,
+    fuzz_eventmesh_http,
     fuzz_journal,
     fuzz_omq,
     fuzz_session,
@@ -25,6 +27,8 @@ TARGETS: dict[str, Target] = {
         fuzz_omq,
         fuzz_blazingmq,
         fuzz_bmq_session,
+        fuzz_eventmesh,
+        fuzz_eventmesh_http,
         fuzz_journal,
         fuzz_store,
         fuzz_text,

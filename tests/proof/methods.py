@@ -15,6 +15,7 @@ MODULES = {
     "inject": "inject",
     "network": "network",
     "blazingmq": "blazingmq_chaos",
+    "eventmesh": "mesh_chaos",
     "slow-peers": "slow_peers",
     "idle": "idle",
     "fuzz": "fuzz",

@@ -140,7 +140,7 @@ def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str
         (
             {"VIBEMQ_LISTENERS": '[{}, {"protocol": "amqp"}]'},
             r"setting listeners\[1\].protocol \(from environment variable VIBEMQ_LISTENERS\) is not valid: "
-            "there is no protocol 'amqp'; choose one of blazingmq, native, omq$",
+            "there is no protocol 'amqp'; choose one of blazingmq, eventmesh, eventmesh-http, native, omq$",
         ),
         (
             {"VIBEMQ_PROTOCOLS": '{"omq": {"nesting_max": "many"}}'},

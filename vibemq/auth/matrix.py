@@ -84,6 +84,7 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.reload": (ADMIN,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
+    "connections.redirect": (ADMIN,),
     "storage.backup": (ADMIN,),
     "queue.create": (CREATE,),
     "queue.change": (CREATE,),
