@@ -197,7 +197,7 @@ class DeliveryQueue:
 
     def _before_large(self, item: Deliver, runs: list[Run], sequence: int, size: int, rows: int) -> None:
         """Read what comes before a large row; it goes on with the next `pump`."""
-        near, far = _before(runs, [(sequence, sequence)]), _from(runs, sequence)
+        near, far = _cut(runs, sequence)
         if self._store.blocking:
             self._begin(item, near, size, far)
         else:
@@ -223,7 +223,9 @@ class DeliveryQueue:
             return
         self._waits_for_memory = False
         self._reading = True
-        queue_id, later = item.queue_id, _from(runs, sequence + 1)
+        queue_id = item.queue_id
+        _, last = runs[0]
+        later = [(sequence + 1, last), *runs[1:]] if last > sequence else runs[1:]
 
         def read() -> Piece:
             piece = read_piece(self._store.large_rows, queue_id, [(sequence, sequence)], 1)
@@ -267,17 +269,15 @@ def _read(provider: IStorageProvider, queue_id: int, runs: list[Run], rows: int,
     return piece
 
 
-def _from(runs: list[Run], sequence: int) -> list[Run]:
-    """The runs from the sequence on."""
-    return [(max(first, sequence), last) for first, last in runs if last >= sequence]
+def _cut(runs: list[Run], sequence: int) -> tuple[list[Run], list[Run]]:
+    """The runs before the place of a sequence among them, and those from there on. They need not ascend."""
+    for index, (first, last) in enumerate(runs):
+        if first <= sequence <= last:
+            near = [*runs[:index], (first, sequence - 1)] if first < sequence else runs[:index]
+            return near, [(sequence, last), *runs[index + 1 :]]
+    return runs, []
 
 
 def _before(runs: list[Run], rest: list[Run]) -> list[Run]:
     """The runs up to where the rest of them begins."""
-    if not rest:
-        return runs
-    start = rest[0][0]
-    for index, (first, last) in enumerate(runs):
-        if first <= start <= last:
-            return [*runs[:index], (first, start - 1)] if first < start else runs[:index]
-    return runs
+    return _cut(runs, rest[0][0])[0] if rest else runs
