@@ -88,7 +88,7 @@ def reap(state: EngineState, step: Step, units: int) -> None:
 def _depart(state: EngineState, step: Step, queue: Queue, units: int) -> None:
     why = state.doomed[queue]
     need = heavy(queue)
-    parked, queue.parked = queue.parked, deque()
+    parked = queue.take_parked()
     remove(state, step, queue, state.queues)
     state.removed[why] += 1
     step.work += REMOVAL_UNITS
