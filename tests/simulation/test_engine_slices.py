@@ -173,7 +173,7 @@ class Parking(Interleaved):
         return command
 
 
-@pytest.mark.parametrize("seed", [*range(8), 13, 28, 63, 81, 90, 96, 178])
+@pytest.mark.parametrize("seed", [*range(8), 13, 28, 63, 81, 90, 96, 178, 212])
 def test_publishers_go_on_as_soon_as_there_is_room_in_very_many_groups(seed: int) -> None:
     with steps_of(2):
         Parking(seed).live(300)

@@ -194,6 +194,16 @@ def test_a_gone_publisher_publishes_nothing() -> None:
     assert driver.info().ready == 0
 
 
+def test_who_waits_behind_a_gone_publisher_goes_on_when_there_is_room_for_it() -> None:
+    driver = blocking()
+    driver.subscribe(5, capacity_messages=1)
+    driver.publish(3, session=1)
+    driver.publish(1, session=2)
+    driver.handle(CloseSession(1, False))
+    driver.tick()
+    assert driver.answer("token-5") == Published("q", 4, 1)
+
+
 def test_deleting_the_queue_answers_its_blocked_publishers() -> None:
     driver = blocking()
     driver.publish(1)

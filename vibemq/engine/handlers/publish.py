@@ -307,9 +307,13 @@ def _count(state: EngineState, step: Step, queue: Queue) -> bool:
 def forget_parked(state: EngineState, session: int) -> None:
     """The publisher is gone: what it still waited to publish was never accepted."""
     for queue in list(state.parking):
+        first = queue.parked[0]
         kept = [p for p in queue.parked if p.session != session]
         queue.parked.clear()
         queue.parked.extend(kept)
         if not kept:
             queue.count = None
             del state.parking[queue]
+        elif kept[0] is not first:
+            # It may fit where the one before it did not.
+            state.arm(queue, state.now)
