@@ -271,7 +271,7 @@ class Driver:
         assert self.engine.violations() == []
         self._check_shares()
         self._check_parked()
-        if self.waiting or self.engine._state.owed:
+        if self.waiting or self.engine._state.owed or self.engine._state.owed_behind:
             return
         assert self.disk.dead_count == self.engine.dead_count
         for queue in self.engine._state.queues.values():
