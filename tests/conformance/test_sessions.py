@@ -92,6 +92,12 @@ NATIVE_ALL = replace(
     hello=bulk_hello(",".join(EXTENSIONS)),
 )
 
+NATIVE_FAILURES = replace(
+    NATIVE_BULK,
+    name="native with batch/1 and failures/1",
+    hello=bulk_hello("batch/1,admin/1,cursor/1,request/1,failures/1"),
+)
+
 OMQ = Dialect(
     name="the OCaml message queue",
     create=lambda context: OmqSession(context, OmqSettings()),
@@ -103,7 +109,7 @@ OMQ = Dialect(
     broken=(b")", b"(Ack |#)", b'(Ack "\\999")', b"(" * 65, b"(Ack " + b"1" * 65_536),
 )
 
-DIALECTS = [NATIVE, NATIVE_BULK, NATIVE_ALL, OMQ]
+DIALECTS = [NATIVE, NATIVE_BULK, NATIVE_FAILURES, NATIVE_ALL, OMQ]
 CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
 
 

@@ -26,7 +26,7 @@ from vibemq.storage.reading import Piece, read_piece
 from vibemq.testing.session_conformance import NOW, QUEUE, SESSION, Dialect, talk
 
 MANY = 1_600
-INSTRUCTIONS_MAX = 300_000
+INSTRUCTIONS_MAX = 320_000
 ROOM = 1 << 20
 
 
@@ -100,8 +100,10 @@ class Reader:
         self.done += runs
         self.sent += piece.count
 
-    def hand_out(self, runs: Sequence[Run]) -> None:
-        self.queue.add(Deliver(SESSION, self.consumer, QUEUE, 1, 0, list(runs)))
+    def hand_out(self, runs: Sequence[Run], *, failed_before: bool = False) -> None:
+        history = dict.fromkeys(_sequences(runs), 2) if failed_before else None
+        failed = dict.fromkeys(history, 1) if history else None
+        self.queue.add(Deliver(SESSION, self.consumer, QUEUE, 1, 0, list(runs), history, failed=failed))
 
     def turn(self) -> None:
         self.queue.pump(ROOM)
@@ -135,6 +137,8 @@ HAND_OUTS: dict[str, tuple[int, list[list[Run]]]] = {
     "of every second": (MANY, [ODD]),
     "far apart": (MANY, [FAR]),
     "many hand-outs": (MANY, [[run] for run in ODD]),
+    "one by one, failed before": (1, [ALL]),
+    "far apart, failed before": (MANY, [FAR]),
 }
 
 
@@ -144,7 +148,7 @@ def test_a_turn_encodes_no_more_than_fits_into_it_and_the_turns_encode_everythin
     batch, hand_outs = HAND_OUTS[name]
     reader = Reader(dialect, stored(batch))
     for runs in hand_outs:
-        reader.hand_out(runs)
+        reader.hand_out(runs, failed_before=name.endswith("failed before"))
     turns: list[int] = []
     while reader.queue:
         turns.append(sum(instructions(reader.turn).values()))
@@ -162,7 +166,7 @@ def _sequences(runs: Sequence[Run]) -> list[int]:
 def test_what_falls_due_is_read_together_and_gathered_meanwhile() -> None:
     storage = stored(MANY)
     scattered = Scattered(storage)
-    [bulk] = (dialect for dialect in DIALECTS if "batch/1" in dialect.name)
+    [bulk] = (dialect for dialect in DIALECTS if dialect.name.endswith("with batch/1"))
     reader = Reader(bulk, storage, scattered)
     due = [(sequence * 17 % MANY + 1,) * 2 for sequence in range(1, 161)]
     for at in range(0, 160, 40):
