@@ -16,6 +16,7 @@ from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, scattered_body, together, told_attempts
@@ -190,6 +191,10 @@ class NativeSession:
     @property
     def slices_at_once(self) -> int:
         return 2_048 if self._state.scattered else 256
+
+    @property
+    def bytes_at_once(self) -> int:
+        return 1 << 20 if self._state.outbox.compression is Compression.NONE else 1 << 18
 
     def data_to_send(self) -> bytes:
         return self._state.outbox.take()

@@ -34,6 +34,8 @@ SCATTERED_ROWS_PER_RUN = 4
 SCATTERED_RUNS_MAX = 2048
 """The more are read together, the more of them stand in one block."""
 SCATTERED_BYTES = 1 << 20
+SCATTERED_BYTES_LEAST = 1 << 16
+"""Of fewer, the blocks would be read for hardly anything."""
 _ROW_BYTES_GUESSED = 256
 
 
@@ -159,7 +161,7 @@ class DeliveryQueue:
                 self._before_large(item, runs, large[0], size, left)
                 return
             if self._scattered(item.queue_id, runs):
-                self._begin_scattered(item, runs)
+                self._begin_scattered(item, runs, room)
                 return
             if self._store.blocking:
                 self._begin(item, runs, size)
@@ -183,11 +185,12 @@ class DeliveryQueue:
         future = self._store.begin(read)
         future.add_done_callback(lambda done: self._came(item, runs, era, done))
 
-    def _begin_scattered(self, item: Deliver, runs: list[Run]) -> None:
+    def _begin_scattered(self, item: Deliver, runs: list[Run], room: int) -> None:
         self._reading = True
         most = getattr(self._session, "slices_at_once", SLICES_AT_ONCE)
-        rows = min(most, max(SCATTERED_RUNS, SCATTERED_BYTES // (2 * self._row_bytes)))
-        future = self._store.begin_scattered(item.queue_id, runs, rows, SCATTERED_BYTES)
+        size = min(getattr(self._session, "bytes_at_once", SCATTERED_BYTES), max(room, SCATTERED_BYTES_LEAST))
+        rows = min(most, max(SCATTERED_RUNS, size // (2 * self._row_bytes)))
+        future = self._store.begin_scattered(item.queue_id, runs, rows, size)
         future.add_done_callback(partial(self._scattered_came, item, runs, self._era))
 
     def _scattered_came(self, item: Deliver, runs: list[Run], era: int, done: "asyncio.Future[Piece]") -> None:

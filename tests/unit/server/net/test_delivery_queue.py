@@ -19,6 +19,8 @@ from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import Run
 from vibemq.model.stored import Slice
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.session import NativeSession
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.net.delivery_queue import DeliveryQueue
 from vibemq.storage.memory.provider import MemoryStorage
@@ -116,9 +118,11 @@ class Scattered:
     def __init__(self, storage: MemoryStorage) -> None:
         self.storage = storage
         self.begun: list[tuple[Future[Piece], list[Run]]] = []
+        self.bytes_asked: list[int] = []
 
     def __call__(self, queue_id: int, runs: list[Run], rows: int, max_bytes: int) -> "Future[Piece]":
         assert len(runs) <= rows
+        self.bytes_asked.append(max_bytes)
         future: Future[Piece] = Future()
         self.begun.append((future, list(runs)))
         return future
@@ -182,6 +186,28 @@ def test_what_falls_due_is_read_together_and_gathered_meanwhile() -> None:
     scattered.end()
     reader.turn()
     assert _sequences(reader.done) == [*_sequences(due), 1]
+
+
+@pytest.mark.parametrize(
+    ("compression", "room", "most"),
+    [
+        (Compression.NONE, 4 << 20, 1 << 20),
+        (Compression.NONE, 300_000, 300_000),
+        (Compression.NONE, 1, 1 << 16),
+        (Compression.GZIP, 4 << 20, 1 << 18),
+        (Compression.GZIP, 100_000, 100_000),
+    ],
+)
+def test_rows_far_apart_are_read_as_far_as_there_is_room_and_time_to_encode_them(
+    compression: Compression, room: int, most: int
+) -> None:
+    storage = stored(MANY)
+    scattered = Scattered(storage)
+    reader = Reader(DIALECTS[0], storage, scattered)
+    cast(NativeSession, reader.session)._state.outbox.compression = compression
+    reader.hand_out(ODD[:40])
+    reader.queue.pump(room)
+    assert scattered.bytes_asked == [most]
 
 
 def test_what_was_taken_back_while_it_was_read_comes_too_late() -> None:
