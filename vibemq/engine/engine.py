@@ -576,7 +576,8 @@ def _behind_a_look(handler: Callable[..., Slices | None], fields: tuple[str, ...
     def look_first(state: EngineState, step: Step, command: ask.Command) -> Slices | None:
         if state.mortal:
             departure.look(state, step, command, fields)
-        return handler(state, step, command)
+        slices = handler(state, step, command)
+        return slices if slices is None else departure.looking(state, command, fields, slices)
 
     return look_first
 
