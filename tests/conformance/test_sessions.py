@@ -112,6 +112,12 @@ NATIVE_ALL = replace(
     hello=bulk_hello(",".join(EXTENSIONS)),
 )
 
+NATIVE_FAILURES = replace(
+    NATIVE_BULK,
+    name="native with batch/1 and failures/1",
+    hello=bulk_hello("batch/1,admin/1,cursor/1,request/1,failures/1"),
+)
+
 OMQ = Dialect(
     name="the OCaml message queue",
     create=lambda context: OmqSession(context, OmqSettings()),
@@ -215,6 +221,7 @@ EVENTMESH = [eventmesh(dialect) for dialect in EventMeshDialect]
 DIALECTS = [
     NATIVE,
     NATIVE_BULK,
+    NATIVE_FAILURES,
     NATIVE_ALL,
     OMQ,
     *EVENTMESH,

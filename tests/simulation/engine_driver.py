@@ -18,6 +18,7 @@ from vibemq.model.commands import (
     Command,
     CreateQueue,
     GiveUp,
+    Pressure,
     Publish,
     Requester,
     Respond,
@@ -292,7 +293,8 @@ class Driver:
         """The law of conservation holds; and, with nothing on its way, disk and engine agree."""
         assert self.engine.violations() == []
         self._check_shares()
-        if self.waiting or self.engine._state.owed:
+        self._check_parked()
+        if self.waiting or self.engine._state.owed or self.engine._state.owed_behind:
             return
         assert self.disk.dead_count == self.engine.dead_count
         for queue in self.engine._state.queues.values():
@@ -309,6 +311,18 @@ class Driver:
                     continue
                 for run in (run for consumer in group.consumers for run in consumer.unacked.runs()):
                     assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
+
+    def _check_parked(self) -> None:
+        """Nobody waits for room that is there, unless somebody is about to look."""
+        state, at = self.engine._state, self.engine.next_deadline()
+        if state.pressure >= Pressure.BLOCKING or (at is not None and at <= self.now):
+            return
+        for queue in state.parking:
+            waiting = max((group.waiting for group in queue.groups.values()), default=0) + queue.unseen_count
+            room = queue.options.max_messages - waiting
+            fits = not queue.options.max_bytes and queue.parked[0].rows.count <= room
+            assert not fits, f"a publisher waits with room for {room} messages"
+            assert waiting, "a publisher waits, and nothing else does"
 
     def _check_shares(self) -> None:
         """A share counts what its members hold, and calls those that wait as soon as there is room."""

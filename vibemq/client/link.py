@@ -449,7 +449,11 @@ class ClientLink:
 
     @property
     def has_data_to_send(self) -> bool:
-        return bool(self._dirty or self._outgoing or self.outbox.waiting or self._farewell)
+        """Whether `data_to_send` returns more. Not so without a connection, whatever is noted: who writes as long as
+        there is more would never end."""
+        return self.protocol is not None and bool(
+            self._dirty or self._outgoing or self.outbox.waiting or self._farewell
+        )
 
     def data_to_send(self, now: float) -> bytes:
         """Take what is to be written now: settlements, requests, publishes (bounded), at the very end the goodbye."""

@@ -21,7 +21,7 @@ from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, lim
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
-from vibemq.model.runs import Run, RunSet, runs_of
+from vibemq.model.runs import Run, RunSet, run_count, runs_of
 from vibemq.model.selector import Selector
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
@@ -619,8 +619,15 @@ class Subscription(Generic[T]):
                     yield other
 
     def _settle_newest(self, runs: Sequence[Run]) -> None:
-        for sequence in [n for n in self._newest if any(first <= n <= last for first, last in runs)]:
-            del self._newest[sequence]
+        newest = self._newest
+        if run_count(runs) <= len(newest):
+            for first, last in runs:
+                for sequence in range(first, last + 1):
+                    newest.pop(sequence, None)
+            return
+        settled = RunSet(runs)
+        for sequence in [known for known in newest if known in settled]:
+            del newest[sequence]
 
     def _lost_for_good(self) -> ConnectionLost:
         return ConnectionLost(

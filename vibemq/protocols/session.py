@@ -161,6 +161,7 @@ class Session(Protocol):
 
     # Optional, `redirect(host, port) -> bool`: tell the peer to connect elsewhere; False: it cannot be told now.
     # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
+    # Optional, `bytes_at_once`: the most of them that are encoded together, in bytes of rows. Without it, 1 MiB.
 
     def data_to_send(self) -> bytes:
         """Take the bytes to write now; b"" when there are none."""

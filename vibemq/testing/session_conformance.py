@@ -160,6 +160,7 @@ def check_session(dialect: Dialect) -> None:
         check_publish_refused,
         check_deliver,
         check_deliver_rows_far_apart,
+        check_deliver_in_another_order,
         check_any_cut_is_the_same,
         check_broken_stream,
         check_garbage,
@@ -283,6 +284,29 @@ def check_deliver_rows_far_apart(dialect: Dialect) -> None:
     places = [sent.find(dialect.on_wire(b'"payload %d"' % number)) for number in range(1, 6)]
     assert -1 not in places, "every payload is delivered unchanged"
     assert places == sorted(places), "messages are delivered in order"
+
+
+def check_deliver_in_another_order(dialect: Dialect) -> None:
+    """The runs of a delivery do not ascend where priorities or due times set the order."""
+    order = [(50, 52), (1 << 40, 1 << 40), (7, 7), (90, 91), (3, 5), (60, 60)]
+    numbers = [number for first, last in order for number in range(first, last + 1)]
+    for cut in range(1, len(order)):
+        talking = talk(dialect)
+        (command,) = talking.hear(dialect.subscribe())
+        assert isinstance(command, Subscribe)
+        talking.tell(command, Subscribed(QUEUE, "", command.consumer, 1))
+        deliver = Deliver(SESSION, command.consumer, QUEUE, 1, 0, order, {7: 2, 50: 3}, failed={7: 1})
+        pieces = [
+            Slice(first, NOW, Rows.of([pack_row(f"id-{n}", b'"payload %d"' % n) for n in range(first, last + 1)]))
+            for first, last in order
+        ]
+        sent = b""
+        for some in (pieces[:cut], pieces[cut:]):
+            talking.session.deliver(deliver, some)
+            sent += talking.session.data_to_send()
+        places = [sent.find(dialect.on_wire(b'"payload %d"' % number)) for number in numbers]
+        assert -1 not in places, "every payload is delivered unchanged"
+        assert places == sorted(places), "messages are delivered in the order in which they are handed out"
 
 
 def check_any_cut_is_the_same(dialect: Dialect) -> None:

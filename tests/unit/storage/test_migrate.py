@@ -384,3 +384,28 @@ def test_a_kept_store_of_version_7_has_no_queue_that_holds_up(provider: str, tmp
             storage.maintain()
         finally:
             storage.close()
+
+
+def test_the_log_of_a_step_is_folded_before_the_next_one_begins(tmp_path: Path) -> None:
+    """Else a large store has all steps in its log, with room for neither on the disk."""
+    data_dir = Path(shutil.copytree(FIXTURES / "store-v0-sqlite", tmp_path / "data"))
+    folder = Path(shutil.copytree(migrations_folder(), tmp_path / "migrations"))
+    [database] = data_dir.glob("*.sqlite")
+    log, found = database.with_name(database.name + "-wal"), tmp_path / "found"
+    step = f"""\"\"\"Writes a megabyte.\"\"\"
+
+from pathlib import Path
+
+log, found = Path({str(log)!r}), Path({str(found)!r})
+
+def upgrade(transaction):
+    with found.open("a") as file:
+        print(log.stat().st_size if log.exists() else 0, file=file)
+    transaction.execute("CREATE TABLE IF NOT EXISTS much (bytes BLOB)")
+    transaction.execute("INSERT INTO much VALUES (randomblob(1000000))")
+"""
+    latest = len(find_steps("sqlite"))
+    for number in range(latest + 1, latest + 4):
+        (folder / "sqlite" / f"{number:04}_much.py").write_text(step)
+    assert len(migrate(data_dir, folder=folder)) == latest + 3
+    assert found.read_text().split() == ["0", "0", "0"]

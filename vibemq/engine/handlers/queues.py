@@ -181,7 +181,7 @@ def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices
     if queue is None:
         step.answer_unchanged(command, state.need_of_known)
         return None
-    parked, queue.parked = queue.parked, deque()
+    parked = queue.take_parked()
     remove(state, step, queue, state.queues)
     return _deleted(state, step, queue, parked, command)
 

@@ -1,7 +1,7 @@
 """One queue: its groups, and what is known about its messages beyond their order."""
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -438,6 +438,29 @@ class Queue:
             return self.waiting(), self.waiting_size()
         size = max(0, count.behind_size + self.sizes.between(count.since, END)) if self.options.max_bytes else 0
         return max(0, count.behind + self.next_sequence), size
+
+    def is_overtaken(self) -> bool:
+        """Whether the group that had most in the count that was just finished has less by now: something was handed out
+        while the others were looked at, and more may fit than the count says."""
+        count = self._counted
+        if count is None:
+            return False
+        most, size = self.counted()
+        if most and self._now_in(count.fullest, lambda group: group.waiting) + self.unseen_count < most:
+            return True
+        if not size:
+            return False
+        unseen = self.sizes.between(self.unseen[0].first, END) if self.unseen else 0
+        return self._now_in(count.heaviest, self.group_size) + unseen < size
+
+    def _now_in(self, group: Group | None, measure: Callable[[Group], int]) -> int:
+        return measure(group) if group is not None and self.groups.get(group.name) is group else 0
+
+    def take_parked(self) -> deque[Parked]:
+        """The publishers that wait, who wait no more."""
+        parked, self.parked = self.parked, _NO_PARKED
+        self.count = None
+        return parked
 
     def begin_trim(self) -> bool:
         """When something has become visible since the last one, or the limits have changed; whether one is under
