@@ -85,8 +85,12 @@ class SelectiveChaos(Chaos):
             return
         for sequence, failed in (deliver.failed or {}).items():
             group = next(group for group in queue.groups.values() if group.group_id == deliver.group_id)
+            history = group.attempts[sequence]
             wait_ms = retry_delay_ms(failed, base_ms=300, max_ms=900, jitter=1)
-            since = self.driver.now - group.attempts[sequence].last_failed_at
+            if history.due_at:
+                # A delay of its own.
+                wait_ms = history.due_at - history.last_failed_at
+            since = self.driver.now - history.last_failed_at
             assert since >= wait_ms, f"{sequence} has failed {failed} times and comes back after {since} ms"
 
     def check_nobody_waits(self, queue: Queue, group: Group) -> None:
