@@ -149,8 +149,15 @@ def test_an_asynchronous_client_refuses_in_the_child(broker: FakeBroker) -> None
                 for refused in (mq.ping(), mq.publish("orders", 9), anext(messages), mq.subscribe("orders").start()):
                     with pytest.raises(ClientForked, match="connect in the child"):
                         await refused
+                calls = mq.flush, mq.open, messages.drain, mq.publisher("orders").__aenter__
+                for call in calls:
+                    with pytest.raises(ClientForked, match="connect in the child"):
+                        await call()
                 async with vibemq.connect(address(broker)) as own:
                     assert (await own.publish("orders", 4)).sequence == 4
+                # There is nothing to wait for.
+                await messages.stop()
+                await mq.close()
 
             def work() -> None:
                 # Python takes the forked child for one whose loop runs.

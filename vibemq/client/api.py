@@ -138,6 +138,8 @@ class Client:
             VibeMQError: the broker refuses.
         """
         if self._life is not None:
+            if self._link.inherited:
+                self._link.check()
             raise NotConnected("a client is opened once; make another with vibemq.connect")
         self._link = ClientLink(self.settings, anyio.current_time(), self.listeners, current_loop(), self.hooks)
         self._supervisor = Supervisor(self._link)
@@ -157,13 +159,15 @@ class Client:
             raise
 
     async def close(self) -> None:
-        """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine.
+        """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine; in a
+        forked child, where the connection is the parent's, it does nothing.
 
         It waits for up to `command_timeout`, and without a connection for up to `ReconnectPolicy.offline_timeout`;
         after that, what is not confirmed has failed.
 
         Raises:
             PublishFailed: messages of `publish(..., wait=False)` failed; the client is closed all the same.
+            LocalProtocolError: this is not the event loop that opened it; nothing has changed.
         """
         await self._end(None)
 
@@ -178,8 +182,9 @@ class Client:
 
     async def _end(self, error: BaseException | None) -> None:
         """`error`: of the program, on its way."""
-        if self._life is None:
+        if self._life is None or self._life.ended or self._link.inherited:
             return
+        self._link.check_loop()
         unwaited = self._publishing.unwaited
         try:
             await self._supervisor.close(wait_for_confirms=error is None)
@@ -335,6 +340,7 @@ class Client:
         Raises:
             PublishFailed: some of it failed, now or since the last time that failures were raised.
         """
+        self._link.check_loop()
         await self._publishing.unwaited.settled()
         self._publishing.unwaited.raise_failures()
 

@@ -172,6 +172,10 @@ class Publishing:
             self._turn = TURN_MESSAGES
             await checkpoint()
 
+    def check_loop(self) -> None:
+        """See `ClientLink.check_loop`."""
+        self._link.check_loop()
+
     async def room(self) -> None:
         """Wait until more may be published, or nothing will be."""
         await self._link.outbox.room()
@@ -303,6 +307,7 @@ class Publisher:
         Raises:
             PublishRefused: some were refused; their indexes count from the last flush.
         """
+        self._publishing.check_loop()
         for _, batch in list(self._batches):
             await batch.done.wait()
         self._drop_settled()
@@ -312,6 +317,7 @@ class Publisher:
         return sent
 
     async def __aenter__(self) -> Self:
+        self._publishing.check_loop()
         return self
 
     async def __aexit__(

@@ -321,6 +321,8 @@ class Subscription(Generic[T]):
         Args:
             release: give back what is unsettled; otherwise it may still be settled, while the connection lasts.
         """
+        if not self._stopped and not self._link.inherited:
+            self._link.check_loop()
         left = self.leave(release=release)
         if left is not None:
             await left.wait()
@@ -397,6 +399,7 @@ class Subscription(Generic[T]):
         """
         if timeout is not None:
             check_wait(timeout)
+        self._link.check_loop()
         left = self.begin_drain()
         with anyio.move_on_after(timeout):
             if left is not None:
