@@ -2,6 +2,7 @@
 
 import base64
 import logging
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -17,8 +18,11 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout,
 from vibemq.cli.online import require_queue, settings_for
 from vibemq.cli.output import Output, count_text, instant_text
 from vibemq.client import Message, MessageBatch, Subscription, connect
+from vibemq.client.connecting.own_thread import in_own_thread
 
 PREFETCH = 500
+OUTPUT_PATIENCE_S = 2.0
+"""At a signal, for what reads our output; then what is not written goes back to the queue."""
 
 
 class _Plain(logging.Formatter):
@@ -39,6 +43,11 @@ class Wish:
     verbose: bool
     drain: bool = False
     """End gracefully at a signal."""
+
+
+@dataclass(slots=True)
+class Tally:
+    messages: int = 0
 
 
 def sub(
@@ -125,45 +134,60 @@ async def _consume(queue: str, url: str, timeout: float, options: dict[str, Any]
             await require_queue(mq, queue, "check its name, or add --create")
         async with mq.subscribe(queue, **options) as subscription:
             received = await _print_until_told(subscription, wish)
-            if wish.ack:
+            if wish.ack and not subscription.draining:
                 # Everything before a ping has been handled when it is answered: the settlements are.
                 await mq.ping()
             return received
 
 
 async def _print_until_told(subscription: Subscription[Any], wish: Wish) -> int:
+    printed = Tally()
     if not wish.drain:
-        return await _print_all(subscription, wish)
+        await _print_all(subscription, wish, printed)
+        return printed.messages
+    printing, ended = anyio.CancelScope(), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_drain_at_signal, subscription)
-        received = await _print_all(subscription, wish)
-        tasks.cancel_scope.cancel()
-    return received
+        tasks.start_soon(_drain_at_signal, subscription, printing, ended)
+        with printing:
+            await _print_all(subscription, wish, printed)
+        ended.set()
+        if not subscription.draining:
+            tasks.cancel_scope.cancel()
+    if subscription.draining and wish.ack and not printing.cancelled_caught:
+        # Until the broker knows what is settled. Without a connection there is nothing to wait for.
+        await subscription.drain()
+    return printed.messages
 
 
-async def _drain_at_signal(subscription: Subscription[Any]) -> None:
+async def _drain_at_signal(subscription: Subscription[Any], printing: anyio.CancelScope, ended: anyio.Event) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             break
     # From here on a signal ends the program at once.
-    await subscription.drain()
+    await subscription.drain(timeout=0)
+    with anyio.move_on_after(OUTPUT_PATIENCE_S):
+        await ended.wait()
+    printing.cancel()
 
 
-async def _print_all(subscription: Subscription[Any], wish: Wish) -> int:
-    received = 0
-    while wish.count is None or received < wish.count:
+async def _print_all(subscription: Subscription[Any], wish: Wish, printed: Tally) -> None:
+    while wish.count is None or printed.messages < wish.count:
         batch = await _next(subscription, wish)
         if batch is None:
             break
-        messages = list(batch) if wish.count is None else batch[: wish.count - received]
-        _write(sys.stdout.buffer, b"".join(line_of(message, wish) for message in messages))
+        messages = list(batch) if wish.count is None else batch[: wish.count - printed.messages]
+        lines = b"".join(line_of(message, wish) for message in messages)
+        if wish.drain:
+            # Nobody may be reading: a signal has to come through all the same.
+            await in_own_thread(partial(_write_all, sys.stdout.fileno(), lines), "vibemq output")
+        else:
+            _write(sys.stdout.buffer, lines)
         for message in messages:
             _settle(message, wish)
-        received += len(messages)
-        if not wish.ack and received >= subscription.prefetch:
+        printed.messages += len(messages)
+        if not wish.ack and printed.messages >= subscription.prefetch:
             # What is only looked at stays held, so the broker has no reason to hand out more.
             break
-    return received
 
 
 async def _next(subscription: Subscription[Any], wish: Wish) -> MessageBatch[Any] | None:
@@ -188,6 +212,13 @@ def _write(stream: BinaryIO, data: bytes) -> None:
     # Settled only after it is out: a reader that has gone (`| head`) leaves the rest in the queue.
     stream.write(data)
     stream.flush()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Past the buffer of `sys.stdout`, which would be locked at the end of the program if nobody reads."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def line_of(message: Message[Any], wish: Wish) -> bytes:

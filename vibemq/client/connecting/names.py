@@ -1,16 +1,15 @@
 """Names of hosts, and which of their addresses answers."""
 
-import asyncio
-import concurrent.futures
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from ipaddress import ip_address
-from threading import Thread
 from typing import TypeVar
 
 import anyio
 
 from vibemq.client.connecting.own_task import on_asyncio
+from vibemq.client.connecting.own_thread import in_own_thread
 
 HEAD_START_S = 0.25
 """Of one address of a name before the next one is tried as well (RFC 6555)."""
@@ -80,20 +79,7 @@ async def _looked_up(host: str, port: int) -> list[Address]:
     does not answer keeps no program from its end."""
     if not on_asyncio():
         return await anyio.to_thread.run_sync(_known, host, port, abandon_on_cancel=True)
-    answer: concurrent.futures.Future[list[Address]] = concurrent.futures.Future()
-
-    def look_up() -> None:
-        answer.set_running_or_notify_cancel()
-        try:
-            answer.set_result(_known(host, port))
-        except BaseException as error:
-            answer.set_exception(error)
-
-    try:
-        Thread(target=look_up, name="vibemq name look-up", daemon=True).start()
-    except RuntimeError as error:
-        raise OSError(f"the thread of the look-up cannot be started: {error}") from error
-    return await asyncio.wrap_future(answer)
+    return await in_own_thread(partial(_known, host, port), "vibemq name look-up")
 
 
 def _known(host: str, port: int) -> list[Address]:
