@@ -162,8 +162,7 @@ class Client:
         """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine; in a
         forked child, where the connection is the parent's, it does nothing.
 
-        It waits for up to `command_timeout`, and without a connection for up to `ReconnectPolicy.offline_timeout`;
-        after that, what is not confirmed has failed.
+        It takes at most `command_timeout` in all, with or without a connection; what is not confirmed then has failed.
 
         Raises:
             PublishFailed: messages of `publish(..., wait=False)` failed; the client is closed all the same.
