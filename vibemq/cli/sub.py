@@ -64,7 +64,9 @@ def sub(
     ack: Annotated[
         bool,
         typer.Option(
-            "--ack/--no-ack", help="Acknowledge printed messages, or release them without counting a failed attempt."
+            "--ack/--no-ack",
+            help="Acknowledge printed messages, or release them at the end without counting a failed attempt: without"
+            " --count, the command then ends after --prefetch messages.",
         ),
     ] = True,
     reject: Annotated[
@@ -118,7 +120,9 @@ def sub(
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
     start = "beginning" if from_beginning else "default"
     wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose, drain)
-    prefetch = min(prefetch, count) if count is not None else prefetch
+    if count is not None:
+        # What is only looked at is held until the end.
+        prefetch = min(prefetch, count) if ack else count
     options = {"group": group, "prefetch": prefetch, "start": start}
     received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
     Output(json=json).note(f"{count_text(received, 'message')}", style="dim")

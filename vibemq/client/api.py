@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 import anyio
 
@@ -100,6 +100,12 @@ def connect(
     return Client(settings, hooks=hooks_of_a_client(settings, hooks))
 
 
+WAITING = (
+    "vibemq.connect has the client for await, which is opened by `async with vibemq.connect(…) as mq:` or by `await "
+    "mq.open()`; vibemq.sync.connect has the blocking client, for `with`"
+)
+
+
 class Client:
     """A connection to one broker that reconnects. Made by `connect`; used within `async with`, or between `open()`
     and `close()`, which any tasks of one loop may call: fixtures, start-up and shut-down hooks.
@@ -169,6 +175,15 @@ class Client:
             LocalProtocolError: this is not the event loop that opened it; nothing has changed.
         """
         await self._end(None)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(WAITING)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(WAITING)
+
+    def __exit__(self, *_: object) -> NoReturn:
+        raise TypeError(WAITING)
 
     async def __aenter__(self) -> Self:
         await self.open()

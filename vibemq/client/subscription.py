@@ -66,6 +66,8 @@ class SubscribeOptions:
     def __post_init__(self) -> None:
         if self.prefetch is not None and self.prefetch < 1:
             raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
+        if self.prefetch_bytes < 0:
+            raise LocalProtocolError(f"prefetch_bytes is {self.prefetch_bytes}; it must be 0 (no bound) or more")
         if self.share is not None and not 1 <= len(self.share) <= SHARE_CHARACTERS_MAX:
             raise LocalProtocolError(f"share is {self.share[:64]!r}; it must be a text of 1 to 256 characters")
         if self.ack_timeout is not None:

@@ -85,8 +85,10 @@ class Supervisor:
             if offline:
                 link.forget(subscriber)  # The next connection is for publishes only.
         if wait_for_confirms and link.failure is None:
-            offline_timeout = link.settings.reconnect.offline_timeout
-            with anyio.move_on_after(min(offline_timeout, command_timeout) if offline else command_timeout):
+            offline_timeout = link.settings.reconnect.offline_timeout if offline else None
+            with anyio.move_on_after(
+                min(command_timeout if offline_timeout is None else offline_timeout, command_timeout)
+            ):
                 await link.outbox.idle.wait()
         self._closing = True
         goodbye_s = min(GOODBYE_SECONDS, max(0.0, deadline - anyio.current_time()))
