@@ -46,7 +46,7 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Tally:
+class PrintedCount:
     messages: int = 0
 
 
@@ -145,7 +145,7 @@ async def _consume(queue: str, url: str, timeout: float, options: dict[str, Any]
 
 
 async def _print_until_told(subscription: Subscription[Any], wish: Wish) -> int:
-    printed = Tally()
+    printed = PrintedCount()
     if not wish.drain:
         await _print_all(subscription, wish, printed)
         return printed.messages
@@ -174,7 +174,7 @@ async def _drain_at_signal(subscription: Subscription[Any], printing: anyio.Canc
     printing.cancel()
 
 
-async def _print_all(subscription: Subscription[Any], wish: Wish, printed: Tally) -> None:
+async def _print_all(subscription: Subscription[Any], wish: Wish, printed: PrintedCount) -> None:
     while wish.count is None or printed.messages < wish.count:
         batch = await _next(subscription, wish)
         if batch is None:

@@ -240,7 +240,7 @@ class Broker:
         return bool(swallowed)
 
     def forked(self) -> None:
-        """See `vibemq.server.forking.RunningBroker`."""
+        """See `vibemq.server.forking.ForkWatcher`."""
         self._inherited = True
         ports = {listening.port for listening in self.listening}
         if self._web is not None:

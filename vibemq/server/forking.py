@@ -29,26 +29,26 @@ _FIRST_OF_OURS = 3
 """Standard input, output and errors are the program's, also when they are files in the data directory."""
 
 
-class RunningBroker(Protocol):
+class ForkWatcher(Protocol):
     """What has to know that it is in a forked child now."""
 
     def forked(self) -> None:
         """Called in the child before anything else runs there. Must not wait, nor take a lock of the parent's."""
 
 
-_running: "weakref.WeakSet[RunningBroker]" = weakref.WeakSet()
+_running: "weakref.WeakSet[ForkWatcher]" = weakref.WeakSet()
 
 
-def watch_forks(broker: RunningBroker) -> None:
+def watch_forks(broker: ForkWatcher) -> None:
     """Have `forked` called in children, until `no_longer`."""
     _running.add(broker)
 
 
-def no_longer(broker: RunningBroker) -> None:
+def no_longer(broker: ForkWatcher) -> None:
     _running.discard(broker)
 
 
-def let_go(broker: RunningBroker, data_dir: str, ports: Collection[int]) -> None:
+def let_go(broker: ForkWatcher, data_dir: str, ports: Collection[int]) -> None:
     """In a forked child: keep none of the parent's files and sockets open, and see to it that nothing of its broker is
     ever finalised here.
 
